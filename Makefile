@@ -1,0 +1,57 @@
+# `make demo` and `make test` are all a newcomer needs: each does its own set-up, and skips it when
+# neither pyproject.toml nor constraints.txt changed.
+
+PYTHON  ?= python3
+WORKERS ?= 2
+VENV    := .venv
+PY      := $(VENV)/bin/python
+INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
+
+.PHONY: help demo test lint bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    convert a small quantized network for every backend and show the proof"
+	@echo "make test    lint, type check and run all tests"
+	@echo "make lint    ruff and mypy only"
+	@echo "make bench   compare speed and memory with other ONNX tools"
+	@echo "make clean   remove the environment, builds and caches"
+
+demo: $(VENV)/.base
+	$(VENV)/bin/onnxq demo
+
+# One BLAS thread per worker: the workers already use every core.
+test: lint
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+bench: $(VENV)/.bench
+	$(PY) -m benchmarks
+
+# A stamp is written last, so a set-up that failed half-way is done again. The build tools come
+# first and pinned; without build isolation pip then fetches no others.
+$(VENV)/.base: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onnxq needs Python 3.11 or newer, this is " + sys.version.split()[0] + "\n  next: make PYTHON=python3.11 (or newer)")'
+	@echo "setting up $(VENV) (once; later runs skip this)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(INSTALL) setuptools wheel
+	@$(INSTALL) --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	@echo "installing the test tools"
+	@$(INSTALL) --no-build-isolation -e ".[dev]"
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.base
+	@echo "installing the tools to compare with"
+	@$(INSTALL) --no-build-isolation -e ".[bench]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

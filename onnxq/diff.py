@@ -1,0 +1,206 @@
+"""How much one tensor differs between two runs, gathered sample by sample.
+
+Three units:
+
+* steps: |a - b| / step, where the tensor has a quantization step. Both values are rounded floats,
+  so a quotient within that rounding of a whole number counts as the whole number.
+* relative: max |a - b| / max |a| over all samples, where a float tensor has no step.
+* exact: |a - b| of integers, booleans and strings that are not codes. Any difference fails.
+
+NaN and infinities must stand at the same places with the same sign. They are counted where they
+do not, and take no part in the numbers otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from onnxq.errors import VerifyError
+from onnxq.qparams import Array
+from onnxq.samples import is_float
+from onnxq.step_size import Step
+
+Unit: TypeAlias = Literal["steps", "relative", "exact"]
+
+_MOVED_STEPS = 0.5
+_MOVED_RELATIVE = 1e-6
+# In types as coarse as bfloat16 rounding alone exceeds a step: never round away more than this.
+_WIDEST_ROUNDING = 0.25
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What still counts as equal."""
+
+    max_steps: float = 1.0
+    max_moved: float = 0.01
+    max_relative: float = 1e-3
+
+
+@dataclass(frozen=True)
+class TensorDiff:
+    """The difference of one tensor over all samples.
+
+    Attributes:
+        name: the tensor in the trusted model.
+        other: the tensor in the other model.
+        op: type of the node that makes it.
+        node: name of that node.
+        unit: what `max` and `mean` are measured in.
+        step: the (largest) quantization step, if the unit is steps.
+        max: largest difference.
+        mean: mean difference.
+        moved: share of elements that differ by half a step (relative: by 1e-6; exact: at all).
+        count: number of elements compared.
+        nonfinite: number of places where only one side has NaN or infinity.
+        tolerance: the limits `passed` is judged by.
+    """
+
+    name: str
+    other: str
+    op: str
+    node: str
+    unit: Unit
+    step: float | None
+    max: float
+    mean: float
+    moved: float
+    count: int
+    nonfinite: int
+    tolerance: Tolerance
+
+    @property
+    def severity(self) -> float:
+        """The difference as a multiple of what is tolerated; above 1 it fails."""
+        if self.nonfinite:
+            return math.inf
+        if self.unit == "exact":
+            return math.inf if self.moved else 0.0
+        if self.unit == "relative":
+            return _ratio(self.max, self.tolerance.max_relative)
+        return max(
+            _ratio(self.max, self.tolerance.max_steps),
+            _ratio(self.moved, self.tolerance.max_moved),
+        )
+
+    @property
+    def passed(self) -> bool:
+        """Whether the difference is within the tolerance."""
+        return self.severity <= 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict for json.dumps; numbers JSON cannot write become None."""
+        fields = asdict(self) | {"passed": self.passed}
+        return {k: _json_number(v) for k, v in fields.items() if k != "tolerance"}
+
+
+def _ratio(value: float, limit: float) -> float:
+    return value / limit if limit else (math.inf if value else 0.0)
+
+
+def _json_number(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class RunningDiff:
+    """The statistics of one tensor; memory does not grow with the samples."""
+
+    def __init__(self, name: str, other: str, step: Step | None) -> None:
+        self._name, self._other, self._step = name, other, step
+        self._unit: Unit = "relative" if step is None else "steps"
+        self._max = self._sum = self._largest_a = self._largest_b = 0.0
+        self._count = self._finite = self._moved = self._nonfinite = 0
+
+    def add(self, a: Array, b: Array) -> None:
+        """Take the two values of one sample in."""
+        kinds = _kind(a.dtype), _kind(b.dtype)
+        if a.shape != b.shape or kinds[0] != kinds[1]:
+            raise VerifyError(
+                f"tensor '{self._name}' is {a.dtype}{list(a.shape)} in the first model, but "
+                f"'{self._other}' is {b.dtype}{list(b.shape)} in the second",
+                fix="compare models that return the same shapes and kinds of values",
+            )
+        self._count += a.size
+        if not a.size:
+            return
+        if kinds[0] == "float":
+            self._add_floats(a, b)
+        else:
+            self._add_others(a, b, numeric=kinds[0] != "string")
+
+    def _add_floats(self, a: Array, b: Array) -> None:
+        eps = max(_epsilon(t.dtype) for t in (a, b))
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        finite = np.isfinite(a) & np.isfinite(b)
+        agree = finite | (a == b) | (np.isnan(a) & np.isnan(b))
+        self._nonfinite += int(a.size - np.count_nonzero(agree))
+        self._finite += int(np.count_nonzero(finite))
+        a, b = np.where(finite, a, 0.0), np.where(finite, b, 0.0)
+        delta = np.abs(a - b)
+        size_a, size_b = np.abs(a), np.abs(b)
+        self._largest_a = max(self._largest_a, float(size_a.max()))
+        self._largest_b = max(self._largest_b, float(size_b.max()))
+        if self._step is None:
+            threshold = _MOVED_RELATIVE * float(size_a.max())
+            moved = delta > threshold
+        else:
+            step = self._step.along(a.shape)
+            delta = delta / step
+            rounding = np.minimum(eps * np.maximum(size_a, size_b) / step, _WIDEST_ROUNDING)
+            whole = np.rint(delta)
+            delta = np.where(np.abs(delta - whole) <= rounding, whole, delta)
+            moved = delta >= _MOVED_STEPS
+        self._gather(delta, moved)
+
+    def _add_others(self, a: Array, b: Array, numeric: bool) -> None:
+        if self._step is None:
+            self._unit = "exact"
+        self._finite += a.size
+        moved = np.asarray(a != b)
+        if numeric:
+            # float64 only for the size of a difference; whether there is one is decided above
+            delta = np.abs(a.astype(np.float64) - b.astype(np.float64))
+        else:
+            delta = moved.astype(np.float64)
+        self._gather(delta, moved)
+
+    def _gather(self, delta: Array, moved: Array) -> None:
+        self._max = max(self._max, float(delta.max()))
+        self._sum += float(delta.sum())
+        self._moved += int(np.count_nonzero(moved))
+
+    def result(self, op: str, node: str, tolerance: Tolerance) -> TensorDiff:
+        """The difference over all samples taken in so far."""
+        # A trusted tensor of zeros has no size of its own; the other's is used.
+        size = (self._largest_a or self._largest_b or 1.0) if self._unit == "relative" else 1.0
+        return TensorDiff(
+            name=self._name,
+            other=self._other,
+            op=op,
+            node=node,
+            unit=self._unit,
+            step=self._step.largest if self._step is not None else None,
+            max=self._max / size,
+            mean=self._sum / size / self._finite if self._finite else 0.0,
+            moved=self._moved / self._count if self._count else 0.0,
+            count=self._count,
+            nonfinite=self._nonfinite,
+            tolerance=tolerance,
+        )
+
+
+def _epsilon(dtype: np.dtype[Any]) -> float:
+    return float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    if is_float(dtype):
+        return "float"
+    if dtype.kind == "b":
+        return "bool"
+    return "string" if dtype.kind in "OUT" else "integer"

@@ -1,0 +1,114 @@
+"""Finding passes and backends: a scan of the built-in packages plus entry points of others."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from onnxq.errors import OptionError, near_matches
+from onnxq.pass_ import Pass
+
+if TYPE_CHECKING:
+    from onnxq.backend import Backend
+
+PASSES_GROUP = "onnxq.passes"
+BACKENDS_GROUP = "onnxq.backends"
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A plug-in that cannot be imported: shown in listings, raised only when asked for."""
+
+    name: str
+    error: str
+
+
+def passes() -> Mapping[str, type[Pass] | Broken]:
+    """All known passes by name."""
+    return _discover("passes", PASSES_GROUP, _passes_in, "pass")
+
+
+def backends() -> Mapping[str, Backend | Broken]:
+    """All known backends by name."""
+    return _discover("onnxq.backends", BACKENDS_GROUP, _backends_in, "backend")
+
+
+def find_pass(name: str) -> type[Pass]:
+    """The pass of that name."""
+    found: type[Pass] = _find(name, passes(), "pass", "onnxq passes")
+    return found
+
+
+def find_backend(name: str) -> Backend:
+    """The backend of that name."""
+    found: Backend = _find(name, backends(), "backend", "onnxq backends")
+    return found
+
+
+def _find(name: str, known: Mapping[str, Any], kind: str, command: str) -> Any:
+    if name not in known:
+        raise OptionError(
+            f"there is no {kind} '{name}'",
+            fix=f"{near_matches(name, known)} ('{command}' lists all)",
+        )
+    found = known[name]
+    if isinstance(found, Broken):
+        raise OptionError(
+            f"{kind} '{name}' could not be loaded: {found.error}",
+            fix="repair or uninstall the package that provides it",
+        )
+    return found
+
+
+def _passes_in(thing: Any) -> dict[str, Any]:
+    """Passes in a module, or the one class given."""
+    if isinstance(thing, ModuleType):
+        own = (c for _, c in inspect.getmembers(thing, inspect.isclass))
+        return {
+            c.name: c
+            for c in own
+            if issubclass(c, Pass) and c.name and c.__module__ == thing.__name__
+        }
+    return {thing.name: thing}
+
+
+def _backends_in(thing: Any) -> dict[str, Any]:
+    if isinstance(thing, ModuleType):
+        backend = getattr(thing, "BACKEND", None)
+        return {} if backend is None else {backend.name: backend}
+    return {thing.name: thing}
+
+
+@functools.cache
+def _discover(
+    package: str, group: str, collect: Callable[[Any], dict[str, Any]], kind: str
+) -> Mapping[str, Any]:
+    home = importlib.import_module(package)
+    found: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    for info in pkgutil.iter_modules(home.__path__, package + "."):
+        for name, thing in collect(importlib.import_module(info.name)).items():
+            found[name], origin[name] = thing, "onnxq"
+    for entry in importlib.metadata.entry_points(group=group):
+        distribution = entry.dist.name if entry.dist is not None else entry.value
+        try:
+            things = collect(entry.load())
+        except Exception as error:  # a plug-in may fail in any way; the listing shows how
+            found[entry.name] = Broken(entry.name, f"{type(error).__name__}: {error}")
+            origin[entry.name] = distribution
+            continue
+        for name, thing in things.items():
+            if name in found:
+                raise OptionError(
+                    f"{kind} '{name}' is provided by both {origin[name]} and {distribution}",
+                    fix="uninstall one of them, or rename it",
+                )
+            found[name], origin[name] = thing, distribution
+    return dict(sorted(found.items()))

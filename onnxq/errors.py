@@ -1,0 +1,68 @@
+"""Errors that a user can act on.
+
+Every error says what is wrong and where (`what`) and what to do next (`fix`); the command line
+prints both and leaves the traceback to `--debug`. Faults of the program itself stay
+`AssertionError` or `TypeError`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class OnnxqError(Exception):
+    """Base of all errors raised for something the user can change."""
+
+    def __init__(self, what: str, *, fix: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  next: {self.fix}"
+
+
+class LoadError(OnnxqError):
+    """A file is missing, unreadable or not what its name promises."""
+
+
+class SaveError(OnnxqError):
+    """A file could not be written; what was there before is intact."""
+
+
+class InvalidModelError(OnnxqError):
+    """The graph breaks ONNX's own rules (cycle, dangling input, duplicate name)."""
+
+
+class UnsupportedModelError(OnnxqError):
+    """The model is valid, but holds something onnxq cannot rewrite."""
+
+
+class QParamsError(OnnxqError):
+    """Quantization parameters that no runtime could use (scale 0, zero point out of range)."""
+
+
+class PassError(OnnxqError):
+    """A pass met something it must neither guess nor skip."""
+
+
+class OptionError(OnnxqError):
+    """An unknown or ill-typed pass, option, backend or argument."""
+
+
+class BackendError(OnnxqError):
+    """The model cannot be written for the chosen backend."""
+
+
+class VerifyError(OnnxqError):
+    """Two models cannot be compared, or the comparison failed."""
+
+
+def near_matches(word: str, known: Iterable[str]) -> str:
+    """Say which of the `known` words the user may have meant."""
+    words = sorted(known)
+    near = difflib.get_close_matches(word, words, n=3, cutoff=0.5)
+    if near:
+        return "did you mean " + " or ".join(f"'{w}'" for w in near) + "?"
+    return "choose from: " + ", ".join(words)

@@ -1,0 +1,232 @@
+"""The canonical op: `onnxq::FakeQuantize(x, scale, zero_point)`.
+
+    y = (clamp(round_half_even(x / scale) + zero_point, quant_min, quant_max) - zero_point) * scale
+
+Attributes: quant_min, quant_max, axis (used when scale is 1-D), block_size (0 = none). It is a
+model-local function, so a model that holds it passes onnx.checker and runs in a stock
+onnxruntime:
+
+    q  = QuantizeLinear(x, scale, zero_point)          saturates to the type of zero_point
+    c  = Clip(Cast<int32>(q), quant_min, quant_max)    int32: runtimes lack a 16-bit Clip
+    y  = DequantizeLinear(CastLike(c, zero_point), scale, zero_point)
+
+zero_point is int8, uint8, int16 or uint16; narrower types live in the 8-bit ones with a narrow
+range until a writer packs them.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_graphsurgeon as gs
+from onnx import AttributeProto, FunctionProto, TensorProto, helper
+
+from onnxq.errors import PassError
+from onnxq.qparams import QParams, QType, Reader, Role, qtype
+
+if TYPE_CHECKING:
+    from onnxq.graph import Model
+
+DOMAIN = "onnxq"
+OP = "FakeQuantize"
+FAKE_QUANTIZE = f"{DOMAIN}::{OP}"
+
+_MIN_OPSET = 15  # CastLike
+_MIN_IR = 8  # model-local functions
+
+
+@functools.cache
+def function(opset: int) -> FunctionProto:
+    """The body for models of `opset` (onnxruntime wants both to agree)."""
+
+    def ref(name: str, attribute: str, kind: int = AttributeProto.INT) -> AttributeProto:
+        return AttributeProto(name=name, ref_attr_name=attribute, type=kind)
+
+    def bound(attribute: str) -> list[object]:
+        constant = helper.make_node("Constant", [], [attribute])
+        constant.attribute.append(ref("value_int", attribute))
+        cast = helper.make_node("Cast", [attribute], [f"{attribute}_32"], to=TensorProto.INT32)
+        return [constant, cast]
+
+    quantize = helper.make_node("QuantizeLinear", ["x", "scale", "zero_point"], ["q"])
+    dequantize = helper.make_node("DequantizeLinear", ["d", "scale", "zero_point"], ["y"])
+    for node in (quantize, dequantize):
+        node.attribute.append(ref("axis", "axis"))
+        if opset >= 21:
+            node.attribute.append(ref("block_size", "block_size"))
+    made = helper.make_function(
+        DOMAIN,
+        OP,
+        ["x", "scale", "zero_point"],
+        ["y"],
+        [
+            *bound("quant_min"),
+            *bound("quant_max"),
+            quantize,
+            helper.make_node("Cast", ["q"], ["i"], to=TensorProto.INT32),
+            helper.make_node("Clip", ["i", "quant_min_32", "quant_max_32"], ["c"]),
+            helper.make_node("CastLike", ["c", "zero_point"], ["d"]),
+            dequantize,
+        ],
+        [helper.make_opsetid("", opset)],
+        attributes=["quant_min", "quant_max"],
+        attribute_protos=[
+            helper.make_attribute("axis", 1),
+            helper.make_attribute("block_size", 0),
+        ],
+    )
+    made.doc_string = "Quantize to quant_min..quant_max and back; see onnxq.fake_quantize."
+    return made
+
+
+def container(kind: QType) -> QType:
+    """The type of zero_point for codes of `kind`: 8 or 16 bits."""
+    if kind.bits > 16:
+        raise PassError(
+            f"{kind} cannot be simulated by FakeQuantize",
+            fix="32-bit biases are rows of the table, made by 'quantize-bias'",
+        )
+    return qtype(("int" if kind.signed else "uint") + ("8" if kind.bits <= 8 else "16"))
+
+
+def is_fake_quantize(node: gs.Node | None) -> bool:
+    """Whether `node` is the canonical op."""
+    return node is not None and node.op == OP and node.domain == DOMAIN
+
+
+def make(
+    model: Model,
+    source: gs.Tensor,
+    result: gs.Tensor,
+    params: QParams,
+    graph: gs.Graph,
+    *,
+    name: str = "",
+) -> gs.Node:
+    """Add a FakeQuantize that makes `result` from `source`; its constants are its own."""
+    from onnxq.edit import constant, new_node
+
+    base = name or f"{source.name}.fake_quantize"
+    scale, zero_point = encode(params, source.dtype)
+    attrs = {"quant_min": params.lo, "quant_max": params.hi}
+    if params.axis is not None:
+        attrs["axis"] = params.axis
+    if params.block:
+        attrs["block_size"] = params.block
+    inputs = [
+        source,
+        constant(model, f"{base}.scale", scale),
+        constant(model, f"{base}.zero_point", zero_point),
+    ]
+    return new_node(
+        model, FAKE_QUANTIZE, inputs, [result], name=base, attrs=dict(attrs), graph=graph
+    )
+
+
+def encode(params: QParams, dtype: object) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    """Scale in the float type of the tensor and zero point in its container type."""
+    half = dtype is not None and np.dtype(dtype) == np.float16  # type: ignore[call-overload]
+    scale = params.scale.astype(np.float16) if half else params.scale
+    return scale, params.zero_point.astype(container(params.qtype).dtype)
+
+
+def set_params(model: Model, node: gs.Node, params: QParams) -> None:
+    """Give a FakeQuantize other parameters (new constants: the old may be shared)."""
+    from onnxq.edit import constant, set_input
+
+    base = node.name or node.outputs[0].name
+    scale, zero_point = encode(params, node.inputs[0].dtype)
+    set_input(node, 1, constant(model, f"{base}.scale", scale))
+    set_input(node, 2, constant(model, f"{base}.zero_point", zero_point))
+    attrs: dict[str, object] = {"quant_min": params.lo, "quant_max": params.hi}
+    if params.axis is not None:
+        attrs["axis"] = params.axis
+    if params.block:
+        attrs["block_size"] = params.block
+    node.attrs = attrs
+
+
+def params_of(node: gs.Node, tensor: str | None = None) -> QParams:
+    """The parameters of a FakeQuantize, validated; errors name the tensor."""
+    from onnxq.edit import array, describe
+
+    x = node.inputs[0]
+    scale, zero_point = array(node.inputs[1]), array(node.inputs[2])
+    if scale is None or zero_point is None:
+        missing = node.inputs[1 if scale is None else 2]
+        raise PassError(
+            f"FakeQuantize {describe(node)}: '{missing.name}' is computed at run time",
+            fix="run 'fold-constants' first; dynamic quantization is not supported",
+        )
+    lo, hi = int(node.attrs["quant_min"]), int(node.attrs["quant_max"])
+    block = int(node.attrs.get("block_size", 0))
+    per_tensor = scale.ndim == 0 or (scale.size == 1 and not block)
+    axis = None if per_tensor else int(node.attrs.get("axis", 1))
+    return QParams(
+        tensor=x.name if tensor is None else tensor,
+        qtype=narrowest(qtype(zero_point.dtype), lo, hi),
+        scale=scale.astype(np.float32),
+        zero_point=zero_point.astype(np.int64),
+        axis=axis,
+        block=block,
+        lo=lo,
+        hi=hi,
+        role=Role.WEIGHT if array(x) is not None else Role.ACTIVATION,
+        source=node.name,
+    )
+
+
+def narrowest(stored: QType, lo: int, hi: int) -> QType:
+    """The smallest type of the same sign that holds lo..hi: -8..7 in int8 means int4."""
+    sign = "int" if stored.signed else "uint"
+    for bits in (2, 4, 8, 16):
+        kind = qtype(f"{sign}{bits}")
+        if kind.bits <= stored.bits and kind.lo <= lo and hi <= kind.hi:
+            return kind
+    return stored
+
+
+def uses_of(node: gs.Node, model: Model) -> tuple[Reader, ...] | None:
+    """Which uses of the float tensor read it quantized; None when all do."""
+    from onnxq.edit import read_by, users
+    from onnxq.qparams import GRAPH_OUTPUT
+
+    x, y = node.inputs[0], node.outputs[0]
+    if len(x.outputs) == 1 and not model.is_output(x):
+        return None
+    uses = [read_by(n, i) for n, i in users(y)]
+    if model.is_output(y):
+        uses.append(GRAPH_OUTPUT)
+    return tuple(uses)
+
+
+# -- the function travels with models that need it ---------------------------------------------
+
+
+def with_function(model: Model) -> Model:
+    """`model` itself, or a copy that carries the function, its opset raised as far as needed."""
+    nodes = model.nodes(FAKE_QUANTIZE)
+    if not nodes:
+        return model
+    twin = model.clone()
+    need = _MIN_OPSET
+    for node in nodes:
+        kind = node.inputs[2].dtype
+        if node.attrs.get("block_size") or (kind is not None and np.dtype(kind).itemsize > 1):
+            need = 21
+        elif node.inputs[0].dtype == np.float16:
+            need = max(need, 19)
+    twin.require_opset(need, "the canonical form's function body needs it")
+    twin.require_ir(_MIN_IR, "the canonical form is a model-local function")
+    twin.functions.append(function(twin.opset))
+    twin.opsets[DOMAIN] = 1
+    return twin
+
+
+def take_function(model: Model) -> None:
+    """Forget the function of a model just read: `with_function` adds a fresh one."""
+    model.functions = [f for f in model.functions if (f.domain, f.name) != (DOMAIN, OP)]
+    if model.nodes(FAKE_QUANTIZE) or not model.functions:
+        model.opsets.pop(DOMAIN, None)

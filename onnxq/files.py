@@ -1,0 +1,170 @@
+"""Files on disk: read with clear errors, written all or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx_graphsurgeon as gs
+from google.protobuf.message import DecodeError, EncodeError
+from onnx import ModelProto, TensorProto
+
+from onnxq.errors import LoadError, SaveError
+from onnxq.tensors import StoredValues, stored_size, to_external, to_tensor_proto
+
+PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
+"""Largest single file: protobuf's 2 GiB less a margin for what is not weights."""
+
+EXTERNAL_THRESHOLD = 1024
+"""Constants below this many bytes stay in the model: shapes and scales must be readable."""
+
+_ALIGNMENT = 4096  # page size: lets a runtime map each tensor
+
+
+def read_model(path: Path) -> ModelProto:
+    """Parse an ONNX file without its external data."""
+    fix = "check the path"
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise LoadError("no such file", fix=fix) from None
+    except OSError as error:
+        raise LoadError(f"cannot be read ({error.strerror})", fix=fix) from error
+    if not data:
+        raise LoadError("the file is empty", fix="export or copy the model again")
+    model = ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise LoadError(
+            "not an ONNX model, or a truncated one (protobuf cannot parse it)",
+            fix="export or copy the model again, and check that the whole file arrived",
+        ) from error
+    return model
+
+
+def needs_external_data(constants: Iterable[gs.Constant]) -> bool:
+    """Whether the model came with external data or is too large for one file."""
+    total = 0
+    for constant in constants:
+        values = constant._values
+        if isinstance(values, StoredValues) and values.external is not None:
+            return True
+        total += stored_size(constant)
+    return total > PROTOBUF_LIMIT
+
+
+def write_model(
+    to_proto: Callable[[Callable[[gs.Constant], TensorProto]], ModelProto],
+    path: Path,
+    external_data: bool,
+) -> list[Path]:
+    """Write a model and, if asked, its data file `<name>.data`, both or none."""
+    if not external_data:
+        with replacing([path]) as (file,):
+            file.write(_serialize(to_proto(to_tensor_proto), path))
+        return [path]
+    data_path = path.with_name(path.name + ".data")
+    with replacing([data_path, path]) as (data, file):
+
+        def write(constant: gs.Constant) -> TensorProto:
+            values = constant._values
+            if stored_size(constant) < EXTERNAL_THRESHOLD or values.dtype.kind in "OSU":
+                return to_tensor_proto(constant)
+            proto, length, chunks = to_external(constant)
+            data.write(b"\0" * (-data.tell() % _ALIGNMENT))
+            offset = data.tell()
+            for chunk in chunks():
+                data.write(chunk)
+            proto.data_location = TensorProto.EXTERNAL
+            for key, value in (
+                ("location", data_path.name),
+                ("offset", str(offset)),
+                ("length", str(length)),
+            ):
+                entry = proto.external_data.add()
+                entry.key, entry.value = key, value
+            return proto
+
+        file.write(_serialize(to_proto(write), path))
+    return [path, data_path]
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a text file, all or nothing."""
+    with replacing([path]) as (file,):
+        file.write(text.encode())
+    return path
+
+
+def _keep(path: Path, backup: Path) -> None:
+    """A second name for a file, or a copy where the file system has no links."""
+    try:
+        os.link(path, backup)
+    except OSError:
+        shutil.copy2(path, backup)
+
+
+def _serialize(model: ModelProto, path: Path) -> bytes:
+    try:
+        return bytes(model.SerializeToString())
+    except (EncodeError, ValueError) as error:
+        raise SaveError(
+            f"{path}: the model is larger than the 2 GiB a protobuf can hold",
+            fix="save with external data",
+        ) from error
+
+
+@contextlib.contextmanager
+def replacing(paths: list[Path]) -> Iterator[list[BinaryIO]]:
+    """Open temporary files beside `paths`; on success move all into place, else none.
+
+    When moving a later file fails, the earlier ones are put back from hard links.
+    """
+    made: list[tuple[Path, BinaryIO]] = []
+    backups: list[tuple[Path, Path | None]] = []
+    current = paths[0]
+    try:
+        for current in paths:
+            if current.is_dir():
+                raise SaveError(f"{current} is a folder", fix="give a file name")
+            current.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=current.parent, prefix=f".{current.name}.")
+            made.append((Path(name), os.fdopen(handle, "wb")))
+        yield [file for _, file in made]
+        for temporary, file in made:
+            file.close()
+            # mkstemp makes private files; give what an ordinary open() would have given.
+            umask = os.umask(0)
+            os.umask(umask)
+            temporary.chmod(0o666 & ~umask)
+        for current, (temporary, _) in zip(paths, made, strict=True):
+            if len(paths) > 1 and current.exists():
+                backup = temporary.with_name(temporary.name + ".old")
+                _keep(current, backup)
+                backups.append((current, backup))
+            else:
+                backups.append((current, None))
+            os.replace(temporary, current)
+    except OSError as error:
+        for done, backup in backups[:-1] if backups else []:
+            if backup is None:
+                done.unlink(missing_ok=True)
+            else:
+                os.replace(backup, done)
+        raise SaveError(
+            f"{current}: cannot be written ({error.strerror or error})",
+            fix="check that the folder exists, is writable and has room",
+        ) from error
+    finally:
+        for temporary, file in made:
+            file.close()
+            temporary.unlink(missing_ok=True)
+        for _, backup in backups:
+            if backup is not None:
+                backup.unlink(missing_ok=True)

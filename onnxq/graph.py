@@ -1,0 +1,419 @@
+"""A model in memory: a graphsurgeon graph plus everything graphsurgeon would lose.
+
+Passes see the plain graphsurgeon objects (`node.inputs`, `tensor.outputs`, `gs.Constant` ...) and
+change them with the verbs of `onnxq.edit`. Reading and writing go through `importer` and
+`exporter`, never through `gs.import_onnx` and `gs.export_onnx`, which drop metadata, break on
+4-bit tensors and rename initializers of the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx_graphsurgeon as gs
+from onnx import FunctionProto, GraphProto, ModelProto, helper
+
+from onnxq import exporter, files, importer
+from onnxq.errors import InvalidModelError, LoadError
+from onnxq.exporter import describe, live_nodes
+from onnxq.importer import GraphRecord, bodies
+from onnxq.qparams import QParamTable
+from onnxq.tensors import StoredValues, to_tensor_proto
+
+TABLE_KEY = "onnxq.qparams"
+"""metadata_props key under which a model carries table rows that have no node of their own."""
+
+MAX_OPSET, MAX_IR = 26, 13
+"""The newest that onnxruntime loads; onnx's own defaults are newer."""
+
+_MODEL_BODY = {"graph", "functions", "opset_import"}
+
+
+class Model:
+    """One ONNX model that passes can edit."""
+
+    def __init__(
+        self,
+        graph: gs.Graph,
+        header: ModelProto,
+        opsets: dict[str, int],
+        functions: list[FunctionProto],
+    ) -> None:
+        self.graph = graph
+        self.header = header
+        self.opsets = opsets
+        self.functions = functions
+        self.qparams = QParamTable()
+        self.upgrades: list[str] = []
+        """What raised the opset or IR version so far, for reports."""
+        self.export_notes: list[str] = []
+        """What the last `to_proto` had to raise in what it wrote."""
+        self.made: list[gs.Constant] = []
+        self._names: set[str] | None = None
+        self._counters: dict[str, int] = {}
+        self._outputs: set[int] = set()
+        self.refresh()
+
+    # -- looking ----------------------------------------------------------------------------
+
+    @property
+    def opset(self) -> int:
+        """Version of the default domain."""
+        return self.opsets.get("", self.opsets.get("ai.onnx", 1))
+
+    @property
+    def ir_version(self) -> int:
+        """Version of the file format."""
+        return int(self.header.ir_version)
+
+    def graphs(self) -> Iterator[gs.Graph]:
+        """The main graph, then every body inside it."""
+        stack = [self.graph]
+        while stack:
+            graph = stack.pop()
+            yield graph
+            for node in live_nodes(graph):
+                stack.extend(bodies(node))
+
+    def nodes(self, *ops: str) -> list[gs.Node]:
+        """Nodes of all graphs, bodies behind the node that holds them.
+
+        `ops` are op types of the default domain, or 'domain::Op'; none means all nodes.
+        """
+        wanted = {tuple(op.rpartition("::")[::2]) for op in ops}
+        found: list[gs.Node] = []
+        stack = [live_nodes(self.graph)]
+        while stack:
+            for node in stack[-1]:
+                if not wanted or (domain_of(node), node.op) in wanted:
+                    found.append(node)
+                inner = list(bodies(node)) if node.attrs else []
+                if inner:
+                    stack.extend(live_nodes(body) for body in reversed(inner))
+                    break
+            else:
+                stack.pop()
+        return found
+
+    def is_output(self, tensor: gs.Tensor) -> bool:
+        """Whether `tensor` leaves the main graph or a body."""
+        return id(tensor) in self._outputs
+
+    def fresh_name(self, base: str) -> str:
+        """`base`, or `base` with a number: a name that nothing in the model has."""
+        names = self._names
+        if names is None:
+            names = self._names = set()
+            for graph in self.graphs():
+                names.update(t.name for t in (*graph.inputs, *graph.outputs))
+                names.update(c.name for c in graph.record.constants)
+                for node in live_nodes(graph):
+                    names.add(node.name)
+                    names.update(t.name for t in node.inputs)
+                    names.update(t.name for t in node.outputs)
+        name = base
+        number = self._counters.get(base, 0)
+        while name in names or not name:
+            number += 1
+            name = f"{base}_{number}"
+        if number:
+            self._counters[base] = number
+        names.add(name)
+        return name
+
+    # -- keeping house ----------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Take note of the graph outputs; needed after `graph.outputs` was assigned by hand."""
+        self._outputs = set()
+        for graph in self.graphs():
+            for tensor in graph.outputs:
+                self._outputs.add(id(tensor))
+                if graph is not self.graph and isinstance(tensor, gs.Constant):
+                    tensor.body_output = True
+
+    def sweep(self) -> int:
+        """Drop removed nodes and nodes whose results nobody reads any more; returns how many."""
+        dropped = 0
+        for graph in reversed(list(self.graphs())):  # bodies first: they read outer tensors
+            keep: list[gs.Node] = []
+            for node in reversed(graph.nodes):
+                if getattr(node, "removed", False):
+                    continue
+                if (
+                    node.outputs
+                    and not getattr(node, "unread_at_load", False)
+                    and not any(self.is_output(t) or exporter.is_read(t) for t in node.outputs)
+                ):
+                    detach(node)
+                    dropped += 1
+                    continue
+                keep.append(node)
+            if len(keep) != len(graph.nodes):
+                keep.reverse()
+                graph.nodes[:] = keep
+        return dropped
+
+    def require_opset(self, version: int, why: str) -> None:
+        """Raise the default opset to at least `version`, rewriting what changed its meaning."""
+        if self.opset < version:
+            from onnxq.opset import raise_opset
+
+            raise_opset(self, version, why)
+
+    def require_ir(self, version: int, why: str) -> None:
+        """Raise the IR version to at least `version`."""
+        if self.ir_version < version:
+            self.upgrades.append(f"IR version {self.ir_version} -> {version}: {why}")
+            self.header.ir_version = version
+
+    def check(self) -> None:
+        """Raise InvalidModelError on duplicate names, dangling inputs and cycles."""
+        _check_graph(self.graph, set())
+
+    # -- out --------------------------------------------------------------------------------
+
+    def clone(self) -> Model:
+        """A copy whose graph can be edited freely; values of constants are shared."""
+        tensors: dict[int, gs.Tensor] = {}
+        twin = Model(
+            _clone_graph(self.graph, tensors),
+            importer.header_of(self.header, set()),
+            dict(self.opsets),
+            list(self.functions),
+        )
+        twin.qparams = self.qparams.copy()
+        twin.upgrades = list(self.upgrades)
+        twin.made = [_clone_tensor(c, tensors) for c in self.made]
+        twin._names = None if self._names is None else set(self._names)
+        twin._counters = dict(self._counters)
+        return twin
+
+    def to_proto(self, write: exporter.ConstantWriter = to_tensor_proto) -> ModelProto:
+        """The protobuf; `write` makes the TensorProto of each constant."""
+        from onnxq import fake_quantize
+
+        model = fake_quantize.with_function(self)
+        made = model._unlisted_constants()
+        if made and model.ir_version < 4:
+            if model is self:
+                model = self.clone()
+                made = model._unlisted_constants()
+            model.require_ir(4, "initializers made by passes are not graph inputs")
+        self.export_notes = model.upgrades[len(self.upgrades) :]
+        proto = ModelProto()
+        proto.CopyFrom(model.header)
+        if model.qparams.rows:
+            entry = proto.metadata_props.add()
+            entry.key, entry.value = TABLE_KEY, model.qparams.dumps()
+        used = {domain_of(node) for node in model.nodes()}
+        opsets = dict(model.opsets)
+        for domain in sorted(used - {"" if d == "ai.onnx" else d for d in opsets}):
+            opsets[domain] = 1
+        proto.opset_import.extend(helper.make_opsetid(d, v) for d, v in opsets.items())
+        proto.functions.extend(model.functions)
+        proto.graph.CopyFrom(exporter.export_graph(model.graph, write, made))
+        return proto
+
+    def _unlisted_constants(self) -> list[gs.Constant]:
+        """Constants in use that no graph declared at load: made by passes, in order."""
+        listed = {id(c) for graph in self.graphs() for c in graph.record.constants}
+        outputs = self._outputs
+        found = {
+            id(c): c for c in self.made if exporter.is_read(c) or id(c) in outputs
+        }
+        for node in self.nodes():
+            for tensor in node.inputs:
+                if isinstance(tensor, gs.Constant) and id(tensor) not in listed:
+                    found.setdefault(id(tensor), tensor)
+        return [c for key, c in found.items() if key not in listed]
+
+
+def domain_of(node: gs.Node) -> str:
+    """The node's domain, '' for the default one however it is spelled."""
+    return "" if node.domain in (None, "ai.onnx") else str(node.domain)
+
+
+def detach(node: gs.Node) -> None:
+    """Take a node out of the graph; its list entry goes with the next `sweep`.
+
+    By identity: graphsurgeon's own removal compares by value and may cut the wrong edge.
+    """
+    for tensor in node.inputs:
+        _cut(tensor.outputs, node)
+    for tensor in node.outputs:
+        _cut(tensor.inputs, node)
+    list.clear(node.inputs)
+    list.clear(node.outputs)
+    node.removed = True
+
+
+def _cut(links: list[gs.Node], node: gs.Node) -> None:
+    """Delete one link to `node`, looking from both ends (passes go in order or in reverse)."""
+    last = len(links) - 1
+    for i in range(last // 2 + 1):
+        if links[i] is node:
+            list.__delitem__(links, i)
+            return
+        if links[last - i] is node:
+            list.__delitem__(links, last - i)
+            return
+
+
+# -- structure ------------------------------------------------------------------------------
+
+
+def _check_graph(graph: gs.Graph, outer: set[int]) -> None:
+    fix = "the file is not a valid ONNX graph: export it again"
+    declared = {id(t) for t in graph.inputs}
+    declared |= {id(c) for c in graph.record.constants}
+    names: dict[str, int] = {}
+    for tensor in (*graph.inputs, *graph.record.constants):
+        if names.setdefault(tensor.name, id(tensor)) != id(tensor):
+            raise InvalidModelError(f"two tensors are named '{tensor.name}'", fix=fix)
+        if tensor.inputs:
+            raise InvalidModelError(
+                f"tensor '{tensor.name}' is a graph input or initializer and also made by node "
+                f"{describe(tensor.inputs[0])}",
+                fix=fix,
+            )
+    nodes = exporter.sorted_nodes(graph)
+    visible = outer | declared
+    for node in nodes:
+        for tensor in node.outputs:
+            if not tensor.name:
+                continue
+            if len(tensor.inputs) > 1 or names.setdefault(tensor.name, id(tensor)) != id(tensor):
+                raise InvalidModelError(f"tensor '{tensor.name}' is made by two nodes", fix=fix)
+            visible.add(id(tensor))
+    for node in nodes:
+        for tensor in node.inputs:
+            if tensor.name and id(tensor) not in visible and not isinstance(tensor, gs.Constant):
+                raise InvalidModelError(
+                    f"node {describe(node)} reads '{tensor.name}', which nothing makes",
+                    fix=f"{fix}, or add '{tensor.name}' as a graph input",
+                )
+        for body in bodies(node):
+            _check_graph(body, visible)
+    for tensor in graph.outputs:
+        if id(tensor) not in visible and not isinstance(tensor, gs.Constant):
+            raise InvalidModelError(f"nothing makes the graph output '{tensor.name}'", fix=fix)
+
+
+def _clone_tensor(tensor: gs.Tensor, tensors: dict[int, gs.Tensor]) -> gs.Tensor:
+    twin = tensors.get(id(tensor))
+    if twin is None:
+        if isinstance(tensor, gs.Constant):
+            twin = gs.Constant(tensor.name, tensor._values)
+        else:
+            twin = gs.Variable(tensor.name, tensor.dtype, tensor.shape, tensor.type)
+        for key in ("info", "seen", "input_info", "output_info", "overridable", "body_output"):
+            value = tensor.__dict__.get(key)
+            if value is not None:
+                setattr(twin, key, value)
+        tensors[id(tensor)] = twin
+    return twin
+
+
+def _clone_graph(graph: gs.Graph, tensors: dict[int, gs.Tensor]) -> gs.Graph:
+    def twins(originals: list[gs.Tensor]) -> list[gs.Tensor]:
+        return [_clone_tensor(t, tensors) for t in originals]
+
+    record: GraphRecord = graph.record
+    twin = gs.Graph(nodes=[], name=graph.name, doc_string=graph.doc_string)
+    twin.record = GraphRecord(
+        record.header,
+        twins(record.constants),
+        {id(tensors[i]) for i in record.unread_at_load if i in tensors},
+        list(record.stray_infos),
+    )
+    twin.inputs = twins(graph.inputs)
+    for tensor in (*twin.inputs, *twin.record.constants):
+        tensor.owner = twin
+    for node in live_nodes(graph):
+        attrs = {k: _clone_attribute(v, tensors) for k, v in node.attrs.items()}
+        copy = gs.Node(
+            node.op, node.name, attrs, twins(node.inputs), twins(node.outputs), node.domain
+        )
+        copy.owner = twin
+        copy.source = getattr(node, "source", None)
+        if getattr(node, "unread_at_load", False):
+            copy.unread_at_load = True
+        twin.nodes.append(copy)
+    twin.outputs = twins(graph.outputs)
+    return twin
+
+
+def _clone_attribute(value: Any, tensors: dict[int, gs.Tensor]) -> Any:
+    if isinstance(value, gs.Graph):
+        return _clone_graph(value, tensors)
+    if type(value) is list:
+        return [_clone_attribute(v, tensors) for v in value]
+    return value
+
+
+# -- files ----------------------------------------------------------------------------------
+
+
+def from_proto(proto: ModelProto, base_dir: Path | None = None) -> Model:
+    """A model over `proto`, which must not be changed afterwards (values are read from it)."""
+    if not proto.HasField("graph") or not (proto.ir_version or proto.opset_import):
+        raise LoadError(
+            "this protobuf is not an ONNX model (it has no graph or no version)",
+            fix="give a file written by an ONNX exporter",
+        )
+    header = importer.header_of(proto, _MODEL_BODY)
+    graph = importer.import_graph(proto.graph, base_dir, overridable=proto.ir_version >= 4)
+    importer.mark_unread(graph)
+    opsets = {entry.domain: entry.version for entry in proto.opset_import}
+    model = Model(graph, header, opsets, list(proto.functions))
+    for index, entry in enumerate(header.metadata_props):
+        if entry.key == TABLE_KEY:
+            model.qparams = QParamTable.loads(entry.value)
+            del header.metadata_props[index]
+            break
+    from onnxq import fake_quantize
+
+    fake_quantize.take_function(model)
+    model.check()
+    return model
+
+
+def new_model(name: str, opset: int = 21, ir_version: int = 10) -> Model:
+    """An empty model to build a graph in."""
+    proto = ModelProto(ir_version=ir_version, graph=GraphProto(name=name))
+    proto.opset_import.append(helper.make_opsetid("", opset))
+    return from_proto(proto)
+
+
+def load(path: str | Path) -> Model:
+    """Read an ONNX file. External data stays on disk until it is needed."""
+    path = Path(path)
+    try:
+        return from_proto(files.read_model(path), path.parent)
+    except LoadError as error:
+        raise type(error)(f"{path}: {error.what}", fix=error.fix) from error
+    except InvalidModelError as error:
+        raise InvalidModelError(f"{path}: {error.what}", fix=error.fix) from error
+
+
+def save(model: Model, path: str | Path, *, external_data: bool | None = None) -> list[Path]:
+    """Write an ONNX file and, where needed, its data file; returns what was written.
+
+    External data is used when asked for, when the model came with some, and when a single file
+    would pass protobuf's 2 GiB. Both files are written beside the target and moved into place at
+    the end, so a failure leaves what was there before.
+    """
+    path = Path(path)
+    if external_data is None:
+        constants = [c for g in model.graphs() for c in g.record.constants] + model.made
+        external_data = files.needs_external_data(constants)
+    return files.write_model(model.to_proto, path, external_data)
+
+
+__all__ = [
+    *("MAX_IR", "MAX_OPSET", "Model", "StoredValues", "detach", "domain_of", "from_proto"),
+    *("load", "new_model", "save"),
+]

@@ -1,0 +1,255 @@
+"""ONNX protobuf to a graphsurgeon graph, keeping everything.
+
+graphsurgeon's own importer drops metadata, overloads, optional and sequence types, several
+attribute kinds, initializers nobody reads and inputs that have an initializer. This one builds
+the same `gs.Graph`, `gs.Node` and tensor objects, and hangs on each of them what it was made
+from, so that `exporter` can write back whatever no pass has changed:
+
+    gs.Graph      .record        GraphRecord: header, declared constants, stray value infos
+    gs.Node       .source        the NodeProto;  .owner  the graph it stands in
+    gs.Tensor     .owner         the graph that declares it (inputs and initializers)
+    gs.Variable   .info          its ValueInfoProto;  .seen  (dtype, shape) decoded from it
+    gs.Tensor     .input_info    ValueInfoProto as graph input;  .output_info  as graph output
+    gs.Constant   .overridable   an initializer the caller may replace (also a graph input)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_graphsurgeon as gs
+from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto
+
+from onnxq.tensors import SparseStoredValues, StoredValues, numpy_dtype
+
+_BODY_FIELDS = {"node", "initializer", "sparse_initializer", "input", "output", "value_info"}
+
+
+@dataclass
+class GraphRecord:
+    """What a graph holds besides nodes, inputs and outputs."""
+
+    header: GraphProto
+    constants: list[gs.Constant] = field(default_factory=list)
+    unread_at_load: set[int] = field(default_factory=set)
+    stray_infos: list[ValueInfoProto] = field(default_factory=list)
+
+
+class Scope:
+    """Names visible in a graph: its own, then those of the graphs around it."""
+
+    def __init__(self, parent: Scope | None = None) -> None:
+        self.own: dict[str, gs.Tensor] = {}
+        self.parent = parent
+
+    def find(self, name: str) -> gs.Tensor | None:
+        """The tensor of that name in this or an enclosing graph."""
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope.own.get(name)
+            if found is not None:
+                return found
+            scope = scope.parent
+        return None
+
+
+def header_of(proto: Any, body: set[str]) -> Any:
+    """A copy of a message without the fields named in `body`."""
+    header = type(proto)()
+    for descriptor, value in proto.ListFields():
+        if descriptor.name in body:
+            continue
+        if getattr(descriptor, "is_repeated", False):
+            getattr(header, descriptor.name).extend(value)
+        elif descriptor.message_type is not None:
+            getattr(header, descriptor.name).CopyFrom(value)
+        else:
+            setattr(header, descriptor.name, value)
+    return header
+
+
+def variable_of(info: ValueInfoProto) -> gs.Variable:
+    """A variable with the tensor type of `info`; other types stay in `info` alone."""
+    variable = gs.Variable(info.name)
+    set_info(variable, info)
+    return variable
+
+
+def set_info(variable: gs.Variable, info: ValueInfoProto) -> None:
+    """Give `variable` the type that `info` tells."""
+    dtype, shape = decode_type(info)
+    variable.dtype = dtype
+    variable.shape = shape
+    variable.info = info
+    variable.seen = (dtype, None if shape is None else tuple(shape))
+
+
+def decode_type(info: ValueInfoProto) -> tuple[np.dtype[Any] | None, list[int | str | None] | None]:
+    """Element type and shape of a tensor; None for what is not known or not a tensor."""
+    tensor_type = info.type.tensor_type
+    if not info.type.HasField("tensor_type") or not tensor_type.elem_type:
+        return None, None
+    shape: list[int | str | None] | None = None
+    if tensor_type.HasField("shape"):
+        shape = []
+        for dim in tensor_type.shape.dim:
+            kind = dim.WhichOneof("value")
+            shape.append(None if kind is None else getattr(dim, kind))
+    return numpy_dtype(tensor_type.elem_type), shape
+
+
+def import_graph(
+    proto: GraphProto, base_dir: Path | None, overridable: bool, parent: Scope | None = None
+) -> gs.Graph:
+    """Build a graph; `overridable` tells whether initializers that are inputs can be replaced."""
+    scope = Scope(parent)
+    # An empty list is given now and filled below: the constructor would walk all nodes.
+    graph = gs.Graph(nodes=[], name=proto.name, doc_string=proto.doc_string)
+    record = graph.record = GraphRecord(header_of(proto, _BODY_FIELDS))
+    inputs = {info.name for info in proto.input}
+    for tensor in proto.initializer:
+        constant = gs.Constant(tensor.name, StoredValues(tensor, base_dir))
+        _declare(constant, graph, scope)
+        constant.overridable = overridable and tensor.name in inputs
+    for sparse in proto.sparse_initializer:
+        _declare(gs.Constant(sparse.values.name, SparseStoredValues(sparse)), graph, scope)
+    for info in proto.input:
+        tensor = scope.own.get(info.name)
+        if tensor is None:
+            tensor = scope.own[info.name] = variable_of(info)
+            tensor.owner = graph
+        tensor.input_info = info
+        graph.inputs.append(tensor)
+    infos = {info.name: info for info in proto.value_info}
+    for info in proto.output:
+        infos.setdefault(info.name, info)
+    nodes = graph.nodes
+    for node_proto in proto.node:
+        nodes.append(_import_node(node_proto, graph, scope, infos, base_dir, overridable))
+    for info in proto.output:
+        # An output that nothing in this graph makes may be a name of an enclosing graph.
+        tensor = scope.find(info.name)
+        if tensor is None:
+            tensor = scope.own[info.name] = variable_of(info)
+        tensor.output_info = info
+        graph.outputs.append(tensor)
+    declared = {i.name for i in proto.input} | {o.name for o in proto.output}
+    record.stray_infos = [
+        info
+        for info in proto.value_info
+        if info.name in declared or not isinstance(scope.own.get(info.name), gs.Variable)
+    ]
+    return graph
+
+
+def mark_unread(graph: gs.Graph) -> None:
+    """Remember what nobody reads at load: it was put there on purpose, and stays."""
+    outputs = {id(t) for t in graph.outputs}
+    record: GraphRecord = graph.record
+    record.unread_at_load = {
+        id(c) for c in record.constants if not c.outputs and id(c) not in outputs
+    }
+    for node in graph.nodes:
+        node.unread_at_load = not any(t.outputs or id(t) in outputs for t in node.outputs)
+        for body in bodies(node):
+            mark_unread(body)
+
+
+def bodies(node: gs.Node) -> Iterable[gs.Graph]:
+    """The graphs in the attributes of a node (If, Loop, Scan ...)."""
+    for value in node.attrs.values():
+        if isinstance(value, gs.Graph):
+            yield value
+        elif type(value) is list and value and isinstance(value[0], gs.Graph):
+            yield from value
+
+
+def _declare(constant: gs.Constant, graph: gs.Graph, scope: Scope) -> None:
+    constant.owner = graph
+    constant.overridable = False
+    graph.record.constants.append(constant)
+    scope.own[constant.name] = constant
+
+
+def _import_node(
+    proto: NodeProto,
+    graph: gs.Graph,
+    scope: Scope,
+    infos: dict[str, ValueInfoProto],
+    base_dir: Path | None,
+    overridable: bool,
+) -> gs.Node:
+    own = scope.own
+
+    def read(name: str) -> gs.Tensor:
+        tensor = own.get(name)
+        if tensor is not None:
+            return tensor
+        if not name:
+            return gs.Variable("")
+        if scope.parent is not None:
+            tensor = scope.parent.find(name)
+            if tensor is not None:
+                return tensor
+        return make(name)
+
+    def make(name: str) -> gs.Tensor:
+        tensor = own.get(name) if name else None
+        if tensor is None:
+            info = infos.get(name)
+            tensor = gs.Variable(name) if info is None else variable_of(info)
+            if name:
+                own[name] = tensor
+        return tensor
+
+    node = gs.Node(
+        proto.op_type,
+        proto.name,
+        {a.name: _import_attribute(a, scope, base_dir, overridable) for a in proto.attribute},
+        [read(name) for name in proto.input],
+        [make(name) for name in proto.output],
+        proto.domain or None,
+    )
+    node.source = proto
+    node.owner = graph
+    return node
+
+
+def _import_attribute(
+    proto: AttributeProto, scope: Scope, base_dir: Path | None, overridable: bool
+) -> Any:
+    """The Python value of an attribute; kinds without one stay an AttributeProto."""
+    kind = proto.type
+    if proto.ref_attr_name:
+        return proto
+    if kind == AttributeProto.INT:
+        return proto.i
+    if kind == AttributeProto.INTS:
+        return list(proto.ints)
+    if kind == AttributeProto.FLOAT:
+        return proto.f
+    if kind == AttributeProto.FLOATS:
+        return list(proto.floats)
+    if kind == AttributeProto.STRING:
+        return _text(proto.s)
+    if kind == AttributeProto.STRINGS:
+        return [_text(s) for s in proto.strings]
+    if kind == AttributeProto.TENSOR:
+        return gs.Constant(proto.t.name, StoredValues(proto.t, base_dir))
+    if kind == AttributeProto.GRAPH:
+        return import_graph(proto.g, base_dir, overridable, scope)
+    if kind == AttributeProto.GRAPHS:
+        return [import_graph(g, base_dir, overridable, scope) for g in proto.graphs]
+    return proto
+
+
+def _text(raw: bytes) -> str | bytes:
+    """Text where it is UTF-8 (as the standard asks), bytes where it is not."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw

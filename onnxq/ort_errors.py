@@ -1,0 +1,71 @@
+"""What onnxruntime's refusals mean, in one sentence with a next step."""
+
+from __future__ import annotations
+
+import re
+
+from onnxq.errors import InvalidModelError, LoadError, OnnxqError, UnsupportedModelError
+
+_STATUS = re.compile(r".*\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_LOAD = re.compile(r"^Load model from .*? failed: ?")
+# A C++ source position, with the signature of the function where one follows.
+_SOURCE = re.compile(
+    r"(?:[\w:<>&*, ]+\([^()]*\) )?/onnxruntime_src/\S+\s+(?:[\w:&* ]+::[^()]*\([^()]*\) )?"
+)
+_LONGEST = 300
+
+_CHECK_FILE = "check that the file is complete and really an ONNX model"
+_REFUSALS: tuple[tuple[str, type[OnnxqError], str], ...] = (
+    ("External data", LoadError, "copy the external data file next to the model"),
+    ("protobuf parsing failed", LoadError, _CHECK_FILE),
+    ("No graph was found", LoadError, _CHECK_FILE),
+    (
+        "is not a registered function/op",
+        UnsupportedModelError,
+        "turn this dialect into the canonical form with the pass that reads it, then run that",
+    ),
+    (
+        "No Op registered for",
+        UnsupportedModelError,
+        "turn this dialect into the canonical form with the pass that reads it, then run that",
+    ),
+    ("opset import", InvalidModelError, "add the domain to the model's opset imports"),
+    ("IR version", UnsupportedModelError, "save the model with an older IR version"),
+    ("opset", UnsupportedModelError, "save the model with an opset that onnxruntime knows"),
+    ("implementation for", UnsupportedModelError, "use a type that onnxruntime has a kernel for"),
+    ("find kernel for", UnsupportedModelError, "use a type that onnxruntime has a kernel for"),
+    ("invalid model", InvalidModelError, "correct the node, or export the model again"),
+)
+
+
+def ort_errors() -> tuple[type[Exception], ...]:
+    """Everything onnxruntime raises; its classes have no common base but Exception."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    own = (v for v in vars(state).values() if isinstance(v, type) and issubclass(v, Exception))
+    return (*own, RuntimeError, ValueError)
+
+
+def reason(error: BaseException) -> str:
+    """The text of onnxruntime on one line, without its codes and its own source paths."""
+    text = _full_reason(error)
+    if len(text) <= _LONGEST:
+        return text
+    # The node stands at the beginning, what is wrong with it at the end.
+    return f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+
+
+def _full_reason(error: BaseException) -> str:
+    text = _STATUS.sub("", " ".join(str(error).split()))
+    text = _SOURCE.sub("", text)
+    text = _LOAD.sub("", text)
+    return text.removesuffix(" Please fix either the inputs/outputs or the model.")
+
+
+def refusal(label: str, error: BaseException) -> OnnxqError:
+    """The error to raise when no session could be made of the model `label`."""
+    what = f"onnxruntime does not load {label}: {reason(error)}"
+    for sign, kind, fix in _REFUSALS:
+        if sign in _full_reason(error):
+            return kind(what, fix=fix)
+    return UnsupportedModelError(what, fix="correct the part of the model the message names")

@@ -1,0 +1,224 @@
+"""A pipeline: passes in order, as a value.
+
+Order constraints are declared by the passes and checked when the value is built, never solved:
+what is written is what runs. Observers watch from outside (timing, dumps).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from onnxq.discovery import find_pass
+from onnxq.errors import OptionError
+from onnxq.graph import Model, save
+from onnxq.pass_ import Pass, Trace
+
+
+class Observer(Protocol):
+    """Sees the model after each pass."""
+
+    def __call__(self, index: int, step: Pass, model: Model, trace: Trace) -> None:
+        """Called after pass number `index` (from 0)."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a pipeline made, and what it did on the way."""
+
+    model: Model
+    traces: tuple[Trace, ...]
+
+
+class Pipeline:
+    """An immutable sequence of passes."""
+
+    def __init__(self, *steps: Pass) -> None:
+        self.steps = steps
+        seen: list[str] = []
+        for step in steps:
+            for earlier in step.after:
+                if earlier not in seen and any(s.name == earlier for s in steps):
+                    raise OptionError(
+                        f"pass '{step.name}' stands before '{earlier}'",
+                        fix=f"put '{earlier}' in front of '{step.name}'",
+                    )
+            seen.append(step.name)
+
+    def __iter__(self) -> Iterator[Pass]:
+        return iter(self.steps)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pipeline) and self.steps == other.steps
+
+    def __hash__(self) -> int:
+        return hash(self.steps)
+
+    def __add__(self, other: Pipeline | Sequence[Pass]) -> Pipeline:
+        return Pipeline(*self.steps, *other)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.steps))
+
+    def __repr__(self) -> str:
+        return f"Pipeline({str(self)!r})"
+
+    def without(self, *names: str) -> Pipeline:
+        """The same pipeline without the passes of these names."""
+        self._positions(*names)
+        return Pipeline(*(s for s in self.steps if s.name not in names))
+
+    def insert_after(self, name: str, *steps: Pass) -> Pipeline:
+        """The same pipeline with `steps` behind the (last) pass `name`."""
+        at = self._positions(name)[-1] + 1
+        return Pipeline(*self.steps[:at], *steps, *self.steps[at:])
+
+    def _positions(self, *names: str) -> list[int]:
+        at: list[int] = []
+        for name in names:
+            found = [i for i, s in enumerate(self.steps) if s.name == name]
+            if not found:
+                raise OptionError(
+                    f"the pipeline has no pass '{name}'", fix=f"it is: {self or 'empty'}"
+                )
+            at += found
+        return at
+
+    @classmethod
+    def parse(cls, text: str) -> Pipeline:
+        """Read the text form: names separated by commas, options in braces."""
+        return cls(*(find_pass(name).from_options(options) for name, options in _split(text)))
+
+    def run(
+        self, model: Model, *observers: Observer, in_place: bool = False, check: bool = True
+    ) -> Result:
+        """Run all passes on a copy of `model` (or on itself)."""
+        work = model if in_place else model.clone()
+        traces: list[Trace] = []
+        for index, step in enumerate(self.steps):
+            trace = Trace(step.name)
+            raised = len(work.upgrades)
+            started = time.perf_counter()
+            try:
+                work.refresh()
+                step.run(work, trace)
+                work.sweep()
+                if check:
+                    work.check()
+            except Exception as error:
+                before = ", ".join(s.name for s in self.steps[:index]) or "nothing"
+                error.add_note(
+                    f"in pass '{step.name}' (number {index + 1} of {len(self.steps)}; "
+                    f"before it: {before})"
+                )
+                raise
+            trace.seconds = time.perf_counter() - started
+            trace.notes += work.upgrades[raised:]
+            traces.append(trace)
+            for observer in observers:
+                observer(index, step, work, trace)
+        return Result(work, tuple(traces))
+
+
+@dataclass
+class Timing:
+    """Observer that adds up seconds per pass."""
+
+    seconds: dict[str, float]
+
+    def __init__(self) -> None:
+        self.seconds = {}
+
+    def __call__(self, index: int, step: Pass, model: Model, trace: Trace) -> None:
+        """Add the time of this pass."""
+        self.seconds[step.name] = self.seconds.get(step.name, 0.0) + trace.seconds
+
+
+@dataclass(frozen=True)
+class Dump:
+    """Observer that writes the model after each pass as `NN-name.onnx`."""
+
+    folder: Path
+
+    def __call__(self, index: int, step: Pass, model: Model, trace: Trace) -> None:
+        """Write the model as it is now."""
+        save(model, self.folder / f"{index + 1:02d}-{step.name}.onnx")
+
+
+# -- the text form ----------------------------------------------------------------------------
+
+_TOKEN = re.compile(r"""\s*(?:(?P<name>[\w.-]+)|(?P<mark>[,{}=])|'(?P<quoted>(?:\\.|[^'\\])*)')""")
+
+
+def _split(text: str) -> list[tuple[str, dict[str, str]]]:
+    """`a,b{x=1 y='p q'}` as [("a", {}), ("b", {"x": "1", "y": "p q"})]."""
+
+    def wrong(why: str) -> OptionError:
+        return OptionError(
+            f"cannot read the pipeline '{text}': {why}",
+            fix='write it like "fold-batch-norm,to-qdq{opset=21}"',
+        )
+
+    tokens: list[tuple[str, str]] = []
+    at, end = 0, len(text.rstrip())
+    while at < end:
+        found = _TOKEN.match(text, at)
+        if found is None:
+            # A path or another free value after '=' runs to the next separator.
+            free = re.compile(r"\s*([^\s,{}=']+)").match(text, at)
+            if free is None:
+                raise wrong(f"unexpected '{text[at]}' at position {at}")
+            tokens.append(("name", free.group(1)))
+            at = free.end()
+            continue
+        kind = str(found.lastgroup)
+        value = found.group(kind)
+        at = found.end()
+        if kind == "name":
+            rest = re.compile(r"[^\s,{}=']*").match(text, at)
+            assert rest is not None
+            value, at = value + rest.group(), rest.end()
+        if kind == "quoted":
+            value = re.sub(r"\\(.)", r"\1", value)
+        tokens.append((kind, value))
+
+    steps: list[tuple[str, dict[str, str]]] = []
+    i = 0
+    while i < len(tokens):
+        if tokens[i][0] != "name":
+            raise wrong(f"a pass name is expected, not '{tokens[i][1]}'")
+        name, options = tokens[i][1], {}
+        i += 1
+        if i < len(tokens) and tokens[i] == ("mark", "{"):
+            i += 1
+            while i < len(tokens) and tokens[i] != ("mark", "}"):
+                if tokens[i] == ("mark", ","):
+                    i += 1
+                    continue
+                part = tokens[i : i + 3]
+                if len(part) < 3 or part[0][0] != "name" or part[1] != ("mark", "="):
+                    raise wrong(f"an option is written name=value (near '{tokens[i][1]}')")
+                if part[2][0] == "mark":
+                    raise wrong(f"option '{part[0][1]}' has no value")
+                if part[0][1] in options:
+                    raise wrong(f"option '{part[0][1]}' is given twice")
+                options[part[0][1]] = part[2][1]
+                i += 3
+            if i >= len(tokens):
+                raise wrong("a '}' is missing")
+            i += 1
+        steps.append((name, options))
+        if i < len(tokens):
+            if tokens[i] != ("mark", ","):
+                raise wrong(f"a comma is expected before '{tokens[i][1]}'")
+            i += 1
+            if i == len(tokens):
+                raise wrong("it ends with a comma")
+    return steps

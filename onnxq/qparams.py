@@ -1,0 +1,446 @@
+"""Quantization parameters: the one representation used by passes, writers, readers and training.
+
+For a real tensor x, scale s > 0 and integer zero point z in lo..hi
+
+    quantize    q = clamp(round_half_even(x / s) + z, lo, hi)
+    dequantize  y = (q - z) * s
+    fake        y = dequantize(quantize(x))
+
+The division is float32, as onnxruntime computes it: x * (1/s) lands in another bin for one value
+in a million, and for one in eight on values that already lie on another grid. The subtraction is
+exact, the final product is one float32 rounding. `quantize` and `dequantize` are numpy oracles,
+bit-equal to QuantizeLinear and DequantizeLinear for float32 input.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+from onnx import TensorProto
+
+from onnxq.errors import QParamsError, near_matches
+
+Array = npt.NDArray[Any]
+
+JSON_SCHEMA = "onnxq.qparams"
+JSON_VERSION = 1
+
+
+@dataclass(frozen=True)
+class QType:
+    """An integer type that codes are stored in."""
+
+    name: str
+    bits: int
+    signed: bool
+    onnx: int
+    dtype: np.dtype[Any]
+    opset: int
+
+    @property
+    def lo(self) -> int:
+        """Lowest code."""
+        return -(1 << (self.bits - 1)) if self.signed else 0
+
+    @property
+    def hi(self) -> int:
+        """Highest code."""
+        return (1 << (self.bits - 1)) - 1 if self.signed else (1 << self.bits) - 1
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _qtype(name: str, bits: int, signed: bool, dtype: Any, opset: int) -> QType:
+    return QType(name, bits, signed, getattr(TensorProto, name.upper()), np.dtype(dtype), opset)
+
+
+QTYPES: Mapping[str, QType] = {
+    t.name: t
+    for t in (
+        _qtype("int8", 8, True, np.int8, 10),
+        _qtype("uint8", 8, False, np.uint8, 10),
+        _qtype("int16", 16, True, np.int16, 21),
+        _qtype("uint16", 16, False, np.uint16, 21),
+        _qtype("int4", 4, True, ml_dtypes.int4, 21),
+        _qtype("uint4", 4, False, ml_dtypes.uint4, 21),
+        _qtype("int2", 2, True, ml_dtypes.int2, 25),
+        _qtype("uint2", 2, False, ml_dtypes.uint2, 25),
+        _qtype("int32", 32, True, np.int32, 10),
+    )
+}
+"""The integer types by name, with the first opset whose Q/DQ can hold them (int32: DQ only)."""
+
+_BY_DTYPE = {t.dtype: t for t in QTYPES.values()}
+
+
+def qtype(name: str | np.dtype[Any]) -> QType:
+    """The type of that name or numpy dtype; an error lists near matches."""
+    if isinstance(name, np.dtype):
+        found = _BY_DTYPE.get(name)
+        if found is None:
+            raise QParamsError(
+                f"'{name}' is not an integer type for quantization", fix=near_matches("", QTYPES)
+            )
+        return found
+    if name not in QTYPES:
+        raise QParamsError(
+            f"'{name}' is not a quantization type", fix=near_matches(str(name), QTYPES)
+        )
+    return QTYPES[name]
+
+
+class Role(enum.StrEnum):
+    """What a quantized tensor is to its consumer."""
+
+    ACTIVATION = "activation"
+    WEIGHT = "weight"
+    BIAS = "bias"
+
+
+class Reader(NamedTuple):
+    """One use of a tensor: input number `input` of the node that makes tensor `node`.
+
+    Tensor names are unique in a graph where node names are not. The graph output is
+    `Reader("", 0)`.
+    """
+
+    node: str
+    input: int
+
+
+GRAPH_OUTPUT = Reader("", 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QParams:
+    """How one tensor is quantized. Invalid values cannot be constructed."""
+
+    tensor: str
+    qtype: QType
+    scale: Array
+    zero_point: Array
+    axis: int | None = None
+    block: int = 0
+    lo: int | None = None
+    hi: int | None = None
+    role: Role = Role.ACTIVATION
+    readers: tuple[Reader, ...] | None = None
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        def reject(why: str, fix: str) -> None:
+            raise QParamsError(f"tensor '{self.tensor}': {why}", fix=fix)
+
+        scale = np.asarray(self.scale, dtype=np.float32, order="C")
+        zero_point = np.asarray(self.zero_point)
+        if zero_point.dtype.kind == "f" and not np.array_equal(zero_point, np.rint(zero_point)):
+            reject(
+                f"zero point {_first(zero_point)} is not an integer",
+                "round zero points before they are used; ONNX has integer zero points only",
+            )
+        zero_point = zero_point.astype(np.int64)
+        if self.axis is None:
+            if scale.size != 1:
+                reject(
+                    f"{scale.size} scales but no axis",
+                    "give the axis the scales run along, or one scale",
+                )
+            # A one-element vector is a scalar in disguise; runtimes disagree on it, 0-d is safe.
+            scale = scale.reshape(())
+        elif not self.block and scale.ndim != 1:
+            reject(f"per-channel scale has shape {scale.shape}", "give one scale per channel, 1-D")
+        elif self.block and scale.ndim < 1:
+            reject("per-block scale is a scalar", "give one scale per block")
+        if zero_point.size == 1 and scale.size != 1:
+            zero_point = np.broadcast_to(zero_point.reshape(()), scale.shape).copy()
+        elif zero_point.size != scale.size:
+            reject(
+                f"{zero_point.size} zero points for {scale.size} scales",
+                "give as many zero points as scales",
+            )
+        zero_point = zero_point.reshape(scale.shape)
+        if not np.all(np.isfinite(scale)) or not np.all(scale > 0):
+            bad = scale[~(np.isfinite(scale) & (scale > 0))]
+            reject(
+                f"scale {_first(bad)} is not a positive finite number",
+                "recalibrate this tensor (an all-zero or NaN range gives such a scale), "
+                "or leave it unquantized",
+            )
+        lo = self.qtype.lo if self.lo is None else int(self.lo)
+        hi = self.qtype.hi if self.hi is None else int(self.hi)
+        if not self.qtype.lo <= lo < hi <= self.qtype.hi:
+            reject(
+                f"range {lo}..{hi} does not fit {self.qtype} ({self.qtype.lo}..{self.qtype.hi})",
+                "use a wider type or a narrower range",
+            )
+        if np.any(zero_point < lo) or np.any(zero_point > hi):
+            bad = zero_point[(zero_point < lo) | (zero_point > hi)]
+            reject(
+                f"zero point {_first(bad)} is outside {lo}..{hi}",
+                "zero must be exactly representable: clamp the range so that it contains 0",
+            )
+        scale.setflags(write=False)
+        zero_point.setflags(write=False)
+        for name, value in (("scale", scale), ("zero_point", zero_point), ("lo", lo), ("hi", hi)):
+            object.__setattr__(self, name, value)
+
+    # -- arithmetic -------------------------------------------------------------------------
+
+    def quantize(self, x: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Codes of `x` (int64, whatever the storage type): the oracle for QuantizeLinear."""
+        values = np.asarray(x, dtype=np.float32)
+        scale, zero_point = self.broadcast(values.shape)
+        assert self.lo is not None and self.hi is not None
+        with np.errstate(over="ignore", invalid="ignore"):
+            codes = np.rint(values / scale).astype(np.float64) + zero_point
+            # NaN has no code; runtimes give the lowest one.
+            codes = np.where(np.isnan(codes), self.lo, np.clip(codes, self.lo, self.hi))
+        return codes.astype(np.int64)
+
+    def dequantize(self, codes: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Real values of `codes`: the oracle for DequantizeLinear."""
+        q = np.asarray(codes, dtype=np.int64)
+        scale, zero_point = self.broadcast(q.shape)
+        return (q - zero_point).astype(np.float32) * scale
+
+    def fake(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """`x` on the grid: what training simulates and a chip computes."""
+        return self.dequantize(self.quantize(x))
+
+    def broadcast(self, shape: tuple[int, ...]) -> tuple[Array, Array]:
+        """Scale and zero point shaped so that they broadcast against a tensor of `shape`."""
+        if self.axis is None:
+            return self.scale, self.zero_point
+        axis = self.axis if self.axis >= 0 else self.axis + len(shape)
+        fix = "check the axis against the weight's layout, or recalibrate"
+        if not 0 <= axis < len(shape):
+            raise QParamsError(
+                f"tensor '{self.tensor}': axis {self.axis} does not exist in shape {shape}", fix=fix
+            )
+        if self.block:
+            blocks = -(-shape[axis] // self.block)
+            want = (*shape[:axis], blocks, *shape[axis + 1 :])
+            if self.scale.shape != want:
+                raise QParamsError(
+                    f"tensor '{self.tensor}': blocks of {self.block} along axis {axis} of shape "
+                    f"{shape} need scales of shape {want}, got {self.scale.shape}",
+                    fix=fix,
+                )
+            cut = (slice(None),) * axis + (slice(shape[axis]),)
+            return (
+                np.repeat(self.scale, self.block, axis)[cut],
+                np.repeat(self.zero_point, self.block, axis)[cut],
+            )
+        if self.scale.size != shape[axis]:
+            raise QParamsError(
+                f"tensor '{self.tensor}': {self.scale.size} scales for {shape[axis]} channels "
+                f"(axis {self.axis} of shape {shape})",
+                fix=fix,
+            )
+        view = [1] * len(shape)
+        view[axis] = -1
+        return self.scale.reshape(view), self.zero_point.reshape(view)
+
+    # -- properties -------------------------------------------------------------------------
+
+    @property
+    def range(self) -> tuple[Array, Array]:
+        """Smallest and largest real value on the grid, in float64."""
+        scale = self.scale.astype(np.float64)
+        assert self.lo is not None and self.hi is not None
+        return (self.lo - self.zero_point) * scale, (self.hi - self.zero_point) * scale
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether zero is the code 0 of a signed type."""
+        return self.qtype.signed and not np.any(self.zero_point)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether some codes of the storage type are not used."""
+        return (self.lo, self.hi) != (self.qtype.lo, self.qtype.hi)
+
+    @property
+    def is_per_tensor(self) -> bool:
+        """Whether one scale serves the whole tensor."""
+        return self.axis is None
+
+    def with_(self, **changes: Any) -> QParams:
+        """A copy with some fields changed, validated again."""
+        return dataclasses.replace(self, **changes)
+
+    def same_grid(self, other: QParams) -> bool:
+        """Whether both give the same value for every input."""
+        return (
+            (self.lo, self.hi, self.axis, self.block)
+            == (other.lo, other.hi, other.axis, other.block)
+            and np.array_equal(self.scale, other.scale)
+            and np.array_equal(self.zero_point, other.zero_point)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, QParams):
+            return NotImplemented
+        return (
+            self.same_grid(other)
+            and (self.tensor, self.qtype, self.role) == (other.tensor, other.qtype, other.role)
+            and self.readers == other.readers
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # -- JSON -------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; floats are the exact decimal form of the float32 value."""
+        out: dict[str, Any] = {
+            "tensor": self.tensor,
+            "role": str(self.role),
+            "type": self.qtype.name,
+            "scale": self.scale.tolist(),
+            "zero_point": self.zero_point.tolist(),
+            "lo": self.lo,
+            "hi": self.hi,
+        }
+        if self.axis is not None:
+            out["axis"] = self.axis
+        if self.block:
+            out["block"] = self.block
+        if self.readers is not None:
+            out["readers"] = [list(r) for r in self.readers]
+        if self.source:
+            out["source"] = self.source
+        return out
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> QParams:
+        """Inverse of `to_json`."""
+        unknown = set(row) - _JSON_KEYS
+        missing = {"tensor", "type", "scale", "zero_point"} - set(row)
+        if unknown or missing:
+            key = sorted(unknown or missing)[0]
+            raise QParamsError(
+                f"row for tensor '{row.get('tensor', '?')}': "
+                + (f"unknown key '{key}'" if unknown else f"key '{key}' is missing"),
+                fix=near_matches(key, _JSON_KEYS) if unknown else f"add '{key}' to the row",
+            )
+        readers = row.get("readers")
+        return cls(
+            tensor=str(row["tensor"]),
+            qtype=qtype(row["type"]),
+            scale=np.array(row["scale"], dtype=np.float32),
+            zero_point=np.array(row["zero_point"]),
+            axis=row.get("axis"),
+            block=row.get("block", 0),
+            lo=row.get("lo"),
+            hi=row.get("hi"),
+            role=Role(row.get("role", "activation")),
+            readers=None if readers is None else tuple(Reader(str(n), int(i)) for n, i in readers),
+            source=row.get("source", ""),
+        )
+
+
+_JSON_KEYS = {
+    *("tensor", "role", "type", "scale", "zero_point", "lo", "hi"),
+    *("axis", "block", "readers", "source"),
+}
+
+
+def _first(values: Array) -> object:
+    return values.reshape(-1)[0].item() if values.size else "?"
+
+
+@dataclass
+class QParamTable:
+    """Rows in graph order: the quantization of a whole model, apart from its graph.
+
+    A row belongs to all readers of its tensor unless it names some. Rows of one tensor are
+    applied in order, each directly in front of its readers, so that two rows for the same reader
+    are a requantization.
+    """
+
+    rows: list[QParams] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[QParams]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __contains__(self, tensor: object) -> bool:
+        return any(row.tensor == tensor for row in self.rows)
+
+    def __getitem__(self, tensor: str) -> QParams:
+        """The only row of `tensor`."""
+        found = [row for row in self.rows if row.tensor == tensor]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            names = {row.tensor for row in self.rows}
+            raise QParamsError(
+                f"no row for tensor '{tensor}'",
+                fix=near_matches(tensor, names) if names else "collect quantizers first",
+            )
+        raise QParamsError(
+            f"tensor '{tensor}' has {len(found)} rows",
+            fix="run 'unify-scales', or iterate over the table",
+        )
+
+    def add(self, row: QParams) -> None:
+        """Append a row."""
+        self.rows.append(row)
+
+    def extend(self, rows: Iterable[QParams]) -> None:
+        """Append rows."""
+        self.rows.extend(rows)
+
+    def of(self, *roles: Role) -> list[QParams]:
+        """The rows with one of these roles."""
+        return [row for row in self.rows if row.role in roles]
+
+    def copy(self) -> QParamTable:
+        """A table with the same (immutable) rows."""
+        return QParamTable(list(self.rows))
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole table as one JSON document with schema name and version."""
+        return {
+            "schema": JSON_SCHEMA,
+            "version": JSON_VERSION,
+            "rows": [row.to_json() for row in self.rows],
+        }
+
+    def dumps(self) -> str:
+        """The JSON text of the table."""
+        return json.dumps(self.to_json(), ensure_ascii=False, allow_nan=False, indent=1)
+
+    @classmethod
+    def from_json(cls, document: Any) -> QParamTable:
+        """Inverse of `to_json`; refuses other schemas and newer versions."""
+        fix = f"give a file written by onnxq (schema '{JSON_SCHEMA}', version <= {JSON_VERSION})"
+        if not isinstance(document, dict) or document.get("schema") != JSON_SCHEMA:
+            raise QParamsError("this JSON is not an onnxq quantization table", fix=fix)
+        version = document.get("version")
+        if not isinstance(version, int) or version > JSON_VERSION:
+            raise QParamsError(f"quantization table of version {version!r} is too new", fix=fix)
+        return cls([QParams.from_json(row) for row in document.get("rows", [])])
+
+    @classmethod
+    def loads(cls, text: str) -> QParamTable:
+        """Inverse of `dumps`."""
+        try:
+            document = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise QParamsError(
+                f"the quantization table is not JSON: {error}", fix="check that the file is whole"
+            ) from error
+        return cls.from_json(document)

@@ -1,0 +1,278 @@
+"""Inputs for a model, one sample at a time: the user's data, or seeded random values.
+
+Data comes in records. A record is an .npz file (one array per input, by name), an .npy file (for
+a model with one input), or, in Python, a dict of arrays or an array. `data` is one record, a folder
+of them (taken in the order of their names) or any iterable of them. One rule turns a record into
+samples. For an input of rank r whose first dimension in the model is b, an array of rank
+
+* r + 1: its first axis counts samples;
+* r, b a number: split into pieces of b along the first axis;
+* r, b unknown: split into single items along the first axis (r = 1: not split);
+* r - 1, b unknown or 1: one sample without its batch axis, which is added.
+
+Inputs with one sample are repeated for the others; any other difference in number is an error.
+Values are converted only where that cannot change them, or between float types. A file is read
+piece by piece: memory holds one sample, not the data set.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from onnxq.array_files import Stack, StoredStack, in_memory, open_npz
+from onnxq.errors import LoadError, OnnxqError, VerifyError
+from onnxq.ort_values import TensorSpec
+from onnxq.qparams import Array
+from onnxq.runtime import Session
+
+Feed: TypeAlias = dict[str, Array]
+Data: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | Array | Iterable[Any] | None"
+Record: TypeAlias = "tuple[str, Mapping[str, Stack]]"
+
+LADDER = (8, 16, 32, 64, 128, 224)
+"""Sizes tried, in this order, for a dimension the model leaves open."""
+
+
+def samples(
+    model: Session | Sequence[TensorSpec], data: Data = None, count: int = 4, seed: int = 0
+) -> Iterator[Feed]:
+    """Feeds for a session or for given inputs: all of `data`, or `count` random ones."""
+    inputs = tuple(model.inputs if isinstance(model, Session) else model)
+    if data is None:
+        filled = fill_dims(model, seed) if isinstance(model, Session) else _filled(inputs, 1, 8)
+        for index in range(count):
+            yield random_feed(filled, seed, index)
+        return
+    found = False
+    for where, record in _records(data, inputs):
+        for feed in _feeds(where, record, inputs):
+            found = True
+            yield feed
+    if not found:
+        raise LoadError("the data holds no samples", fix="give at least one sample")
+
+
+def random_feed(inputs: Iterable[TensorSpec], seed: int = 0, index: int = 0) -> Feed:
+    """Sample `index` of a seeded series, the same whatever the number of samples.
+
+    Floats are N(0, 1). 32- and 64-bit integers are 0 or 1, valid as indices of nearly any table;
+    8- and 16-bit integers, which are seldom indices, span 0 to 255 (or the type's maximum).
+    """
+    rng = np.random.default_rng([seed, index])
+    feed: Feed = {}
+    for spec in inputs:
+        if spec.dtype is None or spec.dtype.kind in "OUT":
+            raise VerifyError(
+                f"no random value can be made for input '{spec.name}' ({spec.type})",
+                fix="give values for the inputs with --data",
+            )
+        shape = tuple(d for d in spec.shape if isinstance(d, int))
+        if is_float(spec.dtype):
+            feed[spec.name] = rng.standard_normal(shape).astype(spec.dtype)
+        else:
+            high = _highest_random(spec.dtype)
+            feed[spec.name] = rng.integers(0, high, shape, endpoint=True).astype(spec.dtype)
+    return feed
+
+
+def _highest_random(dtype: np.dtype[Any]) -> int:
+    if dtype.itemsize > 2 or dtype.kind == "b":
+        return 1
+    names = {"int2": 1, "uint2": 3, "int4": 7, "uint4": 15, "int8": 127}
+    return names.get(dtype.name, 255)
+
+
+def fill_dims(session: Session, seed: int = 0) -> tuple[TensorSpec, ...]:
+    """The session's inputs with every open dimension given a size the model runs with.
+
+    An open first dimension of a tensor with two or more is the batch: 1. All others get the first
+    size of `LADDER` that works; a symbol has one size throughout. If none does, the batch gets
+    the size of the others too, before giving up.
+    """
+    open_dims = [d for i in session.inputs for d in i.shape if not _is_size(d)]
+    if not open_dims:
+        return session.inputs
+    rungs = [(1, size) for size in LADDER] + [(size, size) for size in LADDER]
+    tried: set[tuple[TensorSpec, ...]] = set()
+    first: OnnxqError | None = None
+    for batch, size in rungs:
+        filled = _filled(session.inputs, batch, size)
+        if filled in tried:
+            continue
+        tried.add(filled)
+        feed = random_feed(filled, seed)
+        try:
+            session.run(feed)
+        except VerifyError as error:
+            first = first or error
+            continue
+        return filled
+    shapes = ", ".join(f"'{i.name}' {i}" for i in session.inputs)
+    raise VerifyError(
+        f"no sizes found with which the model runs; its inputs are {shapes}. "
+        f"With the smallest: {first.what if first else ''}",
+        fix="give real inputs with --data",
+    )
+
+
+def _is_size(dim: int | str | None) -> bool:
+    return isinstance(dim, int) and dim >= 0
+
+
+def _filled(inputs: Iterable[TensorSpec], batch: int, size: int) -> tuple[TensorSpec, ...]:
+    inputs = tuple(inputs)
+    leading = {i.shape[0] for i in inputs if len(i.shape) > 1}
+    symbols = {d for d in leading if isinstance(d, str)}
+
+    def sized(spec: TensorSpec, axis: int) -> int:
+        dim = spec.shape[axis]
+        if isinstance(dim, int) and dim >= 0:
+            return dim
+        is_batch = dim in symbols or (dim is None and axis == 0 and len(spec.shape) > 1)
+        return batch if is_batch else size
+
+    return tuple(
+        dataclasses.replace(i, shape=tuple(sized(i, axis) for axis in range(len(i.shape))))
+        for i in inputs
+    )
+
+
+def _records(data: Data, inputs: Sequence[TensorSpec]) -> Iterator[Record]:
+    if isinstance(data, (str, os.PathLike)):
+        path = Path(data)
+        if path.is_dir():
+            files = sorted(p for p in path.iterdir() if p.suffix in (".npy", ".npz"))
+            if not files:
+                raise LoadError(
+                    f"folder '{path}' holds no .npy or .npz file", fix="put the samples there"
+                )
+            for file in files:
+                yield _file_record(file, inputs)
+        else:
+            yield _file_record(path, inputs)
+    elif isinstance(data, (Mapping, np.ndarray)):
+        yield _item_record("data", data, inputs)
+    else:
+        for index, item in enumerate(data or ()):
+            yield _item_record(f"sample {index} of the data", item, inputs)
+
+
+def _file_record(path: Path, inputs: Sequence[TensorSpec]) -> Record:
+    where = f"'{path}'"
+    if path.suffix == ".npz":
+        return where, open_npz(path)
+    if path.suffix == ".npy":
+        return where, {_only_input(where, inputs): StoredStack(path)}
+    raise LoadError(
+        f"{where} is not a data file" if path.exists() else f"{where} does not exist",
+        fix="give an .npz file, an .npy file (one input) or a folder of them",
+    )
+
+
+def _item_record(where: str, item: Any, inputs: Sequence[TensorSpec]) -> Record:
+    if isinstance(item, Mapping):
+        return where, {str(name): in_memory(value) for name, value in item.items()}
+    return where, {_only_input(where, inputs): in_memory(item)}
+
+
+def _only_input(where: str, inputs: Sequence[TensorSpec]) -> str:
+    if len(inputs) != 1:
+        names = ", ".join(f"'{i.name}'" for i in inputs)
+        raise LoadError(
+            f"{where} is a single array, but the model has {len(inputs)} inputs: {names}",
+            fix="give an .npz file or a dict with one array for each input, by name",
+        )
+    return inputs[0].name
+
+
+def _feeds(where: str, record: Mapping[str, Stack], inputs: Sequence[TensorSpec]) -> Iterator[Feed]:
+    counts: dict[str, int] = {}
+    parts: dict[str, Iterator[Array]] = {}
+    for spec in inputs:
+        stack = record.get(spec.name)
+        if stack is None and len(inputs) == len(record) == 1:
+            (stack,) = record.values()  # one array, one input: no doubt what is meant
+        if stack is None:
+            listed = ", ".join(record) or "none"
+            raise LoadError(
+                f"{where}: no array for input '{spec.name}' (it has: {listed})",
+                fix="name the arrays as the model's inputs",
+            )
+        counts[spec.name], parts[spec.name] = _split(where, spec, stack)
+    total = max(counts.values(), default=0)
+    if any(n not in (1, total) for n in counts.values()):
+        listed = ", ".join(f"'{name}' {n}" for name, n in counts.items())
+        raise LoadError(
+            f"{where}: the inputs have different numbers of samples: {listed}",
+            fix="give every array a first axis that counts samples, of the same length",
+        )
+    streams = {
+        name: itertools.repeat(next(part), total) if counts[name] == 1 else part
+        for name, part in parts.items()
+        if total
+    }
+    for _ in range(total):
+        yield {spec.name: cast(where, spec, next(streams[spec.name])) for spec in inputs}
+
+
+def _split(where: str, spec: TensorSpec, stack: Stack) -> tuple[int, Iterator[Array]]:
+    """How many samples `stack` holds for this input, and the samples."""
+    rank, given = len(spec.shape), stack.shape
+    if rank == 0:  # a scalar, or a tensor of unknown rank: taken as it is
+        return 1, stack.pieces(None)
+    batch = spec.shape[0] if _is_size(spec.shape[0]) else None
+    if len(given) == rank + 1 and _fits(given[1:], spec.shape):
+        return given[0], (piece[0] for piece in stack.pieces(1))
+    if len(given) == rank - 1 and batch in (None, 1) and _fits(given, spec.shape[1:]):
+        return 1, (piece[None] for piece in stack.pieces(None))
+    if len(given) == rank and _fits(given[1:], spec.shape[1:]):
+        if given[0] == batch or (batch is None and rank == 1):
+            return 1, stack.pieces(None)
+        size = 1 if batch is None else int(batch)
+        if size and given[0] % size == 0:
+            return given[0] // size, stack.pieces(size)
+    raise LoadError(
+        f"{where}: the array for input '{spec.name}' has shape {list(given)}, "
+        f"but the input is {spec}",
+        fix="give the shape of the input, with one more axis in front to hold several samples",
+    )
+
+
+def _fits(shape: Sequence[int], wanted: Sequence[int | str | None]) -> bool:
+    return all(not _is_size(w) or s == w for s, w in zip(shape, wanted, strict=True))
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether values of this type are real numbers; the types of ml_dtypes included."""
+    return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
+
+
+def cast(where: str, spec: TensorSpec, array: Array) -> Array:
+    """The sample in the input's type, refused where that would change its values."""
+    wanted = spec.dtype
+    if wanted is None or array.dtype == wanted or (wanted.kind == "O" and array.dtype.kind in "UT"):
+        return array
+    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
+        return array.view(wanted)  # bfloat16 and the like: .npy files forget the name of the type
+    if array.dtype.kind in "biuf" or is_float(array.dtype):
+        with np.errstate(over="ignore", invalid="ignore"):
+            made = array.astype(wanted)
+        if is_float(array.dtype) and is_float(wanted):
+            if bool(np.all(np.isfinite(made) == np.isfinite(array))):
+                return made
+        elif not is_float(array.dtype) and bool(np.all(made.astype(array.dtype) == array)):
+            return made
+    size = math.prod(array.shape)
+    raise LoadError(
+        f"{where}: the {array.dtype} array for input '{spec.name}' cannot become {wanted} "
+        f"without changing its values ({size} elements)",
+        fix=f"save it as {wanted}",
+    )

@@ -1,0 +1,281 @@
+"""The proof: run two models on the same inputs and measure how far their tensors are apart.
+
+The first model is trusted. Outputs decide whether the comparison passes; with `per_layer` the
+tensors that both models have by the same name are measured too, in the order of the first, and
+the first one beyond the tolerance shows where the models part.
+"""
+
+from __future__ import annotations
+
+import graphlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+
+from onnxq import runtime
+from onnxq.diff import RunningDiff, TensorDiff, Tolerance
+from onnxq.errors import VerifyError
+from onnxq.ort_values import TensorSpec
+from onnxq.qparams import Array
+from onnxq.runtime import Kind, ModelSource, OpenModel, Session, open_model
+from onnxq.samples import Data, cast, is_float, samples
+from onnxq.step_size import Steps
+
+_RANK = ("first", "second")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a comparison found.
+
+    Attributes:
+        outputs: one difference per output.
+        layers: one per shared tensor, in the order of the first model (with `per_layer`).
+        samples: how many inputs were run.
+        sessions: the kind of session that really ran each model.
+        notes: what limits the proof: fallbacks, kernels that saturate.
+    """
+
+    outputs: tuple[TensorDiff, ...]
+    layers: tuple[TensorDiff, ...]
+    samples: int
+    sessions: tuple[str, str]
+    notes: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every output is within the tolerance."""
+        return all(o.passed for o in self.outputs)
+
+    @property
+    def worst(self) -> TensorDiff | None:
+        """The output that is farthest off, in multiples of what is tolerated."""
+        return max(self.outputs, key=lambda o: o.severity, default=None)
+
+    @property
+    def first_divergence(self) -> TensorDiff | None:
+        """The first layer beyond the tolerance."""
+        return next((layer for layer in self.layers if not layer.passed), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict for json.dumps."""
+        first = self.first_divergence
+        return {
+            "passed": self.passed,
+            "samples": self.samples,
+            "sessions": list(self.sessions),
+            "outputs": [o.to_json() for o in self.outputs],
+            "layers": [layer.to_json() for layer in self.layers],
+            "first_divergence": None if first is None else first.name,
+            "notes": list(self.notes),
+        }
+
+
+def verify(
+    a: ModelSource,
+    b: ModelSource,
+    data: Data = None,
+    *,
+    per_layer: bool = False,
+    sessions: tuple[Kind, Kind] = ("reference", "reference"),
+    count: int = 4,
+    seed: int = 0,
+    max_steps: float = 1.0,
+    max_moved: float = 0.01,
+    max_relative: float = 1e-3,
+) -> Report:
+    """Compare model `b` with the trusted model `a`, output by output.
+
+    Outputs pair by name, or by position where the names differ. Inputs come from `data` (see
+    `onnxq.samples`) or are `count` seeded random ones.
+    """
+    models = open_model(a), open_model(b)
+    plain = sessions == ("reference", "reference")
+    shared = _shared(models, plain) if per_layer else []
+    if plain:  # without optimisation taps change nothing: one session serves both purposes
+        runs = tapped = _sessions(models, sessions, shared)
+    else:
+        runs = tapped = _sessions(models, sessions)
+        if shared:
+            tapped = _sessions(models, (runs[0].kind, runs[1].kind), shared)
+    floats = [_float_outputs(s) for s in tapped]
+    shared = [name for name in shared if name in floats[0] & floats[1]]
+    pairs, renamed = _pair_outputs(*models), _pair_inputs(*runs)
+    steps = Steps(models[0]), Steps(models[1])
+
+    def running(name: str, other: str) -> RunningDiff:
+        return RunningDiff(name, other, steps[0].of(name) or steps[1].of(other))
+
+    outputs = {pair: running(*pair) for pair in pairs}
+    layers = {(name, name): running(name, name) for name in shared}
+    wanted = [list(dict.fromkeys(names)) for names in zip(*pairs, strict=True)] or [[], []]
+    number = 0
+    for feed in samples(runs[0], data, count, seed):
+        number += 1
+        twin = {spec.name: cast("input", spec, feed[name]) for name, spec in renamed.items()}
+        taken = [names + [n for n in shared if plain and n not in names] for names in wanted]
+        made = runs[0].run(feed, taken[0]), runs[1].run(twin, taken[1])
+        _add(outputs, made)
+        if shared:
+            if not plain:
+                made = tapped[0].run(feed, shared), tapped[1].run(twin, shared)
+            _add(layers, made)
+    if not number:
+        raise VerifyError("nothing was compared: there are no samples", fix="ask for at least one")
+
+    limits = Tolerance(max_steps, max_moved, max_relative)
+    makers = _makers(models[0].proto.graph)
+    report = Report(
+        tuple(r.result(*makers.get(name, ("", "")), limits) for (name, _), r in outputs.items()),
+        tuple(r.result(*makers.get(name, ("", "")), limits) for (name, _), r in layers.items()),
+        number,
+        (runs[0].kind, runs[1].kind),
+        (),
+    )
+    notes = tuple(_notes(models, runs, tapped, report.passed))
+    return Report(report.outputs, report.layers, number, report.sessions, notes)
+
+
+def saturates(
+    model: ModelSource, data: Data = None, *, count: int = 4, seed: int = 0
+) -> TensorDiff | None:
+    """How far onnxruntime's default session is off on this CPU, or None where it is right.
+
+    Compared with the `deployed` session, which differs from the default only in avoiding the
+    kernels that saturate: so other effects of optimisation (up to a step) are no false alarm,
+    and integer operators, which saturate in the reference session too, are covered. A model that
+    the default session refuses raises.
+    """
+    kinds: tuple[Kind, Kind] = ("deployed", "shipped")
+    report = verify(model, model, data, sessions=kinds, count=count, seed=seed, max_moved=1.0)
+    return None if report.passed else report.worst
+
+
+def _add(
+    running: Mapping[tuple[str, str], RunningDiff],
+    made: tuple[Mapping[str, Array], Mapping[str, Array]],
+) -> None:
+    for (name, other), diff in running.items():
+        diff.add(made[0][name], made[1][other])
+
+
+def _sessions(
+    models: tuple[OpenModel, OpenModel], kinds: tuple[Kind, Kind], taps: Iterable[str] = ()
+) -> tuple[Session, Session]:
+    return (
+        runtime.session(models[0], kinds[0], taps),
+        runtime.session(models[1], kinds[1], taps),
+    )
+
+
+def _pair_outputs(first: OpenModel, second: OpenModel) -> list[tuple[str, str]]:
+    names, others = ([o.name for o in m.proto.graph.output] for m in (first, second))
+    if len(names) != len(others):
+        raise VerifyError(
+            f"the first model has {len(names)} outputs ({', '.join(names)}), "
+            f"the second {len(others)} ({', '.join(others)})",
+            fix="compare models with the same outputs",
+        )
+    if set(names) == set(others):
+        return [(n, n) for n in names]
+    return list(zip(names, others, strict=True))
+
+
+def _pair_inputs(first: Session, second: Session) -> dict[str, TensorSpec]:
+    """Which input of the second model takes the value of each input of the first."""
+    names, specs = [i.name for i in first.inputs], {i.name: i for i in second.inputs}
+    if set(specs) <= set(names):  # a pass may have removed an input nobody reads
+        return {n: specs[n] for n in names if n in specs}
+    if len(names) != len(specs):
+        raise VerifyError(
+            f"the first model has inputs {', '.join(names)}, the second {', '.join(specs)}",
+            fix="compare models with the same inputs",
+        )
+    return dict(zip(names, second.inputs, strict=True))
+
+
+def _shared(models: tuple[OpenModel, OpenModel], plain: bool) -> list[str]:
+    """The tensors to look at: computed in both models, in the order of the first.
+
+    In an optimised session (not `plain`) only activations made by DequantizeLinear: onnxruntime
+    copies that node for another reader, while any other tap would stop the fusion it is meant to
+    show, or (weights) make it refuse the model.
+    """
+    first, second = (_makers(m.proto.graph) for m in models)
+    varying = _varying(models[0].proto.graph)
+    return [
+        name
+        for name in _in_order(models[0].proto.graph)
+        if name in second and first[name][0] != "Constant"
+        if plain or (first[name][0] == second[name][0] == "DequantizeLinear" and name in varying)
+    ]
+
+
+def _float_outputs(session: Session) -> set[str]:
+    return {o.name for o in session.outputs if o.dtype is not None and is_float(o.dtype)}
+
+
+def _makers(graph: onnx.GraphProto) -> dict[str, tuple[str, str]]:
+    """For each tensor that a node of the graph makes: the operator and the node's name."""
+    return {name: (n.op_type, n.name) for n in graph.node for name in n.output if name}
+
+
+def _in_order(graph: onnx.GraphProto) -> Iterator[str]:
+    """All tensors made in the graph, each after those it depends on."""
+    nodes = list(graph.node)
+    maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    needs = [sorted({maker[n] for n in _read_by(node) if n in maker}) for node in nodes]
+    order: Iterable[int] = range(len(nodes))
+    if any(i <= last for i, before in enumerate(needs) for last in before):
+        order = graphlib.TopologicalSorter(dict(enumerate(needs))).static_order()
+    for i in order:
+        yield from (name for name in nodes[i].output if name)
+
+
+def _varying(graph: onnx.GraphProto) -> set[str]:
+    """The tensors that depend on an input of the graph."""
+    fixed = {t.name for t in graph.initializer}
+    found = {i.name for i in graph.input} - fixed
+    makers = {name: node for node in graph.node for name in node.output if name}
+    for name in _in_order(graph):
+        if any(read in found for read in _read_by(makers[name])):
+            found.add(name)
+    return found
+
+
+def _read_by(node: onnx.NodeProto) -> Iterator[str]:
+    """What a node reads, from within its bodies too."""
+    yield from node.input
+    for attribute in node.attribute:
+        for body in (attribute.g, *attribute.graphs):
+            for inner in runtime.walk(body):
+                yield from inner.input
+            yield from (o.name for o in body.output)
+
+
+def _notes(
+    models: tuple[OpenModel, OpenModel],
+    runs: tuple[Session, Session],
+    tapped: tuple[Session, Session],
+    passed: bool,
+) -> Iterator[str]:
+    for rank, model, run in zip(_RANK, models, runs, strict=True):
+        if run.note:
+            yield f"{rank} model: {run.note}"
+        integer = [] if run.kind == "deployed" else runtime.integer_ops(model)
+        if integer:
+            yield (
+                f"{rank} model: integer kernels may saturate on a CPU without VNNI in the "
+                f"{run.kind} session, which is then no reference "
+                f"(nodes: {len(integer)}, '{integer[0]}' first)"
+            )
+        if run.kind == "shipped" and not passed:
+            yield (
+                f"{rank} model: onnxruntime's default session saturates 8-bit sums on a CPU "
+                "without VNNI; compare the deployed session to tell this from a wrong model"
+            )
+    for rank, run, tap in zip(_RANK, runs, tapped, strict=True):
+        if tap.note and tap.note != run.note:
+            yield f"{rank} model, layers: {tap.note}"
