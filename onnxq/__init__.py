@@ -1,1 +1,18 @@
-"""onnxq."""
+"""onnxq: ONNX graph rewriting for quantized networks.
+
+`import onnxq` loads neither torch nor onnxruntime; those come with the functions that need them.
+"""
+
+from onnxq.convert import Conversion, convert
+from onnxq.errors import OnnxqError
+from onnxq.graph import Model, from_proto, load, save
+from onnxq.pipeline import Pipeline
+from onnxq.qparams import QParams, QParamTable
+from onnxq.verify import verify
+
+__version__ = "0.1.0"
+
+__all__ = [
+    *("Conversion", "Model", "OnnxqError", "Pipeline", "QParamTable", "QParams", "__version__"),
+    *("convert", "from_proto", "load", "save", "verify"),
+]

@@ -28,6 +28,7 @@ class Broken:
 
     name: str
     error: str
+    distribution: str
 
 
 def passes() -> Mapping[str, type[Pass] | Broken]:
@@ -62,7 +63,7 @@ def _find(name: str, known: Mapping[str, Any], kind: str, command: str) -> Any:
     if isinstance(found, Broken):
         raise OptionError(
             f"{kind} '{name}' could not be loaded: {found.error}",
-            fix="repair or uninstall the package that provides it",
+            fix=f"repair or uninstall the package '{found.distribution}', which provides it",
         )
     return found
 
@@ -76,13 +77,20 @@ def _passes_in(thing: Any) -> dict[str, Any]:
             for c in own
             if issubclass(c, Pass) and c.name and c.__module__ == thing.__name__
         }
+    if not (inspect.isclass(thing) and issubclass(thing, Pass) and thing.name):
+        raise TypeError(f"{thing!r} is not a named subclass of onnxq.pass_.Pass")
+    thing.options()  # a field that has no text form shows here, not in the middle of a listing
     return {thing.name: thing}
 
 
 def _backends_in(thing: Any) -> dict[str, Any]:
+    from onnxq.backend import Backend
+
     if isinstance(thing, ModuleType):
         backend = getattr(thing, "BACKEND", None)
         return {} if backend is None else {backend.name: backend}
+    if not isinstance(thing, Backend):
+        raise TypeError(f"{thing!r} is not an onnxq.backend.Backend")
     return {thing.name: thing}
 
 
@@ -96,13 +104,15 @@ def _discover(
     for info in pkgutil.iter_modules(home.__path__, package + "."):
         for name, thing in collect(importlib.import_module(info.name)).items():
             found[name], origin[name] = thing, "onnxq"
+    broken: list[Broken] = []
     for entry in importlib.metadata.entry_points(group=group):
         distribution = entry.dist.name if entry.dist is not None else entry.value
         try:
             things = collect(entry.load())
+            if not things:
+                raise TypeError(f"'{entry.value}' holds no {kind}")
         except Exception as error:  # a plug-in may fail in any way; the listing shows how
-            found[entry.name] = Broken(entry.name, f"{type(error).__name__}: {error}")
-            origin[entry.name] = distribution
+            broken.append(Broken(entry.name, f"{type(error).__name__}: {error}", distribution))
             continue
         for name, thing in things.items():
             if name in found:
@@ -111,4 +121,7 @@ def _discover(
                     fix="uninstall one of them, or rename it",
                 )
             found[name], origin[name] = thing, distribution
+    for plug_in in broken:  # never in the way of one that works
+        free = plug_in.name not in found
+        found[plug_in.name if free else f"{plug_in.name} ({plug_in.distribution})"] = plug_in
     return dict(sorted(found.items()))

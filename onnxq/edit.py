@@ -7,36 +7,37 @@ change a constant that others read, and cost the same however large the graph is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
+from onnx import AttributeProto, TensorProto
 
 from onnxq.exporter import describe
 from onnxq.graph import Model, _cut, detach, domain_of
+from onnxq.gs_objects import make_constant, make_node, make_variable
 from onnxq.qparams import GRAPH_OUTPUT, Array, Reader
-from onnxq.tensors import numpy_dtype, values_of
+from onnxq.tensors import SparseStoredValues, numpy_dtype, values_of
 
-__all__ = [
-    *("array", "constant", "describe", "inputs_of", "insert", "is_constant", "new_node"),
-    *("identity", "only_reader", "producer", "read_by", "readers", "remove", "replace"),
-    *("scalar", "set_input", "set_output", "users", "variable"),
-]
+__all__ = ["array", "constant", "describe", "identity", "inputs_of", "insert", "insert_at"]
+__all__ += ["is_constant", "new_node", "only_reader", "producer", "read_by", "readers", "remove"]
+__all__ += ["remove_all", "replace", "scalar", "set_input", "set_inputs", "set_output", "users"]
+__all__ += ["variable"]
 
 # -- looking --------------------------------------------------------------------------------
 
 
 def producer(tensor: gs.Tensor, *ops: str) -> gs.Node | None:
     """The node that makes `tensor`, if it is one of `ops` ('Conv', 'domain::Op'; none = any)."""
-    made_by = tensor.inputs
-    if not made_by:
+    if not tensor.inputs:
         return None
-    node = made_by[0]
-    if ops and node.op not in ops:
-        domain = domain_of(node)
-        return node if domain and f"{domain}::{node.op}" in ops else None
-    return node if not ops or domain_of(node) == "" else None
+    node: gs.Node = tensor.inputs[0]
+    if not ops:
+        return node
+    domain = domain_of(node)
+    return node if (f"{domain}::{node.op}" if domain else node.op) in ops else None
 
 
 def readers(tensor: gs.Tensor) -> list[gs.Node]:
@@ -46,6 +47,9 @@ def readers(tensor: gs.Tensor) -> list[gs.Node]:
 
 def users(tensor: gs.Tensor) -> list[tuple[gs.Node, int]]:
     """Every (node, input number) that reads `tensor`."""
+    if len(tensor.outputs) == 1:
+        node = tensor.outputs[0]
+        return [(node, i) for i, t in enumerate(node.inputs) if t is tensor]
     seen: set[int] = set()
     found = []
     for node in tensor.outputs:
@@ -81,30 +85,35 @@ def array(tensor: gs.Tensor | None) -> Array | None:
     Sees through Constant nodes and through Identity, Cast, Transpose, Reshape, Squeeze and
     Unsqueeze of constants, since exporters put those behind weights.
     """
-    if tensor is None or not tensor.name:
-        return None
+    chain: list[gs.Node] = []  # not by recursion: chains may be longer than Python's stack
+    while tensor is not None and tensor.name and not isinstance(tensor, gs.Constant):
+        node = producer(tensor)
+        if node is None or domain_of(node):
+            return None
+        chain.append(node)
+        if node.op == "Constant":
+            break
+        if node.op not in _TRANSPARENT:
+            return None
+        tensor = node.inputs[0]
+    value: Array | None = None
     if isinstance(tensor, gs.Constant):
-        return None if getattr(tensor, "overridable", False) else values_of(tensor)
-    node = producer(tensor)
-    if node is None or domain_of(node):
-        return None
-    if node.op == "Constant":
-        return constant_value(node)
-    evaluate = _TRANSPARENT.get(node.op)
-    if evaluate is None:
-        return None
-    value = array(node.inputs[0])
-    if value is None:
-        return None
-    result = evaluate(node, value)
-    if result is not None:
-        result = result.view()
-        result.setflags(write=False)
-    return result
+        value = None if getattr(tensor, "overridable", False) else values_of(tensor)
+    elif chain and chain[-1].op == "Constant":
+        value = constant_value(chain.pop())
+    while chain and value is not None:
+        node = chain.pop()
+        value = _TRANSPARENT[node.op](node, value)
+    if value is not None:
+        value = value.view()
+        value.setflags(write=False)
+    return value
 
 
 def is_constant(tensor: gs.Tensor | None) -> bool:
     """Whether `array` knows the value of `tensor`."""
+    if isinstance(tensor, gs.Constant):  # without reading it
+        return bool(tensor.name) and not getattr(tensor, "overridable", False)
     return array(tensor) is not None
 
 
@@ -125,13 +134,33 @@ def constant_value(node: gs.Node) -> Array | None:
             return np.asarray(value, np.int64)
         if key in ("value_string", "value_strings"):
             return np.asarray(value, object)
+        if key == "sparse_value" and isinstance(value, AttributeProto):
+            return SparseStoredValues(value.sparse_tensor).load()
     return None
 
 
+_INTEGERS = {
+    *(TensorProto.INT2, TensorProto.INT4, TensorProto.INT8, TensorProto.INT16, TensorProto.INT32),
+    *(TensorProto.UINT2, TensorProto.UINT4, TensorProto.UINT8, TensorProto.UINT16),
+    *(TensorProto.INT64, TensorProto.UINT32, TensorProto.UINT64),
+}
+
+
 def _cast(node: gs.Node, value: Array) -> Array | None:
-    if value.dtype.kind == "O":
+    """The cast value; None where runtimes disagree: text, and numbers the new type cannot hold."""
+    if value.dtype.kind == "O" or node.attrs["to"] == TensorProto.STRING:
         return None
-    return value.astype(numpy_dtype(node.attrs["to"]))
+    dtype = numpy_dtype(node.attrs["to"])
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = value.astype(dtype)
+        if dtype == np.bool_ or np.can_cast(value.dtype, dtype):
+            return result
+        before, after = value.astype(np.float64), result.astype(np.float64)
+    if node.attrs["to"] in _INTEGERS:
+        held = np.trunc(before) == after
+    else:
+        held = np.isfinite(before) == np.isfinite(after)
+    return result if held.all() else None
 
 
 def _transpose(node: gs.Node, value: Array) -> Array | None:
@@ -185,9 +214,8 @@ _TRANSPARENT: dict[str, Callable[[gs.Node, Array], Array | None]] = {
 def constant(model: Model, name: str, value: Any) -> gs.Constant:
     """A new initializer of the main graph, visible in every body, under a fresh name."""
     # np.ascontiguousarray would turn a scalar into a vector of one.
-    made = gs.Constant(model.fresh_name(name), np.asarray(value, order="C"))
-    made.owner = model.graph
-    made.overridable = False
+    made = make_constant(model.fresh_name(name), np.asarray(value, order="C"))
+    made.__dict__.update(owner=model.graph, overridable=False)
     model.made.append(made)
     return made
 
@@ -195,9 +223,9 @@ def constant(model: Model, name: str, value: Any) -> gs.Constant:
 def variable(model: Model, name: str, like: gs.Tensor | None) -> gs.Variable:
     """A new tensor under a fresh name, with type and shape of `like` where these are known."""
     if like is None:
-        return gs.Variable(model.fresh_name(name))
+        return make_variable(model.fresh_name(name))
     shape = None if like.shape is None else list(like.shape)
-    return gs.Variable(model.fresh_name(name), like.dtype, shape)
+    return make_variable(model.fresh_name(name), like.dtype, shape)
 
 
 def new_node(
@@ -212,7 +240,9 @@ def new_node(
 ) -> gs.Node:
     """A new node ('Op' or 'domain::Op') at the end of `graph`; the exporter sorts."""
     domain, _, op_type = op.rpartition("::")
-    node = gs.Node(op_type, model.fresh_name(name), attrs or {}, inputs, outputs, domain or None)
+    node = make_node(
+        op_type, model.fresh_node_name(name), attrs or {}, inputs, outputs, domain or None
+    )
     node.owner = graph if graph is not None else model.graph
     node.owner.nodes.append(node)
     return node
@@ -234,6 +264,29 @@ def set_input(node: gs.Node, index: int, tensor: gs.Tensor) -> None:
     list.append(tensor.outputs, node)
 
 
+def set_inputs(changes: Iterable[tuple[gs.Node, int, gs.Tensor]]) -> None:
+    """`set_input` of existing inputs many times over, linear even in the readers of one tensor."""
+    cut: dict[int, tuple[gs.Tensor, Counter[int]]] = {}
+    for node, index, tensor in changes:
+        old = node.inputs[index]
+        cut.setdefault(id(old), (old, Counter()))[1][id(node)] += 1
+        list.__setitem__(node.inputs, index, tensor)
+        list.append(tensor.outputs, node)
+    for old, count in cut.values():
+        _cut_all(old.outputs, count)
+
+
+def _cut_all(links: list[gs.Node], count: Counter[int]) -> None:
+    """Delete links to nodes, as many to each as `count` says (by `id`)."""
+    kept = []
+    for node in links:
+        if count[id(node)] > 0:
+            count[id(node)] -= 1
+        else:
+            kept.append(node)
+    list.__setitem__(links, slice(None), kept)
+
+
 def set_output(node: gs.Node, index: int, tensor: gs.Tensor) -> None:
     """Make output `index` of `node` the tensor `tensor`."""
     _cut(node.outputs[index].inputs, node)
@@ -243,7 +296,20 @@ def set_output(node: gs.Node, index: int, tensor: gs.Tensor) -> None:
 
 def remove(node: gs.Node, model: Model) -> None:
     """Take `node` out of the graph; what only it needed goes when the pass ends."""
+    model.free_node_name(node.name)
     detach(node)
+
+
+def remove_all(nodes: Iterable[gs.Node]) -> None:
+    """Take many nodes out of the graph, linear even in the readers of one tensor."""
+    cut: dict[int, tuple[gs.Tensor, Counter[int]]] = {}
+    for node in nodes:
+        for tensor in node.inputs:
+            cut.setdefault(id(tensor), (tensor, Counter()))[1][id(node)] += 1
+        list.clear(node.inputs)
+        detach(node)
+    for tensor, count in cut.values():
+        _cut_all(tensor.outputs, count)
 
 
 def replace(node: gs.Node, by: gs.Tensor, model: Model) -> None:
@@ -259,12 +325,7 @@ def replace(node: gs.Node, by: gs.Tensor, model: Model) -> None:
         detach(node)
         return
     maker = producer(by)
-    if (
-        maker is None
-        or maker is node
-        or model.is_output(by)
-        or maker.owner is not node.owner
-    ):
+    if maker is None or maker is node or model.is_output(by) or maker.owner is not node.owner:
         for user, index in users(old):
             set_input(user, index, by)
         identity(node, by)
@@ -293,7 +354,7 @@ def identity(node: gs.Node, tensor: gs.Tensor) -> None:
 def insert(
     model: Model,
     tensor: gs.Tensor,
-    build: Callable[[gs.Tensor, gs.Tensor, gs.Graph], None],
+    build: Callable[[gs.Tensor, gs.Tensor, gs.Graph], Any],
     uses: Iterable[Reader] | None = None,
     name: str | None = None,
 ) -> gs.Tensor | None:
@@ -306,6 +367,18 @@ def insert(
     wanted = None if uses is None else set(uses)
     moved = [(n, i) for n, i in users(tensor) if wanted is None or read_by(n, i) in wanted]
     leaves = model.is_output(tensor) and (wanted is None or GRAPH_OUTPUT in wanted)
+    return insert_at(model, tensor, build, moved, leaves, name)
+
+
+def insert_at(
+    model: Model,
+    tensor: gs.Tensor,
+    build: Callable[[gs.Tensor, gs.Tensor, gs.Graph], Any],
+    moved: list[tuple[gs.Node, int]],
+    leaves: bool,
+    name: str | None = None,
+) -> gs.Tensor | None:
+    """`insert` for known uses: the (node, input number) pairs and, if `leaves`, the output."""
     maker = producer(tensor)
     graph = maker.owner if maker is not None else getattr(tensor, "owner", model.graph)
     if not leaves:
@@ -326,4 +399,3 @@ def insert(
             set_input(user, index, source)
     build(source, tensor, graph)
     return tensor
-

@@ -29,7 +29,8 @@ def export_graph(
     for node in sorted_nodes(graph):
         nodes.append(_export_node(node, write))
     proto.input.extend(_info(t, "input_info") for t in graph.inputs)
-    proto.output.extend(_info(t, "output_info") for t in graph.outputs)
+    outer = record.outer_outputs
+    proto.output.extend(outer.get(t.name) or _info(t, "output_info") for t in graph.outputs)
     _export_constants(graph, proto, write, extra)
     _export_value_infos(graph, proto)
     return proto
@@ -126,6 +127,7 @@ def _export_node(node: gs.Node, write: ConstantWriter) -> NodeProto:
     proto.CopyFrom(source)
     if proto.op_type != node.op:
         proto.op_type = node.op
+        proto.ClearField("overload")  # told apart functions of the old name
     if proto.name != node.name:
         proto.name = node.name
     if proto.domain != (node.domain or ""):
@@ -164,7 +166,7 @@ def _unchanged(proto: AttributeProto, value: Any) -> bool:
     if kind == AttributeProto.INTS:
         return bool(proto.ints == value)
     if kind == AttributeProto.FLOAT:
-        return bool(proto.f == value) or value != value
+        return bool(proto.f == value) or bool(proto.f != proto.f and value != value)
     if kind == AttributeProto.FLOATS:
         return bool(proto.floats == value)
     if kind == AttributeProto.STRING:
@@ -215,6 +217,7 @@ def _export_constants(
         if id(constant) in wanted or is_read(constant) or _is_body_output(constant):
             if isinstance(constant._values, SparseStoredValues):
                 proto.sparse_initializer.append(constant._values.sparse)
+                proto.sparse_initializer[-1].values.name = constant.name
             else:
                 proto.initializer.append(write(constant))
     for constant in extra:

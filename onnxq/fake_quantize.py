@@ -17,17 +17,15 @@ range until a writer packs them.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_graphsurgeon as gs
-from onnx import AttributeProto, FunctionProto, TensorProto, helper
+from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto, helper
 
-from onnxq.errors import PassError
-from onnxq.qparams import QParams, QType, Reader, Role, qtype
-
-if TYPE_CHECKING:
-    from onnxq.graph import Model
+from onnxq.edit import array, constant, describe, is_constant, new_node, set_input
+from onnxq.errors import PassError, QParamsError
+from onnxq.graph import Model
+from onnxq.qparams import Array, QParams, QType, Reader, Role, qtype
 
 DOMAIN = "onnxq"
 OP = "FakeQuantize"
@@ -41,10 +39,10 @@ _MIN_IR = 8  # model-local functions
 def function(opset: int) -> FunctionProto:
     """The body for models of `opset` (onnxruntime wants both to agree)."""
 
-    def ref(name: str, attribute: str, kind: int = AttributeProto.INT) -> AttributeProto:
-        return AttributeProto(name=name, ref_attr_name=attribute, type=kind)
+    def ref(name: str, attribute: str) -> AttributeProto:
+        return AttributeProto(name=name, ref_attr_name=attribute, type=AttributeProto.INT)
 
-    def bound(attribute: str) -> list[object]:
+    def bound(attribute: str) -> list[NodeProto]:
         constant = helper.make_node("Constant", [], [attribute])
         constant.attribute.append(ref("value_int", attribute))
         cast = helper.make_node("Cast", [attribute], [f"{attribute}_32"], to=TensorProto.INT32)
@@ -88,7 +86,9 @@ def container(kind: QType) -> QType:
             f"{kind} cannot be simulated by FakeQuantize",
             fix="32-bit biases are rows of the table, made by 'quantize-bias'",
         )
-    return qtype(("int" if kind.signed else "uint") + ("8" if kind.bits <= 8 else "16"))
+    if kind.bits in (8, 16):
+        return kind
+    return qtype("int8" if kind.signed else "uint8")
 
 
 def is_fake_quantize(node: gs.Node | None) -> bool:
@@ -104,54 +104,64 @@ def make(
     graph: gs.Graph,
     *,
     name: str = "",
+    dtype: object = None,
 ) -> gs.Node:
-    """Add a FakeQuantize that makes `result` from `source`; its constants are its own."""
-    from onnxq.edit import constant, new_node
+    """Add a FakeQuantize that makes `result` from `source`; its constants are its own.
 
+    `dtype` is the float type where the tensor itself does not tell.
+    """
     base = name or f"{source.name}.fake_quantize"
-    scale, zero_point = encode(params, source.dtype)
-    attrs = {"quant_min": params.lo, "quant_max": params.hi}
-    if params.axis is not None:
-        attrs["axis"] = params.axis
-    if params.block:
-        attrs["block_size"] = params.block
+    scale, zero_point = encode(params, source.dtype if dtype is None else dtype)
     inputs = [
         source,
         constant(model, f"{base}.scale", scale),
         constant(model, f"{base}.zero_point", zero_point),
     ]
-    return new_node(
-        model, FAKE_QUANTIZE, inputs, [result], name=base, attrs=dict(attrs), graph=graph
-    )
+    attrs = _attributes(params)
+    return new_node(model, FAKE_QUANTIZE, inputs, [result], name=base, attrs=attrs, graph=graph)
 
 
-def encode(params: QParams, dtype: object) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
-    """Scale in the float type of the tensor and zero point in its container type."""
-    half = dtype is not None and np.dtype(dtype) == np.float16  # type: ignore[call-overload]
-    scale = params.scale.astype(np.float16) if half else params.scale
-    return scale, params.zero_point.astype(container(params.qtype).dtype)
-
-
-def set_params(model: Model, node: gs.Node, params: QParams) -> None:
-    """Give a FakeQuantize other parameters (new constants: the old may be shared)."""
-    from onnxq.edit import constant, set_input
-
-    base = node.name or node.outputs[0].name
-    scale, zero_point = encode(params, node.inputs[0].dtype)
-    set_input(node, 1, constant(model, f"{base}.scale", scale))
-    set_input(node, 2, constant(model, f"{base}.zero_point", zero_point))
+def _attributes(params: QParams) -> dict[str, object]:
     attrs: dict[str, object] = {"quant_min": params.lo, "quant_max": params.hi}
     if params.axis is not None:
         attrs["axis"] = params.axis
     if params.block:
         attrs["block_size"] = params.block
-    node.attrs = attrs
+    return attrs
 
 
-def params_of(node: gs.Node, tensor: str | None = None) -> QParams:
+def encode(params: QParams, dtype: object) -> tuple[Array, Array]:
+    """Scale in the float type of the tensor and zero point in its container type."""
+    zero_point = params.zero_point.astype(container(params.qtype).dtype)
+    if dtype != np.float16:
+        return params.scale, zero_point
+    with np.errstate(over="ignore", under="ignore"):
+        scale = params.scale.astype(np.float16)
+    if not np.all((scale > 0) & np.isfinite(scale)):
+        raise QParamsError(
+            f"tensor '{params.tensor}' is float16, which cannot hold its scale",
+            fix="keep this tensor in float32, or leave it unquantized",
+        )
+    return scale, zero_point
+
+
+def set_params(model: Model, node: gs.Node, params: QParams) -> None:
+    """Give a FakeQuantize other parameters (new constants: the old may be shared)."""
+    base = node.name or node.outputs[0].name
+    scale, zero_point = encode(params, node.inputs[1].dtype)
+    set_input(node, 1, constant(model, f"{base}.scale", scale))
+    set_input(node, 2, constant(model, f"{base}.zero_point", zero_point))
+    node.attrs = _attributes(params)
+
+
+def params_of(
+    node: gs.Node,
+    tensor: str | None = None,
+    *,
+    role: Role | None = None,
+    readers: tuple[Reader, ...] | None = None,
+) -> QParams:
     """The parameters of a FakeQuantize, validated; errors name the tensor."""
-    from onnxq.edit import array, describe
-
     x = node.inputs[0]
     scale, zero_point = array(node.inputs[1]), array(node.inputs[2])
     if scale is None or zero_point is None:
@@ -164,7 +174,7 @@ def params_of(node: gs.Node, tensor: str | None = None) -> QParams:
     block = int(node.attrs.get("block_size", 0))
     per_tensor = scale.ndim == 0 or (scale.size == 1 and not block)
     axis = None if per_tensor else int(node.attrs.get("axis", 1))
-    return QParams(
+    params = QParams(
         tensor=x.name if tensor is None else tensor,
         qtype=narrowest(qtype(zero_point.dtype), lo, hi),
         scale=scale.astype(np.float32),
@@ -173,9 +183,12 @@ def params_of(node: gs.Node, tensor: str | None = None) -> QParams:
         block=block,
         lo=lo,
         hi=hi,
-        role=Role.WEIGHT if array(x) is not None else Role.ACTIVATION,
+        role=role or (Role.WEIGHT if is_constant(x) else Role.ACTIVATION),
+        readers=readers,
         source=node.name,
     )
+    params.check_shape(x.shape)
+    return params
 
 
 def narrowest(stored: QType, lo: int, hi: int) -> QType:
@@ -186,20 +199,6 @@ def narrowest(stored: QType, lo: int, hi: int) -> QType:
         if kind.bits <= stored.bits and kind.lo <= lo and hi <= kind.hi:
             return kind
     return stored
-
-
-def uses_of(node: gs.Node, model: Model) -> tuple[Reader, ...] | None:
-    """Which uses of the float tensor read it quantized; None when all do."""
-    from onnxq.edit import read_by, users
-    from onnxq.qparams import GRAPH_OUTPUT
-
-    x, y = node.inputs[0], node.outputs[0]
-    if len(x.outputs) == 1 and not model.is_output(x):
-        return None
-    uses = [read_by(n, i) for n, i in users(y)]
-    if model.is_output(y):
-        uses.append(GRAPH_OUTPUT)
-    return tuple(uses)
 
 
 # -- the function travels with models that need it ---------------------------------------------
@@ -216,7 +215,7 @@ def with_function(model: Model) -> Model:
         kind = node.inputs[2].dtype
         if node.attrs.get("block_size") or (kind is not None and np.dtype(kind).itemsize > 1):
             need = 21
-        elif node.inputs[0].dtype == np.float16:
+        elif node.inputs[1].dtype == np.float16:
             need = max(need, 19)
     twin.require_opset(need, "the canonical form's function body needs it")
     twin.require_ir(_MIN_IR, "the canonical form is a model-local function")

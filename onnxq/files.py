@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,7 +16,7 @@ from google.protobuf.message import DecodeError, EncodeError
 from onnx import ModelProto, TensorProto
 
 from onnxq.errors import LoadError, SaveError
-from onnxq.tensors import StoredValues, stored_size, to_external, to_tensor_proto
+from onnxq.tensors import ExternalData, StoredValues, stored_size, to_external, to_tensor_proto
 
 PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
 """Largest single file: protobuf's 2 GiB less a margin for what is not weights."""
@@ -70,6 +71,8 @@ def write_model(
             file.write(_serialize(to_proto(to_tensor_proto), path))
         return [path]
     data_path = path.with_name(path.name + ".data")
+    old = ExternalData.stamp_of(data_path)
+    moved: list[tuple[StoredValues, ExternalData]] = []
     with replacing([data_path, path]) as (data, file):
 
         def write(constant: gs.Constant) -> TensorProto:
@@ -81,6 +84,9 @@ def write_model(
             offset = data.tell()
             for chunk in chunks():
                 data.write(chunk)
+            external = values.external if isinstance(values, StoredValues) else None
+            if external is not None and external.stamp == old:
+                moved.append((values, replace(external, path=data_path.absolute(), offset=offset)))
             proto.data_location = TensorProto.EXTERNAL
             for key, value in (
                 ("location", data_path.name),
@@ -92,6 +98,10 @@ def write_model(
             return proto
 
         file.write(_serialize(to_proto(write), path))
+    # Values that lay in the file just replaced lie in the new one from now on.
+    new = ExternalData.stamp_of(data_path)
+    for values, external in moved:
+        values.external = replace(external, stamp=new)
     return [path, data_path]
 
 
@@ -127,14 +137,15 @@ def replacing(paths: list[Path]) -> Iterator[list[BinaryIO]]:
     When moving a later file fails, the earlier ones are put back from hard links.
     """
     made: list[tuple[Path, BinaryIO]] = []
-    backups: list[tuple[Path, Path | None]] = []
+    backups: list[Path] = []
+    moved: list[tuple[Path, Path | None]] = []
     current = paths[0]
     try:
         for current in paths:
             if current.is_dir():
                 raise SaveError(f"{current} is a folder", fix="give a file name")
             current.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=current.parent, prefix=f".{current.name}.")
+            handle, name = tempfile.mkstemp(dir=current.parent, prefix=f".{current.name[:32]}.")
             made.append((Path(name), os.fdopen(handle, "wb")))
         yield [file for _, file in made]
         for temporary, file in made:
@@ -144,27 +155,29 @@ def replacing(paths: list[Path]) -> Iterator[list[BinaryIO]]:
             os.umask(umask)
             temporary.chmod(0o666 & ~umask)
         for current, (temporary, _) in zip(paths, made, strict=True):
-            if len(paths) > 1 and current.exists():
+            backup = None
+            if current is not paths[-1] and current.exists():
                 backup = temporary.with_name(temporary.name + ".old")
+                backups.append(backup)
                 _keep(current, backup)
-                backups.append((current, backup))
-            else:
-                backups.append((current, None))
             os.replace(temporary, current)
-    except OSError as error:
-        for done, backup in backups[:-1] if backups else []:
+            moved.append((current, backup))
+    except BaseException as error:
+        for done, backup in reversed(moved):
             if backup is None:
                 done.unlink(missing_ok=True)
             else:
                 os.replace(backup, done)
+        if not isinstance(error, OSError):
+            raise
         raise SaveError(
             f"{current}: cannot be written ({error.strerror or error})",
             fix="check that the folder exists, is writable and has room",
         ) from error
     finally:
         for temporary, file in made:
-            file.close()
+            with contextlib.suppress(OSError):  # a full disk is reported above
+                file.close()
             temporary.unlink(missing_ok=True)
-        for _, backup in backups:
-            if backup is not None:
-                backup.unlink(missing_ok=True)
+        for backup in backups:
+            backup.unlink(missing_ok=True)

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import onnx_graphsurgeon as gs
 from onnx import FunctionProto, GraphProto, ModelProto, helper
 
 from onnxq import exporter, files, importer
-from onnxq.errors import InvalidModelError, LoadError
-from onnxq.exporter import describe, live_nodes
-from onnxq.importer import GraphRecord, bodies
+from onnxq.cloning import clone_graph, clone_tensor
+from onnxq.errors import InvalidModelError, LoadError, OnnxqError
+from onnxq.exporter import live_nodes
+from onnxq.importer import bodies
 from onnxq.qparams import QParamTable
-from onnxq.tensors import StoredValues, to_tensor_proto
+from onnxq.structure import check_graph
+from onnxq.tensors import to_tensor_proto
 
 TABLE_KEY = "onnxq.qparams"
 """metadata_props key under which a model carries table rows that have no node of their own."""
@@ -53,6 +54,8 @@ class Model:
         self.made: list[gs.Constant] = []
         self._names: set[str] | None = None
         self._counters: dict[str, int] = {}
+        self._node_names: set[str] | None = None
+        self._node_counters: dict[str, int] = {}
         self._outputs: set[int] = set()
         self.refresh()
 
@@ -102,26 +105,31 @@ class Model:
         return id(tensor) in self._outputs
 
     def fresh_name(self, base: str) -> str:
-        """`base`, or `base` with a number: a name that nothing in the model has."""
+        """`base`, or `base` with a number: a name that no tensor of the model has."""
         names = self._names
         if names is None:
             names = self._names = set()
             for graph in self.graphs():
                 names.update(t.name for t in (*graph.inputs, *graph.outputs))
                 names.update(c.name for c in graph.record.constants)
+                # What is said about a name nobody has would be taken to be about the new tensor.
+                names.update(i.name for i in graph.record.stray_infos)
+                names.update(a.tensor_name for a in graph.record.header.quantization_annotation)
                 for node in live_nodes(graph):
-                    names.add(node.name)
                     names.update(t.name for t in node.inputs)
                     names.update(t.name for t in node.outputs)
-        name = base
-        number = self._counters.get(base, 0)
-        while name in names or not name:
-            number += 1
-            name = f"{base}_{number}"
-        if number:
-            self._counters[base] = number
-        names.add(name)
-        return name
+        return _fresh(base, names, self._counters)
+
+    def fresh_node_name(self, base: str) -> str:
+        """`base`, or `base` with a number: a name that no node of the model has."""
+        if self._node_names is None:
+            self._node_names = {node.name for node in self.nodes()}
+        return _fresh(base, self._node_names, self._node_counters)
+
+    def free_node_name(self, name: str) -> None:
+        """Let a removed node's name be taken again: what replaces it may inherit it."""
+        if self._node_names is not None:
+            self._node_names.discard(name)
 
     # -- keeping house ----------------------------------------------------------------------
 
@@ -136,25 +144,38 @@ class Model:
 
     def sweep(self) -> int:
         """Drop removed nodes and nodes whose results nobody reads any more; returns how many."""
+        graphs = list(self.graphs())
+        suspects = [node for graph in graphs for node in graph.nodes]  # popped last first
+        orphans = [b for n in suspects if getattr(n, "removed", False) for b in bodies(n)]
         dropped = 0
-        for graph in reversed(list(self.graphs())):  # bodies first: they read outer tensors
-            keep: list[gs.Node] = []
-            for node in reversed(graph.nodes):
-                if getattr(node, "removed", False):
-                    continue
-                if (
-                    node.outputs
-                    and not getattr(node, "unread_at_load", False)
-                    and not any(self.is_output(t) or exporter.is_read(t) for t in node.outputs)
-                ):
+        while suspects or orphans:
+            while suspects:
+                node = suspects.pop()
+                if self._is_dead(node):
+                    suspects.extend(maker for t in node.inputs for maker in t.inputs)
+                    orphans.extend(bodies(node))
                     detach(node)
                     dropped += 1
-                    continue
-                keep.append(node)
-            if len(keep) != len(graph.nodes):
-                keep.reverse()
-                graph.nodes[:] = keep
+            if orphans:
+                # Nodes in the bodies of a removed node read outer tensors no more, unless another
+                # node has taken the body over.
+                held = {id(graph) for graph in self.graphs()}
+                inner = [n for b in orphans if id(b) not in held for n in live_nodes(b)]
+                orphans = [b for n in inner for b in bodies(n)]
+                for node in inner:
+                    suspects.extend(maker for t in node.inputs for maker in t.inputs)
+                    detach(node)
+        for graph in graphs:
+            if any(getattr(node, "removed", False) for node in graph.nodes):
+                graph.nodes[:] = list(live_nodes(graph))
         return dropped
+
+    def _is_dead(self, node: gs.Node) -> bool:
+        return bool(
+            node.outputs
+            and not getattr(node, "unread_at_load", False)
+            and not any(self.is_output(t) or exporter.is_read(t) for t in node.outputs)
+        )
 
     def require_opset(self, version: int, why: str) -> None:
         """Raise the default opset to at least `version`, rewriting what changed its meaning."""
@@ -165,13 +186,19 @@ class Model:
 
     def require_ir(self, version: int, why: str) -> None:
         """Raise the IR version to at least `version`."""
-        if self.ir_version < version:
-            self.upgrades.append(f"IR version {self.ir_version} -> {version}: {why}")
-            self.header.ir_version = version
+        if self.ir_version >= version:
+            return
+        self.upgrades.append(f"IR version {self.ir_version} -> {version}: {why}")
+        if self.ir_version < 4 <= version:
+            # Before 4 every initializer had to be listed as an input as well; from 4 on that would
+            # let the caller replace it, so that no runtime could take it for a constant.
+            inputs = self.graph.inputs
+            inputs[:] = [t for t in inputs if not isinstance(t, gs.Constant)]
+        self.header.ir_version = version
 
     def check(self) -> None:
         """Raise InvalidModelError on duplicate names, dangling inputs and cycles."""
-        _check_graph(self.graph, set())
+        check_graph(self.graph)
 
     # -- out --------------------------------------------------------------------------------
 
@@ -179,16 +206,18 @@ class Model:
         """A copy whose graph can be edited freely; values of constants are shared."""
         tensors: dict[int, gs.Tensor] = {}
         twin = Model(
-            _clone_graph(self.graph, tensors),
+            clone_graph(self.graph, tensors),
             importer.header_of(self.header, set()),
             dict(self.opsets),
             list(self.functions),
         )
         twin.qparams = self.qparams.copy()
         twin.upgrades = list(self.upgrades)
-        twin.made = [_clone_tensor(c, tensors) for c in self.made]
+        twin.made = [clone_tensor(c, tensors) for c in self.made]
         twin._names = None if self._names is None else set(self._names)
         twin._counters = dict(self._counters)
+        twin._node_names = None if self._node_names is None else set(self._node_names)
+        twin._node_counters = dict(self._node_counters)
         return twin
 
     def to_proto(self, write: exporter.ConstantWriter = to_tensor_proto) -> ModelProto:
@@ -208,7 +237,7 @@ class Model:
         if model.qparams.rows:
             entry = proto.metadata_props.add()
             entry.key, entry.value = TABLE_KEY, model.qparams.dumps()
-        used = {domain_of(node) for node in model.nodes()}
+        used = {domain_of(node) for node in model.nodes() if _changed_domain(node)}
         opsets = dict(model.opsets)
         for domain in sorted(used - {"" if d == "ai.onnx" else d for d in opsets}):
             opsets[domain] = 1
@@ -221,9 +250,7 @@ class Model:
         """Constants in use that no graph declared at load: made by passes, in order."""
         listed = {id(c) for graph in self.graphs() for c in graph.record.constants}
         outputs = self._outputs
-        found = {
-            id(c): c for c in self.made if exporter.is_read(c) or id(c) in outputs
-        }
+        found = {id(c): c for c in self.made if exporter.is_read(c) or id(c) in outputs}
         for node in self.nodes():
             for tensor in node.inputs:
                 if isinstance(tensor, gs.Constant) and id(tensor) not in listed:
@@ -231,9 +258,28 @@ class Model:
         return [c for key, c in found.items() if key not in listed]
 
 
+def _fresh(base: str, taken: set[str], counters: dict[str, int]) -> str:
+    """`base` or a numbered `base` that is not `taken`; counters keep repeated calls cheap."""
+    name = base
+    if name in taken or not name:
+        number = counters.get(base, 0)
+        while name in taken or not name:
+            number += 1
+            name = f"{base}_{number}"
+        counters[base] = number
+    taken.add(name)
+    return name
+
+
 def domain_of(node: gs.Node) -> str:
     """The node's domain, '' for the default one however it is spelled."""
     return "" if node.domain in (None, "ai.onnx") else str(node.domain)
+
+
+def _changed_domain(node: gs.Node) -> bool:
+    """Whether a pass made this node or moved it to another domain, which must be declared then."""
+    source = getattr(node, "source", None)
+    return source is None or source.domain != (node.domain or "")
 
 
 def detach(node: gs.Node) -> None:
@@ -262,98 +308,6 @@ def _cut(links: list[gs.Node], node: gs.Node) -> None:
             return
 
 
-# -- structure ------------------------------------------------------------------------------
-
-
-def _check_graph(graph: gs.Graph, outer: set[int]) -> None:
-    fix = "the file is not a valid ONNX graph: export it again"
-    declared = {id(t) for t in graph.inputs}
-    declared |= {id(c) for c in graph.record.constants}
-    names: dict[str, int] = {}
-    for tensor in (*graph.inputs, *graph.record.constants):
-        if names.setdefault(tensor.name, id(tensor)) != id(tensor):
-            raise InvalidModelError(f"two tensors are named '{tensor.name}'", fix=fix)
-        if tensor.inputs:
-            raise InvalidModelError(
-                f"tensor '{tensor.name}' is a graph input or initializer and also made by node "
-                f"{describe(tensor.inputs[0])}",
-                fix=fix,
-            )
-    nodes = exporter.sorted_nodes(graph)
-    visible = outer | declared
-    for node in nodes:
-        for tensor in node.outputs:
-            if not tensor.name:
-                continue
-            if len(tensor.inputs) > 1 or names.setdefault(tensor.name, id(tensor)) != id(tensor):
-                raise InvalidModelError(f"tensor '{tensor.name}' is made by two nodes", fix=fix)
-            visible.add(id(tensor))
-    for node in nodes:
-        for tensor in node.inputs:
-            if tensor.name and id(tensor) not in visible and not isinstance(tensor, gs.Constant):
-                raise InvalidModelError(
-                    f"node {describe(node)} reads '{tensor.name}', which nothing makes",
-                    fix=f"{fix}, or add '{tensor.name}' as a graph input",
-                )
-        for body in bodies(node):
-            _check_graph(body, visible)
-    for tensor in graph.outputs:
-        if id(tensor) not in visible and not isinstance(tensor, gs.Constant):
-            raise InvalidModelError(f"nothing makes the graph output '{tensor.name}'", fix=fix)
-
-
-def _clone_tensor(tensor: gs.Tensor, tensors: dict[int, gs.Tensor]) -> gs.Tensor:
-    twin = tensors.get(id(tensor))
-    if twin is None:
-        if isinstance(tensor, gs.Constant):
-            twin = gs.Constant(tensor.name, tensor._values)
-        else:
-            twin = gs.Variable(tensor.name, tensor.dtype, tensor.shape, tensor.type)
-        for key in ("info", "seen", "input_info", "output_info", "overridable", "body_output"):
-            value = tensor.__dict__.get(key)
-            if value is not None:
-                setattr(twin, key, value)
-        tensors[id(tensor)] = twin
-    return twin
-
-
-def _clone_graph(graph: gs.Graph, tensors: dict[int, gs.Tensor]) -> gs.Graph:
-    def twins(originals: list[gs.Tensor]) -> list[gs.Tensor]:
-        return [_clone_tensor(t, tensors) for t in originals]
-
-    record: GraphRecord = graph.record
-    twin = gs.Graph(nodes=[], name=graph.name, doc_string=graph.doc_string)
-    twin.record = GraphRecord(
-        record.header,
-        twins(record.constants),
-        {id(tensors[i]) for i in record.unread_at_load if i in tensors},
-        list(record.stray_infos),
-    )
-    twin.inputs = twins(graph.inputs)
-    for tensor in (*twin.inputs, *twin.record.constants):
-        tensor.owner = twin
-    for node in live_nodes(graph):
-        attrs = {k: _clone_attribute(v, tensors) for k, v in node.attrs.items()}
-        copy = gs.Node(
-            node.op, node.name, attrs, twins(node.inputs), twins(node.outputs), node.domain
-        )
-        copy.owner = twin
-        copy.source = getattr(node, "source", None)
-        if getattr(node, "unread_at_load", False):
-            copy.unread_at_load = True
-        twin.nodes.append(copy)
-    twin.outputs = twins(graph.outputs)
-    return twin
-
-
-def _clone_attribute(value: Any, tensors: dict[int, gs.Tensor]) -> Any:
-    if isinstance(value, gs.Graph):
-        return _clone_graph(value, tensors)
-    if type(value) is list:
-        return [_clone_attribute(v, tensors) for v in value]
-    return value
-
-
 # -- files ----------------------------------------------------------------------------------
 
 
@@ -367,7 +321,13 @@ def from_proto(proto: ModelProto, base_dir: Path | None = None) -> Model:
     header = importer.header_of(proto, _MODEL_BODY)
     graph = importer.import_graph(proto.graph, base_dir, overridable=proto.ir_version >= 4)
     importer.mark_unread(graph)
-    opsets = {entry.domain: entry.version for entry in proto.opset_import}
+    opsets: dict[str, int] = {}
+    for entry in proto.opset_import:
+        if opsets.setdefault(entry.domain, entry.version) != entry.version:
+            raise InvalidModelError(
+                f"two versions of domain '{entry.domain}' are imported",
+                fix="the file is not a valid ONNX model: export it again",
+            )
     model = Model(graph, header, opsets, list(proto.functions))
     for index, entry in enumerate(header.metadata_props):
         if entry.key == TABLE_KEY:
@@ -393,10 +353,8 @@ def load(path: str | Path) -> Model:
     path = Path(path)
     try:
         return from_proto(files.read_model(path), path.parent)
-    except LoadError as error:
+    except OnnxqError as error:
         raise type(error)(f"{path}: {error.what}", fix=error.fix) from error
-    except InvalidModelError as error:
-        raise InvalidModelError(f"{path}: {error.what}", fix=error.fix) from error
 
 
 def save(model: Model, path: str | Path, *, external_data: bool | None = None) -> list[Path]:
@@ -409,6 +367,8 @@ def save(model: Model, path: str | Path, *, external_data: bool | None = None) -
     path = Path(path)
     if external_data is None:
         constants = [c for g in model.graphs() for c in g.record.constants] + model.made
+        attributes = (v for n in model.nodes() for v in n.attrs.values())
+        constants += [v for v in attributes if isinstance(v, gs.Constant)]
         external_data = files.needs_external_data(constants)
     return files.write_model(model.to_proto, path, external_data)
 

@@ -15,6 +15,7 @@ from, so that `exporter` can write back whatever no pass has changed:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,10 +23,13 @@ from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
-from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto
+from google.protobuf.unknown_fields import UnknownFieldSet
+from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto, helper
 
+from onnxq.gs_objects import make_constant, make_node, make_variable
 from onnxq.tensors import SparseStoredValues, StoredValues, numpy_dtype
 
+_ELEMENT_TYPES = set(helper.get_all_tensor_dtypes())
 _BODY_FIELDS = {"node", "initializer", "sparse_initializer", "input", "output", "value_info"}
 
 
@@ -37,29 +41,64 @@ class GraphRecord:
     constants: list[gs.Constant] = field(default_factory=list)
     unread_at_load: set[int] = field(default_factory=set)
     stray_infos: list[ValueInfoProto] = field(default_factory=list)
+    outer_outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
+    """How this body declares the outputs that are tensors of an enclosing graph."""
 
 
 class Scope:
     """Names visible in a graph: its own, then those of the graphs around it."""
 
-    def __init__(self, parent: Scope | None = None) -> None:
+    def __init__(self, proto: GraphProto, parent: Scope | None = None) -> None:
         self.own: dict[str, gs.Tensor] = {}
         self.parent = parent
+        self.proto = proto
+        self.infos = {info.name: info for info in proto.value_info}
+        for info in proto.output:
+            self.infos.setdefault(info.name, info)
 
-    def find(self, name: str) -> gs.Tensor | None:
-        """The tensor of that name in this or an enclosing graph."""
-        scope: Scope | None = self
+    @functools.cached_property
+    def promised(self) -> set[str]:
+        """Everything the nodes of this graph make: in an unsorted file some come late."""
+        return {name for node in self.proto.node for name in node.output}
+
+    def make(self, name: str) -> gs.Tensor:
+        """The tensor of this graph with that name, new if need be."""
+        tensor = self.own.get(name) if name else None
+        if tensor is None:
+            info = self.infos.get(name)
+            tensor = make_variable(name) if info is None else variable_of(info)
+            if name:
+                self.own[name] = tensor
+        return tensor
+
+    def read(self, name: str) -> gs.Tensor:
+        """The tensor that `name` means here: of this graph, or of one around it."""
+        tensor = self.own.get(name)
+        if tensor is not None or not name or self.parent is None:
+            return self.make(name) if tensor is None else tensor
+        scope: Scope | None = self.parent
         while scope is not None:
-            found = scope.own.get(name)
-            if found is not None:
-                return found
+            tensor = scope.own.get(name)
+            if tensor is not None:
+                return tensor
             scope = scope.parent
-        return None
+        scope = self
+        while scope is not None:
+            if name in scope.promised:
+                return scope.make(name)
+            scope = scope.parent
+        return self.make(name)
 
 
 def header_of(proto: Any, body: set[str]) -> Any:
     """A copy of a message without the fields named in `body`."""
     header = type(proto)()
+    if len(UnknownFieldSet(proto)):
+        # Written by a newer onnx: only a copy of the whole message keeps what has no name here.
+        header.CopyFrom(proto)
+        for name in body:
+            header.ClearField(name)
+        return header
     for descriptor, value in proto.ListFields():
         if descriptor.name in body:
             continue
@@ -74,7 +113,7 @@ def header_of(proto: Any, body: set[str]) -> Any:
 
 def variable_of(info: ValueInfoProto) -> gs.Variable:
     """A variable with the tensor type of `info`; other types stay in `info` alone."""
-    variable = gs.Variable(info.name)
+    variable = make_variable(info.name)
     set_info(variable, info)
     return variable
 
@@ -91,7 +130,7 @@ def set_info(variable: gs.Variable, info: ValueInfoProto) -> None:
 def decode_type(info: ValueInfoProto) -> tuple[np.dtype[Any] | None, list[int | str | None] | None]:
     """Element type and shape of a tensor; None for what is not known or not a tensor."""
     tensor_type = info.type.tensor_type
-    if not info.type.HasField("tensor_type") or not tensor_type.elem_type:
+    if not info.type.HasField("tensor_type") or tensor_type.elem_type not in _ELEMENT_TYPES:
         return None, None
     shape: list[int | str | None] | None = None
     if tensor_type.HasField("shape"):
@@ -106,17 +145,18 @@ def import_graph(
     proto: GraphProto, base_dir: Path | None, overridable: bool, parent: Scope | None = None
 ) -> gs.Graph:
     """Build a graph; `overridable` tells whether initializers that are inputs can be replaced."""
-    scope = Scope(parent)
+    scope = Scope(proto, parent)
     # An empty list is given now and filled below: the constructor would walk all nodes.
     graph = gs.Graph(nodes=[], name=proto.name, doc_string=proto.doc_string)
     record = graph.record = GraphRecord(header_of(proto, _BODY_FIELDS))
     inputs = {info.name for info in proto.input}
-    for tensor in proto.initializer:
-        constant = gs.Constant(tensor.name, StoredValues(tensor, base_dir))
+    for stored in proto.initializer:
+        constant = make_constant(stored.name, StoredValues(stored, base_dir))
         _declare(constant, graph, scope)
-        constant.overridable = overridable and tensor.name in inputs
+        constant.overridable = overridable and stored.name in inputs
     for sparse in proto.sparse_initializer:
-        _declare(gs.Constant(sparse.values.name, SparseStoredValues(sparse)), graph, scope)
+        values = SparseStoredValues(sparse, base_dir)
+        _declare(make_constant(sparse.values.name, values), graph, scope)
     for info in proto.input:
         tensor = scope.own.get(info.name)
         if tensor is None:
@@ -124,19 +164,17 @@ def import_graph(
             tensor.owner = graph
         tensor.input_info = info
         graph.inputs.append(tensor)
-    infos = {info.name: info for info in proto.value_info}
-    for info in proto.output:
-        infos.setdefault(info.name, info)
     nodes = graph.nodes
     for node_proto in proto.node:
-        nodes.append(_import_node(node_proto, graph, scope, infos, base_dir, overridable))
+        nodes.append(_import_node(node_proto, graph, scope, base_dir, overridable))
     for info in proto.output:
         # An output that nothing in this graph makes may be a name of an enclosing graph.
-        tensor = scope.find(info.name)
-        if tensor is None:
-            tensor = scope.own[info.name] = variable_of(info)
-        tensor.output_info = info
-        graph.outputs.append(tensor)
+        result = scope.read(info.name)
+        if info.name in scope.own:
+            result.output_info = info
+        else:
+            record.outer_outputs[info.name] = info
+        graph.outputs.append(result)
     declared = {i.name for i in proto.input} | {o.name for o in proto.output}
     record.stray_infos = [
         info
@@ -179,39 +217,15 @@ def _import_node(
     proto: NodeProto,
     graph: gs.Graph,
     scope: Scope,
-    infos: dict[str, ValueInfoProto],
     base_dir: Path | None,
     overridable: bool,
 ) -> gs.Node:
-    own = scope.own
-
-    def read(name: str) -> gs.Tensor:
-        tensor = own.get(name)
-        if tensor is not None:
-            return tensor
-        if not name:
-            return gs.Variable("")
-        if scope.parent is not None:
-            tensor = scope.parent.find(name)
-            if tensor is not None:
-                return tensor
-        return make(name)
-
-    def make(name: str) -> gs.Tensor:
-        tensor = own.get(name) if name else None
-        if tensor is None:
-            info = infos.get(name)
-            tensor = gs.Variable(name) if info is None else variable_of(info)
-            if name:
-                own[name] = tensor
-        return tensor
-
-    node = gs.Node(
+    node = make_node(
         proto.op_type,
         proto.name,
         {a.name: _import_attribute(a, scope, base_dir, overridable) for a in proto.attribute},
-        [read(name) for name in proto.input],
-        [make(name) for name in proto.output],
+        [scope.read(name) for name in proto.input],
+        [scope.make(name) for name in proto.output],
         proto.domain or None,
     )
     node.source = proto

@@ -17,7 +17,7 @@ _LONGEST = 300
 _CHECK_FILE = "check that the file is complete and really an ONNX model"
 _REFUSALS: tuple[tuple[str, type[OnnxqError], str], ...] = (
     ("External data", LoadError, "copy the external data file next to the model"),
-    ("protobuf parsing failed", LoadError, _CHECK_FILE),
+    ("rotobuf parsing failed", LoadError, _CHECK_FILE),
     ("No graph was found", LoadError, _CHECK_FILE),
     (
         "is not a registered function/op",
@@ -34,6 +34,7 @@ _REFUSALS: tuple[tuple[str, type[OnnxqError], str], ...] = (
     ("opset", UnsupportedModelError, "save the model with an opset that onnxruntime knows"),
     ("implementation for", UnsupportedModelError, "use a type that onnxruntime has a kernel for"),
     ("find kernel for", UnsupportedModelError, "use a type that onnxruntime has a kernel for"),
+    ("Type Error", InvalidModelError, "correct the node, or export the model again"),
     ("invalid model", InvalidModelError, "correct the node, or export the model again"),
 )
 

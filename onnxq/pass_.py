@@ -9,12 +9,12 @@ pipeline does.
 from __future__ import annotations
 
 import dataclasses
-import functools
+import re
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import onnx_graphsurgeon as gs
 
@@ -84,12 +84,13 @@ class Pass:
     @classmethod
     def summary(cls) -> str:
         """First line of the docstring."""
-        return (cls.__doc__ or "").strip().splitlines()[0]
+        return (cls.__doc__ or "").strip().partition("\n")[0]
 
     @classmethod
     def options(cls) -> Mapping[str, Option]:
         """The options, from the dataclass fields."""
-        return _options(cls)
+        hints = typing.get_type_hints(cls)
+        return {f.name: Option.of(f, hints[f.name]) for f in dataclasses.fields(cls)}
 
     @classmethod
     def from_options(cls, given: Mapping[str, str]) -> Pass:
@@ -101,7 +102,11 @@ class Pass:
             if name not in known:
                 raise OptionError(
                     f"pass '{cls.name}' has no option '{key}'",
-                    fix=near_matches(key, known) if known else f"'{cls.name}' takes no options",
+                    fix=near_matches(name, known) if known else f"'{cls.name}' takes no options",
+                )
+            if name in values:
+                raise OptionError(
+                    f"option '{name}' of '{cls.name}' is given twice", fix="give it once"
                 )
             values[name] = known[name].parse(text, cls.name)
         missing = [o.name for o in known.values() if o.required and o.name not in values]
@@ -122,52 +127,73 @@ class Pass:
         return self.name + (f"{{{' '.join(parts)}}}" if parts else "")
 
 
+class Quoted(str):
+    """An option text that stood in quotes, so that `'none'` is a word and `none` is nothing."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Option:
-    """One option of a pass."""
+    """One option of a pass: bool, int, float, str or one of some choices, each perhaps None."""
 
     name: str
     kind: Any
+    """The type, without None."""
+    optional: bool
     required: bool
     default: Any
+
+    @classmethod
+    def of(cls, declared: dataclasses.Field[Any], hint: Any) -> Option:
+        """The option that a dataclass field stands for."""
+        kinds = [hint]
+        if typing.get_origin(hint) in (types.UnionType, typing.Union):
+            kinds = [k for k in typing.get_args(hint) if k is not type(None)]
+        kind = kinds[0]
+        if len(kinds) > 1 or not (kind in _PLAIN or typing.get_origin(kind) is Literal):
+            raise TypeError(f"option '{declared.name}' has type {hint}, which has no text form")
+        default = declared.default
+        if declared.default_factory is not dataclasses.MISSING:
+            default = declared.default_factory()
+        required = default is dataclasses.MISSING
+        optional = type(None) in typing.get_args(hint)
+        return cls(declared.name, kind, optional, required, None if required else default)
 
     @property
     def kind_name(self) -> str:
         """The type as a user reads it."""
-        choices = self._choices()
-        if choices:
-            return "|".join(choices)
-        base, optional = self._base()
-        return base.__name__ + (" (optional)" if optional else "")
+        name = "|".join(self._choices) or self.kind.__name__
+        return name + (" (optional)" if self.optional else "")
 
-    def _choices(self) -> tuple[str, ...]:
-        return typing.get_args(self.kind) if typing.get_origin(self.kind) is typing.Literal else ()
-
-    def _base(self) -> tuple[type, bool]:
-        if isinstance(self.kind, types.UnionType):
-            kinds = [k for k in typing.get_args(self.kind) if k is not type(None)]
-            return kinds[0], True
-        return self.kind, False
+    @property
+    def _choices(self) -> dict[str, Any]:
+        """Choices by their text; none where any value of the type will do."""
+        if typing.get_origin(self.kind) is not Literal:
+            return {}
+        return {str(choice): choice for choice in typing.get_args(self.kind)}
 
     def parse(self, text: str, owner: str) -> Any:
         """The value written as `text`."""
-        choices = self._choices()
+        if self.optional and text == "none" and not isinstance(text, Quoted):
+            return None
+        choices = self._choices
         if choices:
             if text not in choices:
                 raise OptionError(
                     f"option '{self.name}' of '{owner}' cannot be '{text}'",
                     fix=near_matches(text, choices),
                 )
-            return text
-        base, optional = self._base()
-        if optional and text == "none":
-            return None
+            return choices[text]
         try:
-            if base is bool:
+            if self.kind is bool:
                 return {"true": True, "false": False}[text.lower()]
-            return base(text)
+            value = self.kind(text)
+            if value != value:  # nothing compares to NaN, so no pass could use it
+                raise ValueError
+            return value
         except (KeyError, ValueError):
-            want = "true or false" if base is bool else f"a value of type {base.__name__}"
+            want = "true or false" if self.kind is bool else f"a value of type {self.kind.__name__}"
             raise OptionError(
                 f"option '{self.name}' of '{owner}' cannot be '{text}'",
                 fix=f"write {owner}{{{self.name}=...}} with {want}",
@@ -179,16 +205,10 @@ class Option:
         if value is None:
             return "none"
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        if not text or any(c in text for c in " ,{}='\""):
+        if text == "none" or not _BARE.fullmatch(text):
             return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
         return text
 
 
-@functools.cache
-def _options(cls: type[Pass]) -> Mapping[str, Option]:
-    hints = typing.get_type_hints(cls)
-    found = {}
-    for f in dataclasses.fields(cls):
-        required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-        found[f.name] = Option(f.name, hints[f.name], required, f.default)
-    return types.MappingProxyType(found)
+_PLAIN = (bool, int, float, str)
+_BARE = re.compile(r"""[^\s,{}='"]+""")

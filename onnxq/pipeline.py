@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from onnxq.discovery import find_pass
 from onnxq.errors import OptionError
 from onnxq.graph import Model, save
-from onnxq.pass_ import Pass, Trace
+from onnxq.pass_ import Pass, Quoted, Trace
 
 
 class Observer(Protocol):
@@ -131,10 +131,7 @@ class Pipeline:
 class Timing:
     """Observer that adds up seconds per pass."""
 
-    seconds: dict[str, float]
-
-    def __init__(self) -> None:
-        self.seconds = {}
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, index: int, step: Pass, model: Model, trace: Trace) -> None:
         """Add the time of this pass."""
@@ -154,7 +151,9 @@ class Dump:
 
 # -- the text form ----------------------------------------------------------------------------
 
-_TOKEN = re.compile(r"""\s*(?:(?P<name>[\w.-]+)|(?P<mark>[,{}=])|'(?P<quoted>(?:\\.|[^'\\])*)')""")
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<word>[^\s,{}=']+)|(?P<mark>[,{}=])|'(?P<quoted>(?:\\.|[^'\\])*)')""", re.DOTALL
+)
 
 
 def _split(text: str) -> list[tuple[str, dict[str, str]]]:
@@ -170,29 +169,20 @@ def _split(text: str) -> list[tuple[str, dict[str, str]]]:
     at, end = 0, len(text.rstrip())
     while at < end:
         found = _TOKEN.match(text, at)
-        if found is None:
-            # A path or another free value after '=' runs to the next separator.
-            free = re.compile(r"\s*([^\s,{}=']+)").match(text, at)
-            if free is None:
-                raise wrong(f"unexpected '{text[at]}' at position {at}")
-            tokens.append(("name", free.group(1)))
-            at = free.end()
-            continue
+        if found is None:  # words and marks take everything but a quote
+            quote = text.index("'", at)
+            raise wrong(f"the quote at position {quote} is not closed")
         kind = str(found.lastgroup)
         value = found.group(kind)
-        at = found.end()
-        if kind == "name":
-            rest = re.compile(r"[^\s,{}=']*").match(text, at)
-            assert rest is not None
-            value, at = value + rest.group(), rest.end()
         if kind == "quoted":
-            value = re.sub(r"\\(.)", r"\1", value)
+            value = Quoted(re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL))
         tokens.append((kind, value))
+        at = found.end()
 
     steps: list[tuple[str, dict[str, str]]] = []
     i = 0
     while i < len(tokens):
-        if tokens[i][0] != "name":
+        if tokens[i][0] != "word":
             raise wrong(f"a pass name is expected, not '{tokens[i][1]}'")
         name, options = tokens[i][1], {}
         i += 1
@@ -203,7 +193,7 @@ def _split(text: str) -> list[tuple[str, dict[str, str]]]:
                     i += 1
                     continue
                 part = tokens[i : i + 3]
-                if len(part) < 3 or part[0][0] != "name" or part[1] != ("mark", "="):
+                if len(part) < 3 or part[0][0] != "word" or part[1] != ("mark", "="):
                     raise wrong(f"an option is written name=value (near '{tokens[i][1]}')")
                 if part[2][0] == "mark":
                     raise wrong(f"option '{part[0][1]}' has no value")

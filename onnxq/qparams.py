@@ -17,7 +17,9 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import math
+import operator
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -137,54 +139,27 @@ class QParams:
     source: str = ""
 
     def __post_init__(self) -> None:
-        def reject(why: str, fix: str) -> None:
-            raise QParamsError(f"tensor '{self.tensor}': {why}", fix=fix)
-
-        scale = np.asarray(self.scale, dtype=np.float32, order="C")
-        zero_point = np.asarray(self.zero_point)
-        if zero_point.dtype.kind == "f" and not np.array_equal(zero_point, np.rint(zero_point)):
-            reject(
-                f"zero point {_first(zero_point)} is not an integer",
-                "round zero points before they are used; ONNX has integer zero points only",
+        scale, zero_point = self._own_arrays()
+        lo = self.qtype.lo if self.lo is None else int(self.lo)
+        hi = self.qtype.hi if self.hi is None else int(self.hi)
+        if not self.qtype.lo <= lo < hi <= self.qtype.hi:
+            raise self._rejected(
+                f"range {lo}..{hi} does not fit {self.qtype} ({self.qtype.lo}..{self.qtype.hi})",
+                "use a wider type or a narrower range",
             )
-        zero_point = zero_point.astype(np.int64)
-        if self.axis is None:
-            if scale.size != 1:
-                reject(
-                    f"{scale.size} scales but no axis",
-                    "give the axis the scales run along, or one scale",
-                )
-            # A one-element vector is a scalar in disguise; runtimes disagree on it, 0-d is safe.
-            scale = scale.reshape(())
-        elif not self.block and scale.ndim != 1:
-            reject(f"per-channel scale has shape {scale.shape}", "give one scale per channel, 1-D")
-        elif self.block and scale.ndim < 1:
-            reject("per-block scale is a scalar", "give one scale per block")
-        if zero_point.size == 1 and scale.size != 1:
-            zero_point = np.broadcast_to(zero_point.reshape(()), scale.shape).copy()
-        elif zero_point.size != scale.size:
-            reject(
-                f"{zero_point.size} zero points for {scale.size} scales",
-                "give as many zero points as scales",
-            )
-        zero_point = zero_point.reshape(scale.shape)
-        if not np.all(np.isfinite(scale)) or not np.all(scale > 0):
+        # A NaN among the scales makes both ends NaN, and every comparison false.
+        least, most = _ends(scale)
+        if not (least > 0 and most < math.inf):
             bad = scale[~(np.isfinite(scale) & (scale > 0))]
-            reject(
+            raise self._rejected(
                 f"scale {_first(bad)} is not a positive finite number",
                 "recalibrate this tensor (an all-zero or NaN range gives such a scale), "
                 "or leave it unquantized",
             )
-        lo = self.qtype.lo if self.lo is None else int(self.lo)
-        hi = self.qtype.hi if self.hi is None else int(self.hi)
-        if not self.qtype.lo <= lo < hi <= self.qtype.hi:
-            reject(
-                f"range {lo}..{hi} does not fit {self.qtype} ({self.qtype.lo}..{self.qtype.hi})",
-                "use a wider type or a narrower range",
-            )
-        if np.any(zero_point < lo) or np.any(zero_point > hi):
+        least, most = _ends(zero_point)
+        if not lo <= least <= most <= hi:
             bad = zero_point[(zero_point < lo) | (zero_point > hi)]
-            reject(
+            raise self._rejected(
                 f"zero point {_first(bad)} is outside {lo}..{hi}",
                 "zero must be exactly representable: clamp the range so that it contains 0",
             )
@@ -192,6 +167,48 @@ class QParams:
         zero_point.setflags(write=False)
         for name, value in (("scale", scale), ("zero_point", zero_point), ("lo", lo), ("hi", hi)):
             object.__setattr__(self, name, value)
+
+    def _rejected(self, why: str, fix: str) -> QParamsError:
+        return QParamsError(f"tensor '{self.tensor}': {why}", fix=fix)
+
+    def _own_arrays(self) -> tuple[Array, Array]:
+        """Copies of scale and zero point, in one shape that fits axis and block."""
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf, refused later
+            scale = np.array(self.scale, dtype=np.float32, order="C")
+        zero_point = np.asarray(self.zero_point)
+        if zero_point.dtype.kind not in "iu":
+            real = zero_point.astype(np.float64)
+            odd = real[~(np.isfinite(real) & (real == np.rint(real)))]
+            if odd.size:
+                raise self._rejected(
+                    f"zero point {_first(odd)} is not an integer",
+                    "round zero points before they are used; ONNX has integer zero points only",
+                )
+        zero_point = zero_point.astype(np.int64)
+        if not scale.size:
+            raise self._rejected("there is no scale", "give one scale, or one per channel")
+        if self.axis is None:
+            if scale.size != 1:
+                raise self._rejected(
+                    f"{scale.size} scales but no axis",
+                    "give the axis the scales run along, or one scale",
+                )
+            # A one-element vector is a scalar in disguise; runtimes disagree on it, 0-d is safe.
+            scale = scale.reshape(())
+        elif not self.block and scale.ndim != 1:
+            raise self._rejected(
+                f"per-channel scale has shape {scale.shape}", "give one scale per channel, 1-D"
+            )
+        elif self.block and scale.ndim < 1:
+            raise self._rejected("per-block scale is a scalar", "give one scale per block")
+        if zero_point.size == 1 and scale.size != 1:
+            return scale, np.full(scale.shape, zero_point.reshape(()))
+        if zero_point.size != scale.size:
+            raise self._rejected(
+                f"{zero_point.size} zero points for {scale.size} scales",
+                "give as many zero points as scales",
+            )
+        return scale, zero_point.reshape(scale.shape)
 
     # -- arithmetic -------------------------------------------------------------------------
 
@@ -215,6 +232,23 @@ class QParams:
     def fake(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """`x` on the grid: what training simulates and a chip computes."""
         return self.dequantize(self.quantize(x))
+
+    def check_shape(self, shape: Sequence[int | str | None] | None) -> None:
+        """Raise where a tensor of `shape`, as far as it is known, cannot have these scales."""
+        if self.axis is None or shape is None:
+            return
+        axis = self.axis if self.axis >= 0 else self.axis + len(shape)
+        size = shape[axis] if 0 <= axis < len(shape) else None
+        want = size if not self.block or not isinstance(size, int) else -(-size // self.block)
+        have = self.scale.shape[axis if self.block else 0] if 0 <= axis < len(shape) else 0
+        if not 0 <= axis < len(shape) or (isinstance(want, int) and have != want):
+            where = f"axis {self.axis} of shape {list(shape)}"
+            raise QParamsError(
+                f"tensor '{self.tensor}': {have} scales for {want} channels ({where})"
+                if 0 <= axis < len(shape)
+                else f"tensor '{self.tensor}': {where} does not exist",
+                fix="check the axis against the tensor's layout, or recalibrate",
+            )
 
     def broadcast(self, shape: tuple[int, ...]) -> tuple[Array, Array]:
         """Scale and zero point shaped so that they broadcast against a tensor of `shape`."""
@@ -280,12 +314,12 @@ class QParams:
 
     def same_grid(self, other: QParams) -> bool:
         """Whether both give the same value for every input."""
-        return (
-            (self.lo, self.hi, self.axis, self.block)
-            == (other.lo, other.hi, other.axis, other.block)
-            and np.array_equal(self.scale, other.scale)
-            and np.array_equal(self.zero_point, other.zero_point)
-        )
+        return self.grid_key() == other.grid_key()
+
+    def grid_key(self) -> Hashable:
+        """Equal for the same grid, so that quantizers can be grouped."""
+        grid = (self.scale.tobytes(), self.zero_point.tobytes(), self.scale.shape)
+        return (self.lo, self.hi, self.axis, self.block, *grid)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, QParams):
@@ -324,6 +358,11 @@ class QParams:
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> QParams:
         """Inverse of `to_json`."""
+        if not isinstance(row, Mapping):
+            raise QParamsError(
+                f"a row of the quantization table is {row!r}, not an object",
+                fix="write one JSON object per tensor",
+            )
         unknown = set(row) - _JSON_KEYS
         missing = {"tensor", "type", "scale", "zero_point"} - set(row)
         if unknown or missing:
@@ -334,25 +373,41 @@ class QParams:
                 fix=near_matches(key, _JSON_KEYS) if unknown else f"add '{key}' to the row",
             )
         readers = row.get("readers")
-        return cls(
-            tensor=str(row["tensor"]),
-            qtype=qtype(row["type"]),
-            scale=np.array(row["scale"], dtype=np.float32),
-            zero_point=np.array(row["zero_point"]),
-            axis=row.get("axis"),
-            block=row.get("block", 0),
-            lo=row.get("lo"),
-            hi=row.get("hi"),
-            role=Role(row.get("role", "activation")),
-            readers=None if readers is None else tuple(Reader(str(n), int(i)) for n, i in readers),
-            source=row.get("source", ""),
-        )
+        axis, block, lo, hi = (row.get(key) for key in ("axis", "block", "lo", "hi"))
+        try:
+            return cls(
+                tensor=str(row["tensor"]),
+                qtype=qtype(row["type"]),
+                scale=np.array(row["scale"], dtype=np.float64),
+                zero_point=np.array(row["zero_point"], dtype=np.float64),
+                axis=None if axis is None else operator.index(axis),
+                block=0 if block is None else operator.index(block),
+                lo=None if lo is None else operator.index(lo),
+                hi=None if hi is None else operator.index(hi),
+                role=Role(row.get("role", "activation")),
+                readers=None
+                if readers is None
+                else tuple(Reader(str(n), operator.index(i)) for n, i in readers),
+                source=str(row.get("source", "")),
+            )
+        except (TypeError, ValueError) as error:  # a text where a number belongs, and the like
+            raise QParamsError(
+                f"row for tensor '{row['tensor']}': {error}",
+                fix="write the row as 'collect-qparams' does",
+            ) from error
 
 
 _JSON_KEYS = {
     *("tensor", "role", "type", "scale", "zero_point", "lo", "hi"),
     *("axis", "block", "readers", "source"),
 }
+
+
+def _ends(values: Array) -> tuple[float, float]:
+    """Smallest and largest element."""
+    if not values.ndim:
+        return values.item(), values.item()
+    return values.min(), values.max()
 
 
 def _first(values: Array) -> object:
@@ -430,9 +485,12 @@ class QParamTable:
         if not isinstance(document, dict) or document.get("schema") != JSON_SCHEMA:
             raise QParamsError("this JSON is not an onnxq quantization table", fix=fix)
         version = document.get("version")
-        if not isinstance(version, int) or version > JSON_VERSION:
-            raise QParamsError(f"quantization table of version {version!r} is too new", fix=fix)
-        return cls([QParams.from_json(row) for row in document.get("rows", [])])
+        if type(version) is not int or not 1 <= version <= JSON_VERSION:
+            raise QParamsError(f"cannot read a quantization table of version {version!r}", fix=fix)
+        rows = document.get("rows")
+        if not isinstance(rows, list):
+            raise QParamsError("the quantization table has no list of rows", fix=fix)
+        return cls([QParams.from_json(row) for row in rows])
 
     @classmethod
     def loads(cls, text: str) -> QParamTable:

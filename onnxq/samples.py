@@ -94,27 +94,29 @@ def fill_dims(session: Session, seed: int = 0) -> tuple[TensorSpec, ...]:
     """The session's inputs with every open dimension given a size the model runs with.
 
     An open first dimension of a tensor with two or more is the batch: 1. All others get the first
-    size of `LADDER` that works; a symbol has one size throughout. If none does, the batch gets
-    the size of the others too, before giving up.
+    size of `LADDER` that works; a symbol has one size throughout (of those that also stand on
+    other axes, only the first dimension of the first input is a batch). If none works, the batch
+    gets the size of the others too. A size that leaves empty tensors or makes NaN, as a pooling
+    larger than its input does, is taken only if there is no better one.
     """
     open_dims = [d for i in session.inputs for d in i.shape if not _is_size(d)]
     if not open_dims:
         return session.inputs
     rungs = [(1, size) for size in LADDER] + [(size, size) for size in LADDER]
-    tried: set[tuple[TensorSpec, ...]] = set()
+    poor: tuple[TensorSpec, ...] | None = None
     first: OnnxqError | None = None
-    for batch, size in rungs:
-        filled = _filled(session.inputs, batch, size)
-        if filled in tried:
-            continue
-        tried.add(filled)
+    for filled in dict.fromkeys(_filled(session.inputs, *rung) for rung in rungs):
         feed = random_feed(filled, seed)
         try:
-            session.run(feed)
+            values = session.run(feed)
         except VerifyError as error:
             first = first or error
             continue
-        return filled
+        if all(map(_is_meaningful, values.values())):
+            return filled
+        poor = poor or filled
+    if poor is not None:
+        return poor
     shapes = ", ".join(f"'{i.name}' {i}" for i in session.inputs)
     raise VerifyError(
         f"no sizes found with which the model runs; its inputs are {shapes}. "
@@ -123,14 +125,19 @@ def fill_dims(session: Session, seed: int = 0) -> tuple[TensorSpec, ...]:
     )
 
 
+def _is_meaningful(value: Array) -> bool:
+    return value.size > 0 and not (is_float(value.dtype) and bool(np.isnan(value).any()))
+
+
 def _is_size(dim: int | str | None) -> bool:
     return isinstance(dim, int) and dim >= 0
 
 
 def _filled(inputs: Iterable[TensorSpec], batch: int, size: int) -> tuple[TensorSpec, ...]:
     inputs = tuple(inputs)
-    leading = {i.shape[0] for i in inputs if len(i.shape) > 1}
-    symbols = {d for d in leading if isinstance(d, str)}
+    leading = [i.shape[0] for i in inputs if len(i.shape) > 1]
+    elsewhere = {d for i in inputs for d in i.shape[1:]}
+    symbols = {d for d in leading if isinstance(d, str)} - (elsewhere - set(leading[:1]))
 
     def sized(spec: TensorSpec, axis: int) -> int:
         dim = spec.shape[axis]
@@ -268,7 +275,7 @@ def cast(where: str, spec: TensorSpec, array: Array) -> Array:
         if is_float(array.dtype) and is_float(wanted):
             if bool(np.all(np.isfinite(made) == np.isfinite(array))):
                 return made
-        elif not is_float(array.dtype) and bool(np.all(made.astype(array.dtype) == array)):
+        elif not is_float(array.dtype) and _same_integers(array, made):
             return made
     size = math.prod(array.shape)
     raise LoadError(
@@ -276,3 +283,9 @@ def cast(where: str, spec: TensorSpec, array: Array) -> Array:
         f"without changing its values ({size} elements)",
         fix=f"save it as {wanted}",
     )
+
+
+def _same_integers(array: Array, made: Array) -> bool:
+    # -1 becomes 255 in uint8 and comes back as -1: the signs tell.
+    back = made.astype(array.dtype)
+    return bool(np.all((back == array) & ((made < 0) == (array < 0))))

@@ -6,7 +6,9 @@ whose weights are external data in a temporary folder. The user's folders are ne
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,15 +24,16 @@ _LARGE = 64 << 20  # constants of a Model from here on are streamed, never held 
 
 
 class Spill:
-    """A temporary folder with one file of weights; it is made when first needed."""
+    """A temporary folder with one file of weights.
+
+    It is made when first needed and removed with the last session that holds this object.
+
+    Attributes:
+        folder: where the weights lie, if there are any.
+    """
 
     def __init__(self) -> None:
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-
-    @property
-    def folder(self) -> Path | None:
-        """Where the weights lie, if there are any."""
-        return None if self._folder is None else Path(self._folder.name)
+        self.folder: Path | None = None
 
     def write(self, constant: gs.Constant) -> TensorProto:
         """The TensorProto of a constant of a Model; the bytes of a large one are streamed."""
@@ -54,9 +57,10 @@ class Spill:
         return light
 
     def _append(self, bare: TensorProto, chunks: Iterable[bytes]) -> TensorProto:
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="onnxq-")
-        with Path(self._folder.name, _FILE).open("ab") as file:
+        if self.folder is None:
+            self.folder = Path(tempfile.mkdtemp(prefix="onnxq-"))
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        with Path(self.folder, _FILE).open("ab") as file:
             offset = file.tell()
             for chunk in chunks:
                 file.write(chunk)

@@ -7,29 +7,43 @@ Nothing is cached, so a model of many gigabytes costs no memory for weights that
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import onnx_graphsurgeon as gs
-from onnx import TensorProto, helper, numpy_helper
+from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 from onnx_graphsurgeon.ir.tensor import LazyValues
 
-from onnxq.errors import LoadError
+from onnxq.errors import InvalidModelError, LoadError, UnsupportedModelError
 from onnxq.qparams import Array
 
 _CHUNK = 1 << 20
-_PACKED = {
-    *(TensorProto.INT4, TensorProto.UINT4, TensorProto.INT2, TensorProto.UINT2),
-    TensorProto.FLOAT4E2M1,
+_PACKED_BITS: dict[int, int] = {
+    **dict.fromkeys((TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1), 4),
+    **dict.fromkeys((TensorProto.INT2, TensorProto.UINT2), 2),
 }
 
 
 def numpy_dtype(onnx_type: int) -> np.dtype[Any]:
     """The numpy (or ml_dtypes) dtype of an ONNX element type."""
-    return cast("np.dtype[Any]", helper.tensor_dtype_to_np_dtype(onnx_type))
+    try:
+        return helper.tensor_dtype_to_np_dtype(onnx_type)
+    except KeyError:
+        raise UnsupportedModelError(
+            f"element type {onnx_type} is not known to the installed onnx",
+            fix="install a newer onnx, or export the model again",
+        ) from None
+
+
+def packed_size(tensor: TensorProto) -> int:
+    """How many bytes the values take in raw or external data; 4 and 2 bits are packed."""
+    count = int(np.prod(tensor.dims, dtype=np.int64))
+    bits = _PACKED_BITS.get(tensor.data_type)
+    return -(-count * bits // 8) if bits else count * numpy_dtype(tensor.data_type).itemsize
 
 
 @dataclass(frozen=True)
@@ -39,39 +53,75 @@ class ExternalData:
     path: Path
     offset: int
     length: int
+    stamp: tuple[int, ...]
+    """Identity, size and time of the file as it was found: offsets hold for that file alone."""
 
     @staticmethod
     def of(tensor: TensorProto, base_dir: Path | None) -> ExternalData:
         """Resolve the entries of `tensor`; the file must exist and be long enough."""
+        who = f"initializer '{tensor.name}'"
         entries = {e.key: e.value for e in tensor.external_data}
         location = entries.get("location", "")
-        root = (base_dir or Path()).resolve()
-        path = (root / location).resolve()
-        if not location or not path.is_relative_to(root):
+        # By name alone: model hubs keep the files themselves elsewhere and link to them.
+        inside = os.path.normpath(location)
+        if not location or os.path.isabs(inside) or Path(inside).parts[:1] in ((), ("..",)):
             raise LoadError(
-                f"initializer '{tensor.name}': external data location '{location}' is not a file "
-                "beside the model",
+                f"{who}: external data location '{location}' is not a file beside the model",
                 fix="save the model again with its data file in the same folder",
             )
-        offset = int(entries.get("offset", 0))
+        path = (base_dir or Path()).absolute() / inside
+        needed = packed_size(tensor)
+        try:
+            offset, length = int(entries.get("offset", 0)), int(entries.get("length", needed))
+        except ValueError:
+            offset, length = -1, 0
+        if offset < 0 or length != needed:
+            raise LoadError(
+                f"{who}: external data entries {entries} do not fit a tensor of {needed} bytes",
+                fix="the model file is damaged: export or copy it again",
+            )
         if not path.is_file():
             raise LoadError(
-                f"initializer '{tensor.name}': external data file '{path}' does not exist",
+                f"{who}: external data file '{path}' does not exist",
                 fix="copy the data file next to the model, under the name the model gives",
             )
-        size = path.stat().st_size
-        length = int(entries.get("length", size - offset))
-        if offset + length > size:
+        status = path.stat()
+        if offset + length > status.st_size:
             raise LoadError(
-                f"initializer '{tensor.name}': external data file '{path}' ends at {size}, "
+                f"{who}: external data file '{path}' ends at {status.st_size}, "
                 f"but bytes up to {offset + length} are needed",
                 fix="the data file is truncated or belongs to another model: copy it again",
             )
-        return ExternalData(path, offset, length)
+        return ExternalData(path, offset, length, _stamp(status))
+
+    @staticmethod
+    def stamp_of(path: Path) -> tuple[int, ...]:
+        """What tells the file at `path` from any other; nothing where there is none."""
+        try:
+            return _stamp(path.stat())
+        except OSError:
+            return ()
+
+    def open(self) -> BinaryIO:
+        """The file, which must be the one that was there when the model was read."""
+        try:
+            file = self.path.open("rb")
+        except OSError as error:
+            raise LoadError(
+                f"external data file '{self.path}' cannot be read any more ({error.strerror})",
+                fix="load the model again once the file is back",
+            ) from error
+        if _stamp(os.fstat(file.fileno())) != self.stamp:
+            file.close()
+            raise LoadError(
+                f"external data file '{self.path}' was changed after the model was loaded",
+                fix="load the model again",
+            )
+        return file
 
     def chunks(self) -> Iterator[bytes]:
         """The bytes in pieces: streamed by read(), since mapped pages would count as memory."""
-        with self.path.open("rb") as file:
+        with self.open() as file:
             file.seek(self.offset)
             left = self.length
             while left:
@@ -88,7 +138,12 @@ class ExternalData:
         """The bytes, memory-mapped and read-only."""
         if not self.length:
             return np.empty(0, np.uint8)
-        return np.memmap(self.path, np.uint8, "r", self.offset, (self.length,))
+        with self.open() as file:
+            return np.memmap(file, np.uint8, "r", self.offset, (self.length,))
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 class StoredValues(LazyValues):  # type: ignore[misc]
@@ -122,27 +177,44 @@ class StoredValues(LazyValues):  # type: ignore[misc]
     def load(self) -> Array:
         """The values, read-only."""
         if self.external is None:
-            values = cast(Array, numpy_helper.to_array(self.tensor))
-        elif self.tensor.data_type in _PACKED:
+            values = _decode(self.tensor)
+        elif self.tensor.data_type in _PACKED_BITS:
             # Several elements a byte: unpacked by onnx, from a copy of these bytes alone.
             inline = TensorProto(
                 data_type=self.tensor.data_type,
                 dims=self.tensor.dims,
                 raw_data=self.external.map().tobytes(),
             )
-            values = cast(Array, numpy_helper.to_array(inline))
+            values = _decode(inline)
         else:
             values = self.external.map().view(self.dtype).reshape(self.shape)
         values.setflags(write=False)
         return values
 
 
-class SparseStoredValues(StoredValues):
-    """A sparse initializer: carried along, never read."""
+def _decode(tensor: TensorProto) -> Array:
+    try:
+        return numpy_helper.to_array(tensor)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidModelError(
+            f"tensor '{tensor.name}': its data does not fit type {tensor.data_type} and shape "
+            f"{list(tensor.dims)} ({error})",
+            fix="the file is damaged: export or copy it again",
+        ) from error
 
-    def __init__(self, sparse: Any) -> None:
+
+class SparseStoredValues(StoredValues):
+    """A sparse initializer: written back as it came; dense only for who asks."""
+
+    def __init__(self, sparse: SparseTensorProto, base_dir: Path | None = None) -> None:
         self.sparse = sparse
-        self.tensor = sparse.values
+        parts = (sparse.values, sparse.indices)
+        if any(part.data_location == TensorProto.EXTERNAL for part in parts):
+            # Rare and small: taken in at once, so that no reference to the old file is written.
+            self.sparse = SparseTensorProto(dims=sparse.dims)
+            self.sparse.values.CopyFrom(_inline(sparse.values, base_dir))
+            self.sparse.indices.CopyFrom(_inline(sparse.indices, base_dir))
+        self.tensor = self.sparse.values
         self.external = None
 
     @property
@@ -152,12 +224,18 @@ class SparseStoredValues(StoredValues):
 
     def load(self) -> Array:
         """The dense values."""
-        indices = numpy_helper.to_array(self.sparse.indices)
+        indices = _decode(self.sparse.indices)
         dense = np.zeros(self.shape, self.dtype)
         where = tuple(indices.T) if indices.ndim == 2 else np.unravel_index(indices, self.shape)
-        dense[where] = numpy_helper.to_array(self.tensor)
+        dense[where] = _decode(self.tensor)
         dense.setflags(write=False)
         return dense
+
+
+def _inline(tensor: TensorProto, base_dir: Path | None) -> TensorProto:
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return tensor
+    return to_tensor_proto(gs.Constant(tensor.name, StoredValues(tensor, base_dir)))
 
 
 def values_of(constant: gs.Constant) -> Array:

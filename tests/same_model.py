@@ -3,7 +3,8 @@
 What has no order in ONNX (initializers, value infos, attributes, opset imports, metadata,
 functions, quantization annotations) is sorted by name, fields that hold their default are
 cleared, and the deterministic bytes are compared: NaN equals NaN and 0.0 differs from -0.0.
-Nodes, inputs and outputs must stand in the same order.
+Nodes, inputs and outputs must stand in the same order. A value info or opset import that stands
+there twice, word for word, counts once.
 """
 
 from __future__ import annotations
@@ -88,7 +89,10 @@ def _normalise(message: Any, sort_nodes: bool) -> None:
             key = ("output",)
         if field.is_repeated and key is not None:
             entries = sorted(value, key=lambda entry, key=key: (_key(entry, key), _bytes(entry)))
-            copies = [type(entry).FromString(_bytes(entry)) for entry in entries]
+            raw = [_bytes(entry) for entry in entries]
+            if field.name in ("value_info", "opset_import"):
+                raw = list(dict.fromkeys(raw))
+            copies = [field.message_type._concrete_class.FromString(data) for data in raw]
             message.ClearField(field.name)
             getattr(message, field.name).extend(copies)
     if isinstance(message, TensorProto) and message.data_location == TensorProto.DEFAULT:

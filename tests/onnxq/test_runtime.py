@@ -32,7 +32,10 @@ W = np.array([[1, -2], [3, -4], [5, -6]], np.float32)
 
 
 def chain() -> onnx.ModelProto:
-    return parser.parse_model(CHAIN)
+    model = parser.parse_model(CHAIN)
+    # Raw bytes: onnx moves no other form to external data.
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(W, "w"))
+    return model
 
 
 def saved(folder: Path, model: onnx.ModelProto, name: str = "m.onnx", **options: object) -> Path:
@@ -87,6 +90,7 @@ def test_external_data_is_found_beside_the_file(
     folder.mkdir()
     path = saved(folder, chain(), save_as_external_data=True, location="w.bin", size_threshold=0)
     before = sorted(folder.iterdir())
+    assert before == [path, folder / "w.bin"]
     monkeypatch.chdir(tmp_path)
     values = runtime.reference(path.relative_to(tmp_path), taps).run({"x": X})
     np.testing.assert_array_equal(values["y"], np.maximum(X @ W, 0))
@@ -137,11 +141,15 @@ def test_an_unknown_operator_is_named() -> None:
     assert "ONNXRuntimeError" not in caught.value.what
 
 
-def test_an_invalid_graph_is_named() -> None:
+def with_double_weight() -> onnx.ModelProto:
     model = chain()
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(W.astype(np.float64), "w"))
+    return model
+
+
+def test_an_invalid_graph_is_named() -> None:
     with pytest.raises(InvalidModelError, match="mm"):
-        runtime.deployed(model)
+        runtime.deployed(with_double_weight())
 
 
 @pytest.mark.parametrize(
@@ -174,14 +182,8 @@ def test_nothing_is_printed_by_onnxruntime(capfd: pytest.CaptureFixture[str]) ->
     with pytest.raises(VerifyError):
         runtime.deployed(chain()).run({"x": X[:, :2]})
     with pytest.raises(InvalidModelError):
-        _invalid()
+        runtime.reference(with_double_weight())
     assert capfd.readouterr() == ("", "")
-
-
-def _invalid() -> None:
-    model = chain()
-    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(W.astype(np.float64), "w"))
-    runtime.reference(model)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,54 @@
+"""The same jobs with onnxq, checks and reports included, as `onnxq run` does them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+
+import onnxq
+from benchmarks.models import Chain
+from onnxq.edit import array, constant, set_input
+from onnxq.graph import from_proto
+from onnxq.pipeline import Pipeline
+from onnxq.qparams import QParams, QParamTable, Role, qtype
+
+FOLD = "fold-batch-norm"
+FOLD_AND_QUANTIZE = "fold-batch-norm,apply-qparams,to-qdq"
+
+
+def fold_and_quantize(chain: Chain) -> bytes:
+    """Serialized model in, serialized model out; the table is built here, from plain numbers."""
+    model = from_proto(onnx.load_model_from_string(chain.data))
+    model.qparams = _table(chain)
+    Pipeline.parse(FOLD_AND_QUANTIZE).run(model, in_place=True)
+    return model.to_proto().SerializeToString()
+
+
+def fold(data: bytes) -> bytes:
+    """BatchNormalization folding alone."""
+    model = from_proto(onnx.load_model_from_string(data))
+    Pipeline.parse(FOLD).run(model, in_place=True)
+    return model.to_proto().SerializeToString()
+
+
+def rewrite_two_weights(source: Path, target: Path) -> None:
+    """Scale the first two weights of a large model, and save it beside the original."""
+    model = onnxq.load(source)
+    for node in model.nodes("MatMul")[:2]:
+        weight = node.inputs[1]
+        set_input(node, 1, constant(model, f"{weight.name}.scaled", array(weight) * 0.5))
+    onnxq.save(model, target)
+
+
+def _table(chain: Chain) -> QParamTable:
+    uint8, int8 = qtype("uint8"), qtype("int8")
+    rows = [
+        QParams(tensor, uint8, scale, zero_point)
+        for tensor, (scale, zero_point) in chain.activations.items()
+    ]
+    rows += [
+        QParams(f"{weight}.folded", int8, scale, 0, axis=0, role=Role.WEIGHT)
+        for weight, scale in chain.weights.items()
+    ]
+    return QParamTable(rows)

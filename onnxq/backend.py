@@ -1,0 +1,80 @@
+"""A backend is one value: what a target accepts, how a model gets there, which files it wants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from onnxq.pipeline import Pipeline
+from onnxq.runtime import Kind
+from onnxq.scheme import Scheme
+from onnxq.side_file import SideFile
+
+
+@dataclass(frozen=True)
+class OnnxFile:
+    """An ONNX file, made from the legal canonical graph by a pipeline."""
+
+    suffix: str
+    """File name behind the model's stem, such as '_qdq.onnx'."""
+    pipeline: Pipeline
+    summary: str
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A side file, made from the quantization table; `beside` names the model it belongs to."""
+
+    suffix: str
+    format: SideFile
+    beside: str
+
+    @property
+    def summary(self) -> str:
+        """What the file is."""
+        return self.format.summary
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Everything onnxq knows about a target."""
+
+    name: str
+    summary: str
+    scheme: Scheme
+    pipeline: Pipeline
+    """From any quantized model to a canonical graph that fits the scheme."""
+    outputs: tuple[OnnxFile | TableFile, ...]
+    """The files, the one to deploy first."""
+    proof: Literal["consumer", "format"]
+    """Whether a real consumer was compared, or the files are checked by reading them back."""
+    sessions: tuple[Kind, ...] = field(default=("reference",))
+    """The onnxruntime sessions in which the first file must agree with the source."""
+
+    def __post_init__(self) -> None:
+        """Refuse a backend that could not be run; a wrong file then fails when it is imported."""
+        models = [o.suffix for o in self.outputs if isinstance(o, OnnxFile)]
+        suffixes = [o.suffix for o in self.outputs]
+        if not models or suffixes[0] != models[0]:
+            raise ValueError(f"backend '{self.name}': the first output must be an OnnxFile")
+        if len(set(suffixes)) != len(suffixes):
+            raise ValueError(f"backend '{self.name}': two outputs have the same suffix")
+        for output in self.outputs:
+            if isinstance(output, TableFile) and output.beside not in models:
+                raise ValueError(
+                    f"backend '{self.name}': '{output.suffix}' stands beside '{output.beside}', "
+                    "which is not among its models"
+                )
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object for listings."""
+        return {
+            "name": self.name,
+            "summary": self.summary,
+            "weight": str(self.scheme.weight),
+            "activation": str(self.scheme.activation),
+            "bias": "float" if self.scheme.bias is None else str(self.scheme.bias),
+            "pipeline": str(self.pipeline),
+            "outputs": [{"suffix": o.suffix, "summary": o.summary} for o in self.outputs],
+            "proof": self.proof,
+        }

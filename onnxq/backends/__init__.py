@@ -1,0 +1,1 @@
+"""The backends, one a file; `onnxq backends` lists them."""

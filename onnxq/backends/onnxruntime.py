@@ -1,0 +1,45 @@
+"""onnxruntime's CPU kernels: QDQ that fuses into QLinearConv and friends.
+
+uint8 activations, since int8 ones fuse only where a tensor has a single reader; zero point at the
+lowest code behind Relu, since only then Conv + Relu fuses; ranges carried across Flatten and the
+like, since pools fuse only with a quantizer right behind them. Biases stay float: onnxruntime
+rounds them to steps of sx * sw when it fuses, the same way whether the file did so or not, and
+the file stays exact. Opset 13 at least: below 11 onnxruntime fails to round float biases.
+"""
+
+from onnxq.backend import Backend, OnnxFile
+from onnxq.pipeline import Pipeline
+from onnxq.scheme import QSpec, Scheme
+from passes.absorb_clip import AbsorbClip
+from passes.phases import CLEAN, FOLD, READ
+from passes.propagate_ranges import PropagateRanges
+from passes.retype_activations import RetypeActivations
+from passes.to_qdq import ToQdq
+
+_OTHERS = ("int4", "uint4", "int2", "uint2", "int16", "uint16")
+
+BACKEND = Backend(
+    name="onnxruntime",
+    summary="QDQ for onnxruntime: uint8 activations, int8 weights per channel, float biases",
+    scheme=Scheme(
+        weight=QSpec(("int8", "uint8", *_OTHERS), per_channel=True, blocks=True),
+        activation=QSpec(("uint8", "int8", *_OTHERS), per_channel=True),
+    ),
+    pipeline=Pipeline(
+        *READ,
+        *CLEAN,
+        *FOLD,
+        PropagateRanges(),
+        RetypeActivations(to="uint8"),
+        AbsorbClip(),
+    ),
+    outputs=(
+        OnnxFile(
+            "_qdq.onnx",
+            Pipeline(ToQdq(bias="float", pack="blocked", opset=13)),
+            "QDQ model, weights as stored codes",
+        ),
+    ),
+    proof="consumer",
+    sessions=("reference", "deployed"),
+)

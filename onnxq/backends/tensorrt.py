@@ -1,0 +1,38 @@
+"""TensorRT: explicit QDQ (the only way from TensorRT 11 on), and ranges for TensorRT up to 10.
+
+int8 with zero point 0 everywhere, weights per channel, biases float. TensorRT clamps at -128, so
+quantizers trained on -127..127 are widened by that one code.
+"""
+
+from onnxq.backend import Backend, OnnxFile, TableFile
+from onnxq.formats import tensorrt_cache, tensorrt_ranges
+from onnxq.pipeline import Pipeline
+from onnxq.scheme import QSpec, Scheme
+from passes.clip_weights import ClipWeights
+from passes.collect_qparams import CollectQParams
+from passes.phases import CLEAN, FOLD, READ
+from passes.remove_fake_quant import RemoveFakeQuant
+from passes.retype_activations import RetypeActivations
+from passes.to_qdq import ToQdq
+from passes.widen_range import WidenRange
+
+BACKEND = Backend(
+    name="tensorrt",
+    summary="QDQ for TensorRT: int8 symmetric, float biases; legacy ranges beside a clean model",
+    scheme=Scheme(
+        weight=QSpec(("int8", "int4"), symmetric=True, per_channel=True, blocks=True),
+        activation=QSpec(("int8",), symmetric=True, full_range=True),
+    ),
+    pipeline=Pipeline(*READ, *CLEAN, *FOLD, RetypeActivations(to="int8"), WidenRange()),
+    outputs=(
+        OnnxFile("_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model for explicit quantization"),
+        OnnxFile(
+            "_deploy_model.onnx",
+            Pipeline(ClipWeights(), CollectQParams(), RemoveFakeQuant()),
+            "clean float model for the ranges below",
+        ),
+        TableFile("_clip_ranges.json", tensorrt_ranges.FORMAT, beside="_deploy_model.onnx"),
+        TableFile("_calibration.cache", tensorrt_cache.FORMAT, beside="_deploy_model.onnx"),
+    ),
+    proof="format",
+)

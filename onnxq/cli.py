@@ -1,0 +1,326 @@
+"""The command line. Exit codes: 0 done and proven, 1 not proven, 2 bad usage or bad model."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+import typer
+from rich.console import RenderableType
+
+from onnxq import __version__, discovery, render
+from onnxq.convert import READERS, Conversion, Proof, convert
+from onnxq.discovery import Broken, find_pass
+from onnxq.errors import OnnxqError, OptionError
+from onnxq.graph import load, save
+from onnxq.pipeline import Dump, Pipeline
+from onnxq.summary import summarize
+from onnxq.verify import verify
+
+app = typer.Typer(
+    name="onnxq",
+    help="Turn a quantized ONNX network into what a deployment backend wants, and prove it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ModelPath = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
+DataPath = Annotated[
+    Path | None,
+    typer.Option("--data", help="Inputs: .npz, .npy, or a folder of them. Default: random."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Samples = Annotated[int, typer.Option("--samples", min=1, help="Number of random inputs.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the random inputs.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Show what each pass did, and what it left and why.")
+]
+
+
+def _show(as_json: bool, document: Callable[[], Any], view: Callable[[], RenderableType]) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(document(), ensure_ascii=False, allow_nan=False) + "\n")
+    else:
+        render.console().print(view())
+
+
+@contextlib.contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A status line on a terminal; silence elsewhere."""
+    console = render.console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("starting") as status:
+        yield lambda text: status.update(text)
+
+
+@app.command("convert")
+def convert_(
+    model: ModelPath,
+    backend: Annotated[str, typer.Option("--backend", "-b", help="See 'onnxq backends'.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")],
+    data: DataPath = None,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Skip the proof.")] = False,
+    explain: Explain = False,
+    dump: Annotated[
+        Path | None, typer.Option("--dump", help="Write the model after every pass here.")
+    ] = None,
+    samples: Samples = 4,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Convert a quantized model for a backend and prove that the files compute the same."""
+    if output.exists() and not output.is_dir():
+        raise OptionError(f"{output} is a file", fix="give a folder with --output")
+    with _progress(as_json) as progress:
+        done = convert(
+            model,
+            backend,
+            data=data,
+            verify=not no_verify,
+            progress=progress,
+            observers=() if dump is None else (Dump(dump),),
+            count=samples,
+            seed=seed,
+        )
+        progress("writing files")
+        done.save(output)
+    _show(as_json, done.to_json, lambda: render.conversion(done, explain))
+    _finish(done, output, as_json)
+
+
+def _finish(done: Conversion, output: Path, as_json: bool) -> None:
+    console = render.console(stderr=as_json)
+    if not done.proofs:
+        console.print(f"written to {output}, not verified", style="yellow")
+        return
+    if done.proven:
+        console.print(f"written to {output}, proven", style="green")
+        return
+    console.print(
+        f"NOT PROVEN: the files in {output} do not compute what the model does.\n"
+        f"  next: compare layer by layer with 'onnxq verify MODEL FILE --per-layer', or see what "
+        "the passes did with --explain",
+        style="bold red",
+    )
+    raise typer.Exit(1)
+
+
+@app.command()
+def run(
+    model: ModelPath,
+    passes: Annotated[
+        str, typer.Option("--passes", "-p", help='Like "fold-batch-norm,to-qdq{opset=21}".')
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.")],
+    explain: Explain = False,
+    dump: Annotated[
+        Path | None, typer.Option("--dump", help="Write the model after every pass here.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run passes on a model, and no others (readers go in front where a pass needs them)."""
+    pipeline = Pipeline.parse(passes)
+    if any(step.needs_canonical for step in pipeline):
+        listed = {step.name for step in pipeline}
+        missing = [find_pass(name)() for name in READERS if name not in listed]
+        pipeline = Pipeline(*missing, *pipeline)
+    with _progress(as_json) as progress:
+        progress(f"reading {model}")
+        source = load(model)
+        progress(f"running {len(pipeline)} passes")
+        result = pipeline.run(source, *(() if dump is None else (Dump(dump),)), in_place=True)
+        progress("writing")
+        files = save(result.model, output)
+    notes = result.model.export_notes
+    _show(
+        as_json,
+        lambda: {
+            "pipeline": str(pipeline),
+            "files": [str(f) for f in files],
+            "notes": notes,
+            "traces": [t.to_json() for t in result.traces],
+        },
+        lambda: render.traces(result.traces, explain),
+    )
+    if not as_json:
+        console = render.console()
+        for note in notes:
+            console.print(f"note: {note}", style="yellow")
+        console.print(f"written to {', '.join(map(str, files))}")
+
+
+@app.command("verify")
+def verify_(
+    trusted: ModelPath,
+    other: ModelPath,
+    data: DataPath = None,
+    per_layer: Annotated[
+        bool, typer.Option("--per-layer", help="Compare tensors of the same name, too.")
+    ] = False,
+    session: Annotated[
+        Literal["reference", "deployed", "shipped"],
+        typer.Option("--session", help="How onnxruntime runs the second model."),
+    ] = "reference",
+    max_steps: Annotated[float, typer.Option(help="Largest difference, quantized outputs.")] = 1.0,
+    max_moved: Annotated[float, typer.Option(help="Largest share of values that differ.")] = 0.01,
+    max_relative: Annotated[float, typer.Option(help="Largest difference, others.")] = 1e-3,
+    samples: Samples = 4,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Compare two models on the same inputs, in quantization steps."""
+    with _progress(as_json) as progress:
+        progress("running both models")
+        report = verify(
+            trusted,
+            other,
+            data,
+            per_layer=per_layer,
+            sessions=("reference", session),
+            count=samples,
+            seed=seed,
+            max_steps=max_steps,
+            max_moved=max_moved,
+            max_relative=max_relative,
+        )
+    _show(as_json, report.to_json, lambda: render.report(report, per_layer))
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def inspect(model: ModelPath, as_json: Json = False) -> None:
+    """Show versions, operators, the quantization table and which layers are quantized."""
+    found = summarize(load(model))
+    _show(as_json, found.to_json, lambda: render.summary(found))
+
+
+@app.command("passes")
+def passes_(as_json: Json = False) -> None:
+    """List the passes and their options."""
+    known = discovery.passes()
+
+    def document() -> list[dict[str, Any]]:
+        return [
+            {"name": name, "error": found.error}
+            if isinstance(found, Broken)
+            else {
+                "name": name,
+                "summary": found.summary(),
+                "exact": found.exact,
+                "options": [
+                    {
+                        "name": o.name,
+                        "type": o.kind_name,
+                        "default": None if o.required else o.default,
+                        "required": o.required,
+                    }
+                    for o in found.options().values()
+                ],
+            }
+            for name, found in known.items()
+        ]
+
+    _show(as_json, document, lambda: render.pass_list(dict(known)))
+
+
+@app.command("backends")
+def backends_(as_json: Json = False) -> None:
+    """List the backends: what they accept, what is written, how it is proven."""
+    known = discovery.backends()
+    _show(
+        as_json,
+        lambda: [
+            {"name": n, "error": b.error} if isinstance(b, Broken) else b.to_json()
+            for n, b in known.items()
+        ],
+        lambda: render.backend_list(dict(known)),
+    )
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")] = Path(
+        "onnxq-demo"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Convert a small quantized network for every backend and show the proof."""
+    from onnxq import demo as network
+
+    done: dict[str, Conversion] = {}
+    with _progress(as_json) as progress:
+        progress("making a small quantized network")
+        source = network.quantize(network.build())
+        save(source, output / "demo.onnx")
+        for name in ("onnxruntime", "tensorrt"):
+            progress(f"converting for {name}")
+            done[name] = convert(output / "demo.onnx", name, progress=progress)
+            done[name].save(output / name)
+    if not as_json:
+        console = render.console()
+        console.print(render.qparams(summarize(source).table, "The network's quantizers"))
+    _show(
+        as_json,
+        lambda: {name: c.to_json() for name, c in done.items()},
+        lambda: render.proofs(
+            (Proof(f"{name}: {p.what}", p.report) for name, c in done.items() for p in c.proofs),
+            "What was written, against what was trained",
+        ),
+    )
+    if not as_json:
+        for note in (n for c in done.values() for n in c.notes):
+            console.print(f"note: {note}", style="yellow")
+        for name, conversion in done.items():
+            console.print(f"{name}: " + ", ".join(str(p) for p in conversion.files))
+    if not all(c.proven for c in done.values()):
+        raise typer.Exit(1)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"onnxq {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+) -> None:
+    """Options of all commands."""
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line; errors become one message and exit code 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [w for w in words if w != "--debug"]
+    try:
+        app(words)
+    except OnnxqError as error:
+        if debug:
+            raise
+        console = render.console(stderr=True)
+        console.print(f"error: {error.what}", style="red", markup=False, soft_wrap=True)
+        for note in getattr(error, "__notes__", []):
+            console.print(f"  {note}", markup=False, soft_wrap=True)
+        console.print(f"  next: {error.fix}", markup=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

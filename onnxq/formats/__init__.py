@@ -1,0 +1,1 @@
+"""Side-file formats, one a file, each with `write` and `read`."""

@@ -1,0 +1,230 @@
+"""Tables and messages for people; machines get `--json`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from onnxq.backend import Backend
+from onnxq.convert import Conversion, Proof
+from onnxq.diff import TensorDiff
+from onnxq.discovery import Broken
+from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import QParams, QParamTable
+from onnxq.summary import Summary
+from onnxq.verify import Report
+
+OK, FAILED = Text("ok", "green"), Text("FAILED", "bold red")
+
+
+def _table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    numbers = set(right)
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    return table
+
+
+def number(value: float) -> str:
+    """A number short enough for a table."""
+    return "0" if value == 0 else f"{value:.3g}"
+
+
+def diff_rows(table: Table, diffs: Iterable[TensorDiff], *prefix: str) -> None:
+    """Add one row per difference."""
+    for diff in diffs:
+        unit = {"steps": "steps", "relative": "relative", "exact": "abs"}[diff.unit]
+        table.add_row(
+            *prefix,
+            Text(diff.name),
+            f"{number(diff.max)} {unit}",
+            f"{number(diff.mean)}",
+            f"{100 * diff.moved:.3g} %" if diff.moved else "0 %",
+            f"{diff.count:,}",
+            OK if diff.passed else FAILED,
+        )
+
+
+_NUMBERS = ("max difference", "mean", "moved", "values")
+
+
+def proofs(found: Iterable[Proof], title: str = "Proof") -> RenderableType:
+    """What was compared, output by output."""
+    table = _table(title, "compared", "output", *_NUMBERS, "", right=_NUMBERS)
+    notes: list[str] = []
+    for proof in found:
+        diff_rows(table, proof.report.outputs, proof.what)
+        notes += [n for n in proof.report.notes if n not in notes]
+    return Group(table, *(Text(f"note: {note}", "yellow") for note in notes))
+
+
+def report(found: Report, per_layer: bool) -> RenderableType:
+    """A comparison of two models."""
+    parts: list[RenderableType] = []
+    if per_layer:
+        layers = _table("Layers", "tensor", *_NUMBERS, "", "made by", right=_NUMBERS)
+        for diff in found.layers:
+            row = _table("", *[""] * 6)
+            diff_rows(row, [diff])
+            cells = [list(column.cells)[0] for column in row.columns]
+            layers.add_row(*cells, Text(f"{diff.op} {diff.node}".strip()))
+        parts.append(layers)
+    table = _table("Outputs", "output", *_NUMBERS, "", right=_NUMBERS)
+    diff_rows(table, found.outputs)
+    parts.append(table)
+    first = found.first_divergence
+    if first is not None:
+        parts.append(
+            Text(f"first divergence: '{first.name}', made by {first.op} '{first.node}'", "red")
+        )
+    parts += [Text(f"note: {note}", "yellow") for note in found.notes]
+    verdict = "the models agree" if found.passed else "the models differ"
+    parts.append(
+        Text(
+            f"{verdict} ({found.samples} samples, {found.sessions[0]} against "
+            f"{found.sessions[1]} session)",
+            "green" if found.passed else "bold red",
+        )
+    )
+    return Group(*parts)
+
+
+def traces(found: Iterable[Trace], explain: bool) -> RenderableType:
+    """What each pass did; with `explain` also what it left and why."""
+    table = _table("Passes", "pass", "rewrote", "left", "ms", right=("rewrote", "left", "ms"))
+    details: list[RenderableType] = []
+    notes: list[str] = []
+    for trace in found:
+        table.add_row(
+            trace.name,
+            str(len(trace.rewrites)),
+            str(len(trace.skips)),
+            f"{1e3 * trace.seconds:.1f}",
+        )
+        reasons = Counter(s.reason for s in trace.skips)
+        for reason, times in reasons.items() if explain else ():
+            where = [s.where for s in trace.skips if s.reason == reason]
+            shown = ", ".join(where[:5]) + (f" and {times - 5} more" if times > 5 else "")
+            details.append(Text(f"{trace.name} left {shown}: {reason}"))
+        notes += [f"{trace.name}: {note}" for note in trace.notes]
+    return Group(table, *details, *(Text(f"note: {note}", "yellow") for note in notes))
+
+
+def conversion(found: Conversion, explain: bool) -> RenderableType:
+    """The whole story of a conversion."""
+    files = _table("Files", "file", "what it is")
+    for artifact in found.artifacts:
+        files.add_row(Text(f"{found.stem}{artifact.suffix}"), artifact.summary)
+    parts = [traces(found.traces, explain)] if explain else []
+    parts.append(files)
+    if found.proofs:
+        parts.append(proofs(found.proofs))
+    parts += [Text(f"note: {note}", "yellow") for note in found.notes]
+    return Group(*parts)
+
+
+def qparams(rows: QParamTable | Iterable[QParams], title: str = "Quantizers") -> RenderableType:
+    """The quantization table."""
+    table = _table(
+        title,
+        "tensor",
+        "role",
+        "type",
+        "range",
+        "scale",
+        "zero point",
+        "axis",
+        right=("range", "scale", "zero point", "axis"),
+    )
+    for row in rows:
+        scale = row.scale.reshape(-1)
+        zero = row.zero_point.reshape(-1)
+        table.add_row(
+            Text(row.tensor),
+            str(row.role),
+            str(row.qtype),
+            f"{row.lo}..{row.hi}",
+            number(float(scale[0]))
+            if scale.size == 1
+            else f"{number(float(scale.min()))}..{number(float(scale.max()))} x{scale.size}",
+            str(zero[0]) if zero.min() == zero.max() else f"{zero.min()}..{zero.max()}",
+            "" if row.axis is None else str(row.axis),
+        )
+    return table
+
+
+def summary(found: Summary) -> RenderableType:
+    """What a model holds."""
+    head = _table("Model", "", "")
+    opsets = ", ".join(f"{domain} {version}" for domain, version in found.opsets.items())
+    for key, value in (
+        ("opset", opsets),
+        ("IR version", str(found.ir_version)),
+        ("producer", found.producer or "-"),
+        ("inputs", "\n".join(f"{n}  {t}" for n, t in found.inputs)),
+        ("outputs", "\n".join(f"{n}  {t}" for n, t in found.outputs)),
+        ("constants", f"{found.constants:,} ({found.constant_bytes / 1e6:.2f} MB)"),
+        ("operators", ", ".join(f"{op} {n}" for op, n in found.ops.items())),
+        ("quantization", ", ".join(found.dialects) or "none"),
+    ):
+        head.add_row(key, Text(value))
+    parts: list[RenderableType] = [head]
+    if len(found.table):
+        parts.append(qparams(found.table))
+    if found.layers:
+        layers = _table("Layers", "layer", "op", "input", "weight", "output")
+        for layer in found.layers:
+            marks = [
+                Text("quantized", "green") if q else Text("float", "yellow")
+                for q in (layer.input, layer.weight, layer.output)
+            ]
+            layers.add_row(Text(layer.name), layer.op, *marks)
+        parts.append(layers)
+        whole = sum(layer.quantized for layer in found.layers)
+        parts.append(Text(f"{whole} of {len(found.layers)} layers have quantized input and weight"))
+    parts += [Text(f"left: {s.where}: {s.reason}", "yellow") for s in found.unread]
+    return Group(*parts)
+
+
+def pass_list(known: dict[str, type[Pass] | Broken]) -> RenderableType:
+    """All passes with their options."""
+    table = _table("Passes", "pass", "options", "what it does")
+    for name, found in known.items():
+        if isinstance(found, Broken):
+            table.add_row(name, "", Text(f"broken plug-in: {found.error}", "red"))
+            continue
+        options = "\n".join(
+            f"{o.name}={o.format(o.default) if not o.required else '...'}  ({o.kind_name})"
+            for o in found.options().values()
+        )
+        table.add_row(name, Text(options), Text(found.summary()))
+    return table
+
+
+def backend_list(known: dict[str, Backend | Broken]) -> RenderableType:
+    """All backends."""
+    table = _table("Backends", "backend", "what it takes", "files", "proof")
+    for name, found in known.items():
+        if isinstance(found, Broken):
+            table.add_row(name, Text(f"broken plug-in: {found.error}", "red"), "", "")
+            continue
+        bias = found.scheme.bias
+        takes = (
+            f"{found.summary}\nweights {found.scheme.weight}\n"
+            f"activations {found.scheme.activation}\nbiases {bias or 'float'}"
+        )
+        files = "\n".join(f"<stem>{o.suffix}" for o in found.outputs)
+        table.add_row(name, Text(takes), Text(files), found.proof)
+    return table
+
+
+def console(stderr: bool = False) -> Console:
+    """A console that does not cut names where there is no terminal to tell a width."""
+    made = Console(stderr=stderr, highlight=False)
+    if not made.is_terminal:
+        made.width = max(made.width, 120)
+    return made

@@ -1,0 +1,67 @@
+"""What must hold so that names can be links: one maker each, none missing, no cycle."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+
+import onnx_graphsurgeon as gs
+
+from onnxq.errors import InvalidModelError
+from onnxq.exporter import describe, sorted_nodes
+from onnxq.importer import bodies
+
+
+def check_graph(graph: gs.Graph) -> None:
+    """Raise InvalidModelError on duplicate names, dangling inputs and cycles, bodies included."""
+    _check(graph, ChainMap(), {})
+
+
+def _check(graph: gs.Graph, outer: ChainMap[str, int], made: dict[str, int]) -> None:
+    """Check one graph; names are links in ONNX, so each must mean one tensor wherever it is read.
+
+    `outer` holds the names of the enclosing graphs, `made` those of constants made by passes.
+    """
+    fix = "the file is not a valid ONNX graph: export it again"
+    names: dict[str, int] = {}
+
+    def is_known(tensor: gs.Tensor) -> bool:
+        meant = names.get(tensor.name) or outer.get(tensor.name)
+        if meant is None and isinstance(tensor, gs.Constant):
+            meant = made.setdefault(tensor.name, id(tensor))
+        if meant not in (None, id(tensor)):
+            raise InvalidModelError(f"two tensors are named '{tensor.name}'", fix=fix)
+        return meant is not None
+
+    for tensor in graph.inputs:
+        if tensor.name in names:
+            raise InvalidModelError(f"two graph inputs are named '{tensor.name}'", fix=fix)
+        names[tensor.name] = id(tensor)
+    for tensor in graph.record.constants:
+        if names.setdefault(tensor.name, id(tensor)) != id(tensor):
+            raise InvalidModelError(f"two tensors are named '{tensor.name}'", fix=fix)
+    for tensor in (*graph.inputs, *graph.record.constants):
+        if tensor.inputs:
+            raise InvalidModelError(
+                f"tensor '{tensor.name}' is a graph input or initializer and also made by node "
+                f"{describe(tensor.inputs[0])}",
+                fix=fix,
+            )
+    nodes = sorted_nodes(graph)
+    for node in nodes:
+        for tensor in node.outputs:
+            if not tensor.name:
+                continue
+            if len(tensor.inputs) > 1 or names.setdefault(tensor.name, id(tensor)) != id(tensor):
+                raise InvalidModelError(f"tensor '{tensor.name}' is made by two nodes", fix=fix)
+    for node in nodes:
+        for tensor in node.inputs:
+            if tensor.name and not is_known(tensor):
+                raise InvalidModelError(
+                    f"node {describe(node)} reads '{tensor.name}', which nothing makes",
+                    fix=f"{fix}, or add '{tensor.name}' as a graph input",
+                )
+        for body in bodies(node):
+            _check(body, outer.new_child(names), made)
+    for tensor in graph.outputs:
+        if not is_known(tensor):
+            raise InvalidModelError(f"nothing makes the graph output '{tensor.name}'", fix=fix)

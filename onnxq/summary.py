@@ -1,0 +1,124 @@
+"""What a model holds: versions, operators, quantizers, and which layers are quantized."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnxq.convert import canonical
+from onnxq.discovery import find_pass
+from onnxq.edit import producer
+from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize
+from onnxq.graph import Model, domain_of
+from onnxq.pass_ import Skip
+from onnxq.pipeline import Pipeline
+from onnxq.qparams import QParamTable
+from onnxq.weight_axis import LINEAR_OPS
+
+_DIALECTS = {
+    "onnxq::FakeQuantize": "canonical",
+    "QuantizeLinear": "QDQ",
+    "DequantizeLinear": "QDQ",
+    "com.microsoft::QuantizeLinear": "QDQ (com.microsoft)",
+    "com.microsoft::DequantizeLinear": "QDQ (com.microsoft)",
+}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One linear layer and which of its tensors carry a quantizer."""
+
+    name: str
+    op: str
+    input: bool
+    weight: bool
+    output: bool
+
+    @property
+    def quantized(self) -> bool:
+        """Whether input and weight both are."""
+        return self.input and self.weight
+
+
+@dataclass
+class Summary:
+    """A model in numbers."""
+
+    opsets: dict[str, int]
+    ir_version: int
+    producer: str
+    inputs: list[tuple[str, str]]
+    outputs: list[tuple[str, str]]
+    ops: dict[str, int]
+    constants: int
+    constant_bytes: int
+    dialects: list[str]
+    table: QParamTable
+    layers: list[Layer]
+    unread: list[Skip] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "opsets": self.opsets,
+            "ir_version": self.ir_version,
+            "producer": self.producer,
+            "inputs": dict(self.inputs),
+            "outputs": dict(self.outputs),
+            "ops": self.ops,
+            "constants": self.constants,
+            "constant_bytes": self.constant_bytes,
+            "dialects": self.dialects,
+            "table": self.table.to_json(),
+            "layers": [vars(layer) | {"quantized": layer.quantized} for layer in self.layers],
+            "unread": [vars(skip) for skip in self.unread],
+        }
+
+
+def summarize(model: Model) -> Summary:
+    """Look at a model; quantizers of every dialect are read into one table."""
+    ops = Counter(f"{domain_of(n)}::{n.op}" if domain_of(n) else n.op for n in model.nodes())
+    read, traces = canonical(model)
+    table = Pipeline(find_pass("collect-qparams")()).run(read).model.qparams
+    constants = [c for g in model.graphs() for c in g.record.constants]
+    return Summary(
+        opsets={domain or "ai.onnx": version for domain, version in model.opsets.items()},
+        ir_version=model.ir_version,
+        producer=f"{model.header.producer_name} {model.header.producer_version}".strip(),
+        inputs=[(t.name, _type(t)) for t in model.graph.inputs],
+        outputs=[(t.name, _type(t)) for t in model.graph.outputs],
+        ops=dict(ops.most_common()),
+        constants=len(constants),
+        constant_bytes=sum(int(c._values.nbytes) for c in constants),
+        dialects=sorted({_DIALECTS[op] for op in ops if op in _DIALECTS}),
+        table=table,
+        layers=[_layer(node) for node in read.nodes(*LINEAR_OPS)],
+        unread=[skip for trace in traces for skip in trace.skips],
+    )
+
+
+def _type(tensor: Any) -> str:
+    if tensor.dtype is None:
+        return "?"
+    if tensor.shape is None:
+        return f"{tensor.dtype}[?]"
+    return f"{tensor.dtype}[{', '.join('?' if d is None else str(d) for d in tensor.shape)}]"
+
+
+def _layer(node: Any) -> Layer:
+    def quantized(tensor: Any) -> bool:
+        return is_fake_quantize(producer(tensor, FAKE_QUANTIZE))
+
+    # The quantizer of a layer's result often stands behind its activation function.
+    out, result = node.outputs[0], False
+    for _ in range(4):
+        if quantized(out) or any(is_fake_quantize(r) for r in out.outputs):
+            result = True
+            break
+        readers = out.outputs
+        if len(readers) != 1 or not readers[0].outputs or readers[0].op in LINEAR_OPS:
+            break
+        out = readers[0].outputs[0]
+    name = node.name or node.outputs[0].name
+    return Layer(name, node.op, quantized(node.inputs[0]), quantized(node.inputs[1]), result)

@@ -1,0 +1,63 @@
+"""Let a quantizer do the work of the Clip in front of it.
+
+Quantizing is monotone, so with per-tensor scale s and zero point z
+
+    FakeQuantize[lo..hi](Clip(x, a, b)) = FakeQuantize[lo'..hi'](x)
+    lo' = max(lo, round(a / s) + z),   hi' = min(hi, round(b / s) + z)
+
+exactly, for every x. Runtimes that fuse Conv with its quantizer then see no Clip in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnxq.edit import array, inputs_of, only_reader, producer, scalar, set_input
+from onnxq.fake_quantize import FAKE_QUANTIZE, params_of, set_params
+from onnxq.graph import Model
+from onnxq.pass_ import Pass, Trace
+
+
+@dataclass(frozen=True)
+class AbsorbClip(Pass):
+    """Remove a Clip (ReLU6 ...) in front of a quantizer by narrowing the quantizer's range."""
+
+    name: ClassVar[str] = "absorb-clip"
+    exact: ClassVar[bool] = True
+    needs_canonical: ClassVar[bool] = True
+
+    def run(self, model: Model, trace: Trace) -> None:
+        for node in model.nodes(FAKE_QUANTIZE):
+            clip = producer(node.inputs[0], "Clip")
+            if clip is None or array(node.inputs[0]) is not None:
+                continue
+            if not only_reader(node.inputs[0], node, model):
+                trace.skip(clip, "others read it unquantized")
+                continue
+            params = params_of(node)
+            if params.axis is not None:
+                trace.skip(clip, "its quantizer has one scale per channel")
+                continue
+            bounds: list[float | None] = []
+            for key, tensor in zip(("min", "max"), inputs_of(clip, 3)[1:], strict=True):
+                value = clip.attrs.get(key) if tensor is None else scalar(tensor)
+                if tensor is not None and value is None:
+                    break
+                bounds.append(value)
+            if len(bounds) < 2:
+                trace.skip(clip, "its bounds are computed at run time")
+                continue
+            lo, hi = params.lo, params.hi
+            if bounds[0] is not None:
+                lo = int(params.quantize(bounds[0]))
+            if bounds[1] is not None:
+                hi = int(params.quantize(bounds[1]))
+            assert lo is not None and hi is not None
+            zero = int(params.zero_point)
+            if not lo <= zero <= hi or lo >= hi:
+                trace.skip(clip, "its bounds leave out zero, which a quantizer must keep")
+                continue
+            set_params(model, node, params.with_(lo=lo, hi=hi))
+            set_input(node, 0, clip.inputs[0])
+            trace.rewrote(clip, f"range {params.lo}..{params.hi} -> {lo}..{hi}")

@@ -1,0 +1,89 @@
+"""The quantization of a graph, written down as a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import onnx_graphsurgeon as gs
+
+from onnxq.exporter import live_nodes
+from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.float_graph import FloatGraph
+from onnxq.graph import Model
+from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import QParams, QParamTable, Role
+
+
+@dataclass(frozen=True)
+class CollectQParams(Pass):
+    """Write every FakeQuantize down as a row of the model's quantization table.
+
+    A row names its tensor and the readers it serves as they are called in the float graph, that
+    is, once the quantizers are removed. Chained quantizers are rows of the same tensor, in order.
+    Bias rows stay; all others are replaced. The graph keeps its quantizers.
+    """
+
+    name: ClassVar[str] = "collect-qparams"
+    exact: ClassVar[bool] = True
+    needs_canonical: ClassVar[bool] = True
+
+    def run(self, model: Model, trace: Trace) -> None:
+        if not model.nodes(FAKE_QUANTIZE):
+            kept = len(model.qparams.of(Role.ACTIVATION, Role.WEIGHT))
+            if kept:
+                trace.note(f"the graph has no quantizers: its table of {kept} rows is kept")
+            return
+        _make_names_unique(model, trace)
+        rows: list[QParams] = []
+        graph = FloatGraph(model)
+        for tensor in graph.quantized:
+            for quantizer in tensor.unread:
+                trace.skip(quantizer.node, "nobody reads its output")
+            name, role = graph.name(tensor.tensor), tensor.role
+            for quantizer in tensor.quantizers:
+                readers = None
+                if len(quantizer.uses) != len(tensor.uses):
+                    readers = tuple(map(graph.reader, quantizer.uses))
+                rows.append(params_of(quantizer.node, name, role=role, readers=readers))
+        _report(model.qparams, rows, trace)
+        model.qparams = QParamTable(rows + model.qparams.of(Role.BIAS))
+
+
+def _report(old: QParamTable, rows: list[QParams], trace: Trace) -> None:
+    """Say which rows are new or changed, and how many the table loses."""
+    known: dict[str, list[QParams]] = {}
+    for row in old.of(Role.ACTIVATION, Role.WEIGHT):
+        known.setdefault(row.tensor, []).append(row)
+    for row in rows:
+        same = known.get(row.tensor, [])
+        at = next((i for i, other in enumerate(same) if other == row), None)
+        if at is None:
+            trace.rewrote(f"'{row.tensor}'", _describe(row))
+        else:
+            del same[at]
+    collected = {row.tensor for row in rows}
+    gone = [name for name, left in known.items() if left and name not in collected]
+    if gone:
+        trace.note(f"rows dropped, since the graph does not quantize them: {', '.join(gone)}")
+
+
+def _describe(row: QParams) -> str:
+    scales = f"scale {row.scale.item():.6g}" if not row.scale.ndim else f"{row.scale.size} scales"
+    return f"{row.role} {row.qtype} {row.lo}..{row.hi}, {scales}"
+
+
+def _make_names_unique(model: Model, trace: Trace) -> None:
+    """Rename tensors inside bodies whose names another graph uses too.
+
+    Two bodies may use one name, but a row must mean one tensor. Names inside bodies are private.
+    """
+    seen: dict[str, gs.Tensor] = {}
+    for graph in model.graphs():
+        made = (t for node in live_nodes(graph) for t in node.outputs)
+        for tensor in (*graph.inputs, *graph.record.constants, *made):
+            old = tensor.name
+            if old and seen.setdefault(old, tensor) is not tensor:
+                tensor.name = model.fresh_name(old)
+                seen[tensor.name] = tensor
+                trace.note(f"'{old}' names several tensors: the one in a body is '{tensor.name}'")

@@ -1,0 +1,27 @@
+"""Named phases that backends put their pipelines together from."""
+
+from passes.drop_identity import DropIdentity
+from passes.drop_zero_pad import DropZeroPad
+from passes.fold_affine import FoldAffine
+from passes.fold_batch_norm import FoldBatchNorm
+from passes.fold_constants import FoldConstants
+from passes.infer_shapes import InferShapes
+from passes.lower_constants import LowerConstants
+from passes.read_qdq import ReadQdq
+from passes.split_shared_weights import SplitSharedWeights
+
+READ = (ReadQdq(),)
+"""Every dialect to the canonical form."""
+
+CLEAN = (
+    InferShapes(),
+    LowerConstants(),
+    FoldConstants(),
+    DropIdentity(),
+    DropZeroPad(),
+    SplitSharedWeights(),
+)
+"""Constants as initializers, nothing in between that computes nothing."""
+
+FOLD = (FoldBatchNorm(), FoldAffine())
+"""Normalisation and scaling into the layers they belong to."""

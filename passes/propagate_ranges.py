@@ -1,0 +1,201 @@
+"""Quantizers carried across operators that only move values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq.edit import describe, insert, is_constant, only_reader, producer, scalar
+from onnxq.exporter import sorted_nodes
+from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, make, params_of
+from onnxq.graph import Model, domain_of
+from onnxq.importer import bodies
+from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import QParams
+
+
+def _always(node: gs.Node) -> bool:
+    return True
+
+
+def _pads_with_zero_or_values(node: gs.Node) -> bool:
+    """Pad with its own values, or with the constant 0, which lies on every grid."""
+    if node.attrs.get("mode", "constant") != "constant":
+        return True
+    if "value" in node.attrs:  # an attribute before opset 11
+        return bool(node.attrs["value"] == 0)
+    return len(node.inputs) < 3 or not node.inputs[2].name or scalar(node.inputs[2]) == 0
+
+
+def _takes_nearest(node: gs.Node) -> bool:
+    """Resize or Upsample that interpolates nothing and invents no border."""
+    border = node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+    return node.attrs.get("mode", "nearest") == "nearest" and not border
+
+
+@dataclass(frozen=True)
+class Mover:
+    """An operator whose result holds values of its data inputs and nothing else."""
+
+    moves: Callable[[gs.Node], bool] = _always
+    all_inputs: bool = False
+    """Whether all inputs are data, not only the first."""
+    backward: bool = True
+    """Whether a quantizer of the result may also stand in front of the operator."""
+
+
+MOVERS = {
+    **dict.fromkeys(
+        ("Identity", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Gather",
+         "Expand", "Tile", "Split", "MaxPool", "GlobalMaxPool", "DepthToSpace", "SpaceToDepth"),
+        Mover(),
+    ),
+    "Concat": Mover(all_inputs=True),
+    "Pad": Mover(_pads_with_zero_or_values),
+    "Resize": Mover(_takes_nearest),
+    "Upsample": Mover(_takes_nearest),
+    # A quantizer between a layer and its Relu would keep runtimes from fusing the two.
+    "Relu": Mover(backward=False),
+}  # fmt: skip
+"""Operators that move, select or duplicate values. Maximum counts: rounding is monotone."""
+
+
+@dataclass(frozen=True)
+class PropagateRanges(Pass):
+    """Complete quantizers across operators that only move, select or duplicate values.
+
+    Forward: the data of the operator is quantized and its result is not: the values lie on the
+    grid already, so the same quantizer behind it changes nothing. Backward: the result is
+    quantized, and the data, which only this operator reads, is not: rounding commutes with
+    moving. Only per-tensor quantizers are moved, and none on the way of a weight.
+    """
+
+    name: ClassVar[str] = "propagate-ranges"
+    exact: ClassVar[bool] = True
+    needs_canonical: ClassVar[bool] = True
+
+    def run(self, model: Model, trace: Trace) -> None:
+        if not model.nodes(FAKE_QUANTIZE):
+            return
+        movers = [n for n in _ordered(model.graph) if not domain_of(n) and n.op in MOVERS]
+        for node in movers:
+            _forward(model, node, trace)
+        for node in reversed(movers):
+            if MOVERS[node.op].backward:
+                _backward(model, node, trace)
+
+
+def _ordered(graph: gs.Graph) -> Iterator[gs.Node]:
+    """Nodes with producers first; a body comes before the node that holds it."""
+    for node in sorted_nodes(graph):
+        for body in bodies(node):
+            yield from _ordered(body)
+        yield node
+
+
+def _forward(model: Model, node: gs.Node, trace: Trace) -> None:
+    """Quantize the results like the data."""
+    data = _data(node)
+    sources = [producer(tensor, FAKE_QUANTIZE) for tensor in data]
+    results = [t for t in _results(node) if not _quantized(t) and _used(t, model)]
+    if not results or not any(sources):
+        return
+    grids = [params_of(source) for source in sources if source is not None]
+    if len(grids) < len(data):
+        reason = "some of its inputs are not quantized"
+    elif any(is_constant(source.inputs[0]) for source in sources if source is not None):
+        reason = "its data is a weight"
+    elif any(not grid.same_grid(grids[0]) for grid in grids):
+        reason = "its inputs are quantized differently"
+    else:
+        reason = _declined(node, grids[0], sources[0])
+    if reason:
+        trace.skip(node, reason)
+        return
+    for result in results:
+        _quantize(model, result, grids[0], sources[0])
+        trace.rewrote(node, f"'{result.name}' is quantized like its data")
+
+
+def _backward(model: Model, node: gs.Node, trace: Trace) -> None:
+    """Quantize the data like the results."""
+    results = [t for t in _results(node) if _used(t, model)]
+    sinks = [_only_quantizer(t, model) for t in results]
+    data = [t for t in _data(node) if producer(t, FAKE_QUANTIZE) is None]
+    if not data or not any(sinks):
+        return
+    grids = [params_of(sink) for sink in sinks if sink is not None]
+    if len(grids) < len(results):
+        reason = "some of its results are not quantized"
+    elif any(not grid.same_grid(grids[0]) for grid in grids):
+        reason = "its results are quantized differently"
+    elif is_constant(results[0]):
+        reason = "its data is a weight"
+    elif node.op == "MaxPool" and len(node.outputs) > 1 and _used(node.outputs[1], model):
+        reason = "its indices are read, and rounding makes more values equal"
+    else:
+        reason = _declined(node, grids[0], sinks[0])
+    if reason:
+        trace.skip(node, reason)
+        return
+    for tensor in data:
+        if not only_reader(tensor, node, model):
+            trace.skip(node, f"'{tensor.name}' has other readers")
+        else:
+            _quantize(model, tensor, grids[0], sinks[0])
+            trace.rewrote(node, f"'{tensor.name}' is quantized like its result")
+
+
+def _declined(node: gs.Node, grid: QParams, quantizer: gs.Node | None) -> str:
+    """Why this grid cannot be moved across `node`, "" if it can."""
+    if not grid.is_per_tensor:
+        return "its quantizer has one scale per channel or block, which may move"
+    if not MOVERS[node.op].moves(node):
+        return f"{describe(node)} makes new values"
+    assert quantizer is not None
+    if quantizer.inputs[1].dtype == np.float16 and grid.qtype.bits > 8:
+        return "float16 does not hold the values of a 16-bit grid exactly"
+    return ""
+
+
+def _data(node: gs.Node) -> list[gs.Tensor]:
+    return list(node.inputs) if MOVERS[node.op].all_inputs else [node.inputs[0]]
+
+
+def _results(node: gs.Node) -> list[gs.Tensor]:
+    """Outputs that hold moved values: MaxPool's second one holds indices."""
+    return [t for t in (node.outputs[:1] if node.op == "MaxPool" else node.outputs) if t.name]
+
+
+def _used(tensor: gs.Tensor, model: Model) -> bool:
+    return bool(tensor.outputs) or model.is_output(tensor)
+
+
+def _quantized(tensor: gs.Tensor) -> bool:
+    """Whether some reader of `tensor` is a quantizer."""
+    return any(is_fake_quantize(n) and n.inputs[0] is tensor for n in tensor.outputs)
+
+
+def _only_quantizer(tensor: gs.Tensor, model: Model) -> gs.Node | None:
+    """The quantizer that all uses of `tensor` go through."""
+    if model.is_output(tensor) or len(tensor.outputs) != 1 or not _quantized(tensor):
+        return None
+    node: gs.Node = tensor.outputs[0]
+    return node
+
+
+def _quantize(model: Model, tensor: gs.Tensor, grid: QParams, like: gs.Node | None) -> None:
+    """Put a quantizer like `like` behind `tensor`."""
+    dtype = None if like is None else like.inputs[1].dtype
+
+    def build(source: gs.Tensor, result: gs.Tensor, graph: gs.Graph) -> None:
+        make(model, source, result, grid.with_(tensor=tensor.name), graph, dtype=dtype)
+
+    insert(model, tensor, build)
+
+
+__all__ = ["MOVERS", "Mover", "PropagateRanges"]

@@ -1,0 +1,99 @@
+"""Biases as the integers an accumulator adds: one row of the table each.
+
+A layer with input scale sx and weight scale sw accumulates codes in steps of sx * sw, so its bias
+is added as the int32 code round(b / (sx * sw)), zero point 0: per channel where sw is. A code
+that would not fit 32 bits is not clipped: the bias stays float, with the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq.edit import array, describe, producer, read_by
+from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.graph import Model
+from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import QParams, Reader, Role, qtype
+from onnxq.weight_axis import BIAS_INPUT, weight_axis
+
+
+@dataclass(frozen=True)
+class QuantizeBias(Pass):
+    """Give biases of quantized layers int32 codes with scale = input scale * weight scale."""
+
+    name: ClassVar[str] = "quantize-bias"
+    needs_canonical: ClassVar[bool] = True
+    after: ClassVar[tuple[str, ...]] = ("fold-batch-norm", "fold-affine")
+
+    def run(self, model: Model, trace: Trace) -> None:
+        others = [row for row in model.qparams if row.role is not Role.BIAS]
+        old = {row.tensor: row for row in model.qparams.of(Role.BIAS)}
+        new: list[QParams] = []
+        for node in model.nodes(*BIAS_INPUT):
+            index = BIAS_INPUT[node.op]
+            if len(node.inputs) <= index or not node.inputs[index].name:
+                continue
+            bias = node.inputs[index]
+            row = _row(node, bias, read_by(node, index))
+            before = old.get(bias.name)
+            if isinstance(row, str):
+                trace.skip(node, row)
+                if before is not None:
+                    new.append(before)
+                continue
+            new.append(row)
+            if before is None or not row.same_grid(before):
+                trace.rewrote(f"'{bias.name}'", f"int32 bias of {describe(node)}")
+        # Rows of biases that folding has replaced are gone with them.
+        model.qparams.rows = others + new
+
+
+def _row(node: gs.Node, bias: gs.Tensor, use: Reader) -> QParams | str:
+    """The row for one bias, or why there is none."""
+    values = array(bias)
+    if values is None:
+        return f"its bias '{bias.name}' is computed at run time"
+    if not isinstance(bias, gs.Constant):
+        return f"its bias '{bias.name}' is made by a node; run 'fold-constants' first"
+    if values.ndim != 1:
+        return f"its bias has shape {values.shape}, not one value per channel"
+    if node.op == "Gemm" and (node.attrs.get("alpha", 1.0), node.attrs.get("beta", 1.0)) != (1, 1):
+        return "its alpha or beta is not 1"
+    data, weight = (producer(t, FAKE_QUANTIZE) for t in node.inputs[:2])
+    if data is None or weight is None:
+        return f"its {'input' if data is None else 'weight'} is not quantized"
+    x, w = params_of(data), params_of(weight)
+    if x.axis is not None:
+        return "its input has one scale per channel"
+    if w.axis is not None:
+        rank = len(weight.inputs[0].shape or ())
+        layout = weight_axis(node, rank)
+        axis = w.axis + rank if w.axis < 0 else w.axis
+        if w.block or layout is None or layout.axis != axis or layout.groups != 1:
+            return "its weight's scales do not run along its output channels"
+    # One product in double, rounded once: what runtimes compare a bias scale with.
+    scale = (x.scale.astype(np.float64) * w.scale.astype(np.float64)).astype(np.float32)
+    if not np.all(scale >= np.finfo(np.float32).tiny):
+        return "input scale * weight scale underflows float32"
+    codes = np.abs(values.astype(np.float64) / scale)
+    limit = qtype("int32").hi
+    if not np.all(codes <= limit):
+        worst = int(np.argmax(codes))
+        return (
+            f"channel {worst} of its bias is {codes[worst]:.3g} steps, more than int32 holds: "
+            "the bias stays float"
+        )
+    return QParams(
+        tensor=bias.name,
+        qtype=qtype("int32"),
+        scale=scale if w.axis is not None else scale.reshape(()),
+        zero_point=np.zeros((), np.int64),
+        axis=0 if w.axis is not None else None,
+        role=Role.BIAS,
+        readers=(use,) if len(bias.outputs) > 1 else None,
+        source=node.name,
+    )

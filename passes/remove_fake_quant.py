@@ -1,0 +1,45 @@
+"""The float graph beneath the quantizers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq.edit import replace
+from onnxq.float_graph import FloatGraph
+from onnxq.graph import Model
+from onnxq.pass_ import Pass, Trace
+
+
+@dataclass(frozen=True)
+class RemoveFakeQuant(Pass):
+    """Take all FakeQuantize nodes out of the graph, leaving the float network.
+
+    Their parameters are lost unless 'collect-qparams' wrote them down before.
+    """
+
+    name: ClassVar[str] = "remove-fake-quant"
+    needs_canonical: ClassVar[bool] = True
+    after: ClassVar[tuple[str, ...]] = ("collect-qparams",)
+
+    def run(self, model: Model, trace: Trace) -> None:
+        for tensor in FloatGraph(model).quantized:
+            # The quantizer that names the float tensor goes first, behind those above it: the
+            # producer then takes the name that the table knows.
+            path = tensor.heir.path() if tensor.heir is not None else []
+            done = set(path)
+            rest = [q for q in (*tensor.quantizers, *tensor.unread) if q not in done]
+            for quantizer in (*path, *rest):
+                trace.rewrote(quantizer.node)
+                _keep_type(quantizer.node)
+                replace(quantizer.node, by=quantizer.node.inputs[0], model=model)
+
+
+def _keep_type(node: gs.Node) -> None:
+    """Note that a tensor is float16 where only the quantizer's scale tells so."""
+    x = node.inputs[0]
+    if isinstance(x, gs.Variable) and x.dtype is None and node.inputs[1].dtype == np.float16:
+        x.dtype = np.dtype(np.float16)

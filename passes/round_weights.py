@@ -1,0 +1,47 @@
+"""Weights moved onto their grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from onnxq.edit import array, constant, is_constant, set_input
+from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.graph import Model
+from onnxq.pass_ import Pass, Trace
+
+
+@dataclass(frozen=True)
+class RoundWeights(Pass):
+    """Replace each constant weight by what its FakeQuantize makes of it.
+
+    The float file then holds the values that were trained, whatever its reader quantizes. Codes
+    do not move: (q - z)·s divided by s rounds to q - z again.
+    """
+
+    name: ClassVar[str] = "round-weights"
+    exact: ClassVar[bool] = True
+    needs_canonical: ClassVar[bool] = True
+
+    def run(self, model: Model, trace: Trace) -> None:
+        for node in model.nodes(FAKE_QUANTIZE):
+            source = node.inputs[0]
+            if not is_constant(source):
+                continue
+            weight, params = array(source), params_of(node)
+            assert weight is not None
+            codes = params.quantize(weight)
+            with np.errstate(over="ignore"):  # a value beyond the type becomes inf: found below
+                rounded = params.dequantize(codes).astype(weight.dtype)
+            if np.array_equal(rounded, weight):
+                trace.skip(node, f"'{source.name}' lies on its grid")
+            elif not np.array_equal(params.quantize(rounded), codes):
+                trace.skip(
+                    node, f"{weight.dtype} cannot tell the {params.qtype} values of "
+                    f"'{source.name}' apart",
+                )  # fmt: skip
+            else:
+                set_input(node, 0, constant(model, source.name, rounded))
+                trace.rewrote(node, f"'{source.name}'")

@@ -1,0 +1,244 @@
+"""The canonical form to QuantizeLinear/DequantizeLinear.
+
+    activation   x -> Q -> [Clip] -> DQ             Clip where the range is narrower than the type
+    weight       codes -> DQ                        or, with weights=float, W -> Q -> DQ
+    bias row     int32 codes -> DQ                  for rows of the table, unless bias=float
+
+Every pair has a scale and a zero point of its own (onnxruntime refuses to load some models whose
+pairs share them), scalars where one scale serves the tensor. Codes are stored in the smallest
+type that holds the range; 8 bits can be forced, for runtimes without 4-bit kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq import fake_quantize
+from onnxq.edit import (
+    array,
+    constant,
+    new_node,
+    read_by,
+    remove,
+    set_input,
+    users,
+    variable,
+)
+from onnxq.errors import PassError, near_matches
+from onnxq.fake_quantize import FAKE_QUANTIZE
+from onnxq.graph import Model
+from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import QParams, QType, Role
+
+
+@dataclass(frozen=True)
+class ToQdq(Pass):
+    """Write every FakeQuantize as QuantizeLinear/DequantizeLinear."""
+
+    name: ClassVar[str] = "to-qdq"
+    exact: ClassVar[bool] = True
+    needs_canonical: ClassVar[bool] = True
+
+    weights: Literal["stored", "float"] = "stored"
+    bias: Literal["int32", "float"] = "int32"
+    pack: Literal["always", "blocked", "never"] = "always"
+    opset: int | None = None
+
+    def run(self, model: Model, trace: Trace) -> None:
+        if self.opset is not None:
+            model.require_opset(self.opset, "asked for by to-qdq{opset}")
+        for node in model.nodes(FAKE_QUANTIZE):
+            params = fake_quantize.params_of(node)
+            weight = array(node.inputs[0])
+            if weight is not None and self.weights == "stored":
+                self._stored(node, params, weight, model)
+            else:
+                self._pair(node, params, weight is not None, model)
+            trace.rewrote(node, str(params.qtype))
+        if self.bias == "int32":
+            self._biases(model, trace)
+        model.qparams.rows = [r for r in model.qparams.rows if r.role is not Role.BIAS]
+
+    # -- weights ----------------------------------------------------------------------------
+
+    def _stored(self, node: gs.Node, params: QParams, weight: Any, model: Model) -> None:
+        kind = self._storage(params)
+        codes = params.quantize(weight).astype(kind.dtype)
+        stored = constant(model, f"{node.inputs[0].name}.{kind}", codes)
+        self._dequantize(node, stored, params, kind, model)
+
+    def _storage(self, params: QParams) -> QType:
+        if self.pack == "always" or (self.pack == "blocked" and params.block):
+            return params.qtype
+        return fake_quantize.container(params.qtype)
+
+    # -- activations ------------------------------------------------------------------------
+
+    def _pair(self, node: gs.Node, params: QParams, is_weight: bool, model: Model) -> None:
+        kind = self._storage(params)
+        x = node.inputs[0]
+        if (params.lo, params.hi) != (kind.lo, kind.hi):
+            kind = fake_quantize.container(params.qtype)
+        narrow = (params.lo, params.hi) != (kind.lo, kind.hi)
+        if narrow and is_weight:
+            # A float weight can be clamped here and now.
+            value = array(x)
+            assert value is not None
+            low, high = params.range
+            shape = params.broadcast(value.shape)[0].shape
+            clamped = np.clip(value, _as(low, shape), _as(high, shape)).astype(value.dtype)
+            x = constant(model, f"{x.name}.clamped", clamped)
+        elif narrow and kind.bits == 16:
+            x = self._clamp_float(x, params, node, model)
+        base = node.name or node.outputs[0].name
+        scale, zero_point = _constants(node, params, kind, model, base)
+        codes = variable(model, f"{base}.codes", like=None)
+        _require_opset(model, params, kind, scale)
+        new_node(
+            model,
+            "QuantizeLinear",
+            [x, scale, zero_point],
+            [codes],
+            name=f"{base}.quantize",
+            attrs=_attrs(params),
+            graph=node.owner,
+        )
+        if narrow and not is_weight and kind.bits == 8:
+            model.require_opset(13, "Clip of 8-bit codes (a range narrower than the type)")
+            clipped = variable(model, f"{base}.clipped", like=None)
+            low = constant(model, f"{base}.lo", np.array(params.lo, kind.dtype))
+            high = constant(model, f"{base}.hi", np.array(params.hi, kind.dtype))
+            new_node(
+                model,
+                "Clip",
+                [codes, low, high],
+                [clipped],
+                name=f"{base}.clip",
+                graph=node.owner,
+            )
+            codes = clipped
+        self._finish(node, [codes, scale, zero_point], _attrs(params), model)
+
+    def _clamp_float(self, x: gs.Tensor, params: QParams, node: gs.Node, model: Model) -> gs.Tensor:
+        """Clamp before quantizing: runtimes have no Clip for 16-bit codes."""
+        base = node.name or node.outputs[0].name
+        if params.axis is not None:
+            raise PassError(
+                f"tensor '{params.tensor}': a 16-bit range of {params.lo}..{params.hi} per channel "
+                "cannot be written as QDQ",
+                fix="use the whole range of the type, or one scale per tensor",
+            )
+        low, high = (np.asarray(v, x.dtype or np.float32) for v in params.range)
+        model.require_opset(11, "Clip with bounds as inputs")
+        out = variable(model, f"{base}.clamped", like=x)
+        bounds = [constant(model, f"{base}.min", low), constant(model, f"{base}.max", high)]
+        new_node(model, "Clip", [x, *bounds], [out], name=f"{base}.clamp", graph=node.owner)
+        return out
+
+    # -- shared -----------------------------------------------------------------------------
+
+    def _dequantize(
+        self, node: gs.Node, codes: gs.Tensor, params: QParams, kind: QType, model: Model
+    ) -> None:
+        base = node.name or node.outputs[0].name
+        scale, zero_point = _constants(node, params, kind, model, base)
+        _require_opset(model, params, kind, scale)
+        self._finish(node, [codes, scale, zero_point], _attrs(params), model)
+
+    @staticmethod
+    def _finish(
+        node: gs.Node, inputs: list[gs.Tensor], attrs: dict[str, Any], model: Model
+    ) -> None:
+        """Let a DequantizeLinear make what the FakeQuantize made, under the same name."""
+        out, owner = node.outputs[0], node.owner
+        name = node.name or out.name
+        remove(node, model)
+        new_node(
+            model,
+            "DequantizeLinear",
+            inputs,
+            [out],
+            name=name,
+            attrs=attrs,
+            graph=owner,
+        )
+
+    # -- biases -----------------------------------------------------------------------------
+
+    def _biases(self, model: Model, trace: Trace) -> None:
+        rows = model.qparams.of(Role.BIAS)
+        if not rows:
+            return
+        places = {t.name: t for n in model.nodes() for t in n.inputs if isinstance(t, gs.Constant)}
+        for row in rows:
+            tensor = places.get(row.tensor)
+            bias = None if tensor is None else array(tensor)
+            if tensor is None or bias is None:
+                raise PassError(
+                    f"the table has a bias row for '{row.tensor}', which is no constant here",
+                    fix=near_matches(row.tensor, places) if places else "run 'quantize-bias' again",
+                )
+            codes = constant(model, f"{row.tensor}.int32", row.quantize(bias).astype(np.int32))
+            scale = constant(model, f"{row.tensor}.scale", row.scale.astype(bias.dtype))
+            zero = constant(model, f"{row.tensor}.zero_point", row.zero_point.astype(np.int32))
+            out = variable(model, f"{row.tensor}.dequantized", like=tensor)
+            for node, index in users(tensor):
+                if row.readers is None or read_by(node, index) in row.readers:
+                    set_input(node, index, out)
+            _require_opset(model, row, row.qtype, scale)
+            new_node(
+                model,
+                "DequantizeLinear",
+                [codes, scale, zero],
+                [out],
+                name=f"{row.tensor}.dequantize",
+                attrs=_attrs(row),
+            )
+            trace.rewrote(f"'{row.tensor}'", "int32 bias")
+
+
+def _as(values: Any, shape: tuple[int, ...]) -> Any:
+    """Per-channel values shaped like their broadcast scale."""
+    return np.asarray(values).reshape(shape) if np.asarray(values).size > 1 else values
+
+
+def _attrs(params: QParams) -> dict[str, Any]:
+    attrs: dict[str, Any] = {}
+    if params.axis is not None:
+        attrs["axis"] = params.axis
+    if params.block:
+        attrs["block_size"] = params.block
+    return attrs
+
+
+def _constants(
+    node: gs.Node, params: QParams, kind: QType, model: Model, base: str
+) -> tuple[gs.Constant, gs.Constant]:
+    """Scale and zero point that only this pair reads."""
+    scale, zero_point = node.inputs[1], node.inputs[2]
+    own = isinstance(scale, gs.Constant) and len(scale.outputs) == 1
+    if not own or scale.shape != params.scale.shape:
+        dtype = scale.dtype or np.float32
+        scale = constant(model, f"{base}.scale", params.scale.astype(dtype))
+    own = isinstance(zero_point, gs.Constant) and len(zero_point.outputs) == 1
+    if not own or zero_point.dtype != kind.dtype or zero_point.shape != params.scale.shape:
+        zero = params.zero_point.astype(kind.dtype)
+        zero_point = constant(model, f"{base}.zero_point", zero)
+    return scale, zero_point
+
+
+def _require_opset(model: Model, params: QParams, kind: QType, scale: gs.Constant) -> None:
+    what = f"tensor '{params.tensor}'"
+    if kind.opset > 10:
+        model.require_opset(kind.opset, f"{kind} QuantizeLinear/DequantizeLinear ({what})")
+    if params.block:
+        model.require_opset(21, f"one scale per block ({what})")
+    elif params.axis is not None:
+        model.require_opset(13, f"one scale per channel ({what})")
+    if scale.dtype == np.float16:
+        model.require_opset(19, f"float16 scale ({what})")
+    model.require_opset(10, f"QuantizeLinear/DequantizeLinear ({what})")

@@ -1,0 +1,90 @@
+"""One quantizer per tensor where several say the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq.edit import producer, replace, users
+from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, params_of, set_params
+from onnxq.graph import Model
+from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import QParams
+
+
+@dataclass(frozen=True)
+class UnifyScales(Pass):
+    """Merge FakeQuantize nodes that put the same tensor on the same grid.
+
+    With `widest`, quantizers of one tensor that differ take over the grid that reaches furthest;
+    that changes what the network computes, so each such tensor is reported. Without it they are
+    left alone.
+    """
+
+    name: ClassVar[str] = "unify-scales"
+    exact: ClassVar[bool] = True
+    needs_canonical: ClassVar[bool] = True
+
+    widest: bool = False
+
+    def run(self, model: Model, trace: Trace) -> None:
+        sources: dict[int, gs.Tensor] = {}
+        for node in model.nodes(FAKE_QUANTIZE):
+            sources.setdefault(id(node.inputs[0]), node.inputs[0])
+        for source in sources.values():
+            readers = [n for n, i in users(source) if i == 0 and is_fake_quantize(n)]
+            if len(readers) < 2:
+                continue
+            grids = [params_of(node) for node in readers]
+            if self.widest and not all(grid.same_grid(grids[0]) for grid in grids):
+                grids = _widen(model, source, readers, grids, trace)
+            _merge(model, source, readers, grids, trace)
+
+
+def _widen(
+    model: Model, source: gs.Tensor, nodes: list[gs.Node], grids: list[QParams], trace: Trace
+) -> list[QParams]:
+    """Give all nodes the widest of their grids; the grids they have then."""
+    if len({(grid.axis, grid.block, grid.scale.shape) for grid in grids}) > 1:
+        trace.skip(f"'{source.name}'", "it is quantized per tensor and per channel or block")
+        return grids
+    lows, highs = zip(*(grid.range for grid in grids), strict=True)
+    low, high = np.min(lows, axis=0), np.max(highs, axis=0)
+    covers = [np.all(grid.range[0] <= low) and np.all(grid.range[1] >= high) for grid in grids]
+    if not any(covers):
+        trace.skip(f"'{source.name}'", "none of its quantizers covers the range of all others")
+        return grids
+    # Of the grids that reach furthest, the finest.
+    finest = min((g for g, c in zip(grids, covers, strict=True) if c), key=lambda g: g.scale.max())
+    for node, grid in zip(nodes, grids, strict=True):
+        if not grid.same_grid(finest):
+            set_params(model, node, finest)
+            trace.rewrote(node, f"takes over the widest grid of '{source.name}'")
+    return [finest] * len(nodes)
+
+
+def _merge(
+    model: Model, source: gs.Tensor, nodes: list[gs.Node], grids: list[QParams], trace: Trace
+) -> None:
+    """Replace every node by an earlier one with the same grid that it can see."""
+    maker = producer(source)
+    home = maker.owner if maker is not None else getattr(source, "owner", model.graph)
+    # A quantizer that stands where the tensor is made serves every body; others only their own.
+    order = sorted(range(len(nodes)), key=lambda i: nodes[i].owner is not home)
+    kept: dict[object, list[gs.Node]] = {}
+    for node, grid in ((nodes[i], grids[i].grid_key()) for i in order):
+        same = kept.setdefault(grid, [])
+        # The one at home comes first, so it is found first.
+        seen = next((k for k in same if k.owner is home or k.owner is node.owner), None)
+        if seen is not None:
+            trace.rewrote(node, f"same grid on '{source.name}' as '{seen.name}'")
+            replace(node, by=seen.outputs[0], model=model)
+            continue
+        if same:
+            trace.skip(node, f"the same quantizer of '{source.name}' stands in another body")
+        elif len(kept) > 1:
+            trace.skip(node, f"'{source.name}' has quantizers with different grids")
+        same.append(node)

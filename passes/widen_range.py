@@ -1,0 +1,47 @@
+"""Let activation quantizers use the whole range of their type.
+
+Some targets clamp at the type's own bounds and nowhere else. A quantizer trained on -127..127 then
+gets the code -128 as well: values below -127.5 steps become -128 steps instead of -127. Where the
+tensor is never negative nothing changes; elsewhere the trace names the tensor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnxq.edit import array
+from onnxq.fake_quantize import FAKE_QUANTIZE, container, params_of, set_params
+from onnxq.graph import Model
+from onnxq.pass_ import Pass, Trace
+
+
+@dataclass(frozen=True)
+class WidenRange(Pass):
+    """Widen activation ranges such as -127..127 to the whole range of their type."""
+
+    name: ClassVar[str] = "widen-range"
+    needs_canonical: ClassVar[bool] = True
+    after: ClassVar[tuple[str, ...]] = ("retype-activations",)
+
+    def run(self, model: Model, trace: Trace) -> None:
+        for node in model.nodes(FAKE_QUANTIZE):
+            if array(node.inputs[0]) is not None:
+                continue
+            params = params_of(node)
+            kind = container(params.qtype)
+            assert params.lo is not None and params.hi is not None
+            missing = (params.lo - kind.lo) + (kind.hi - params.hi)
+            if missing == 0:
+                continue
+            if missing > 1:
+                trace.skip(
+                    node,
+                    f"its range {params.lo}..{params.hi} is {missing} codes narrower than {kind}; "
+                    "widening it would change more than one step",
+                )
+                continue
+            set_params(model, node, params.with_(qtype=kind, lo=kind.lo, hi=kind.hi))
+            trace.rewrote(
+                node, f"{params.lo}..{params.hi} -> {kind.lo}..{kind.hi}, one step at the end"
+            )

@@ -1,0 +1,63 @@
+"""The tensorrt backend: symmetric int8 QDQ, float biases, and the legacy files."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import numpy as np
+import pytest
+
+import onnxq
+from onnxq import demo
+from onnxq.convert import Conversion
+from onnxq.edit import array
+from onnxq.graph import Model
+from onnxq.qparams import Role
+
+
+@pytest.fixture(scope="module")
+def done() -> Conversion:
+    return onnxq.convert(demo.quantize(demo.build()), "tensorrt")
+
+
+def test_proven(done: Conversion) -> None:
+    assert [p.what for p in done.proofs] == [
+        "qdq.onnx (reference)",
+        "clip_ranges.json (read back)",
+        "calibration.cache (read back)",
+    ]
+    assert done.proven
+
+
+def test_zero_points_are_zero_and_int8(done: Conversion) -> None:
+    for node in done.model.nodes("QuantizeLinear", "DequantizeLinear"):
+        zero = array(node.inputs[2])
+        assert zero.dtype == np.int8
+        assert not zero.any()
+
+
+def test_biases_are_float_and_batch_norm_is_folded(done: Conversion) -> None:
+    for node in done.model.nodes("Conv", "Gemm"):
+        assert array(node.inputs[2]).dtype == np.float32
+    assert not done.model.nodes("BatchNormalization")
+
+
+def test_ranges_are_127_steps(done: Conversion) -> None:
+    texts = {a.suffix: a.content for a in done.artifacts}
+    ranges = json.loads(texts["_clip_ranges.json"])["tensorrt"]["blob_range"]
+    rows = {r.tensor: float(r.scale) for r in done.table.of(Role.ACTIVATION)}
+    assert ranges == {name: 127.0 * scale for name, scale in rows.items()}
+    first, *lines = texts["_calibration.cache"].splitlines()
+    assert first == "TRT-8601-EntropyCalibration2"
+    assert {
+        line.rpartition(": ")[0]: struct.unpack(">f", bytes.fromhex(line[-8:]))[0] for line in lines
+    } == rows
+
+
+def test_the_clean_model_has_every_tensor_of_the_ranges(done: Conversion) -> None:
+    clean = next(a.content for a in done.artifacts if a.suffix == "_deploy_model.onnx")
+    assert isinstance(clean, Model)
+    assert not clean.nodes("QuantizeLinear", "onnxq::FakeQuantize")
+    names = {t.name for n in clean.nodes() for t in (*n.inputs, *n.outputs)}
+    assert {r.tensor for r in done.table.of(Role.ACTIVATION)} <= names

@@ -1,0 +1,97 @@
+"""convert: from any QDQ model to files, proven; refusals name every tensor."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+
+import onnxq
+from onnxq import runtime
+from onnxq.errors import BackendError, OptionError
+from onnxq.graph import from_proto, load
+from tests.build import parse, quantize
+from tests.zoo import QDQ, ZOO
+
+
+def test_the_callers_model_is_untouched() -> None:
+    model = from_proto(ZOO["qdq_residual"]())
+    before = model.to_proto().SerializeToString(deterministic=True)
+    onnxq.convert(model, "onnxruntime")
+    assert model.to_proto().SerializeToString(deterministic=True) == before
+
+
+def test_save_writes_every_file_and_to_json_is_json(tmp_path: object) -> None:
+    done = onnxq.convert(from_proto(ZOO["qdq_int8_per_tensor"]()), "tensorrt", stem="net")
+    files = done.save(tmp_path)  # type: ignore[arg-type]
+    assert [f.name for f in files] == [
+        "net_qdq.onnx",
+        "net_deploy_model.onnx",
+        "net_clip_ranges.json",
+        "net_calibration.cache",
+    ]
+    document = json.loads(json.dumps(done.to_json(), allow_nan=False))
+    assert document["proven"] is True
+    assert document["files"] == [str(f) for f in files]
+    for file in files[:2]:
+        onnx.checker.check_model(str(file), full_check=True)
+
+
+def test_not_verified_is_not_proven() -> None:
+    done = onnxq.convert(from_proto(ZOO["qdq_residual"]()), "onnxruntime", verify=False)
+    assert done.proofs == ()
+    assert not done.proven
+    assert done.report is None
+
+
+def test_a_float_model_is_refused() -> None:
+    with pytest.raises(BackendError, match="no quantizers"):
+        onnxq.convert(from_proto(ZOO["conv_relu_chain"]()), "onnxruntime")
+
+
+def test_every_offending_tensor_is_named() -> None:
+    model = parse("g (float[4] x) => (float[4] z) { y = Neg(x) z = Neg(y) }")
+    quantize(model, "x", qtype="uint8", zero_point=3)
+    quantize(model, "y", qtype="int16")
+    with pytest.raises(BackendError, match="2 quantizers do not fit tensorrt") as caught:
+        onnxq.convert(model, "tensorrt")
+    assert "'x' (activation): zero point -125 (must be 0)" in caught.value.what
+    assert "'y' (activation): type int16" in caught.value.what
+    assert "int8 symmetric" in caught.value.fix
+
+
+def test_unknown_backend_lists_near_matches() -> None:
+    with pytest.raises(OptionError, match="no backend 'tensorflow'") as caught:
+        onnxq.convert(from_proto(ZOO["qdq_residual"]()), "tensorflow")
+    assert "tensorrt" in caught.value.fix
+
+
+def test_a_wrong_file_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proof compares what was written: a writer that is off by a step is found."""
+    import passes.to_qdq as writer
+
+    right = writer._constants
+
+    def wrong(*arguments: object) -> object:
+        scale, zero_point = right(*arguments)  # type: ignore[arg-type]
+        scale.values = np.asarray(scale.values * np.float32(1.1))
+        return scale, zero_point
+
+    monkeypatch.setattr(writer, "_constants", wrong)
+    done = onnxq.convert(from_proto(ZOO["qdq_residual"]()), "onnxruntime")
+    assert not done.proven
+
+
+@pytest.mark.parametrize("name", sorted(QDQ))
+def test_every_quantized_zoo_model_converts_for_onnxruntime(name: str, tmp_path: object) -> None:
+    done = onnxq.convert(from_proto(ZOO[name]()), "onnxruntime")
+    done.save(tmp_path)  # type: ignore[arg-type]
+    report = done.report
+    assert report is not None
+    assert report.passed, [(o.name, o.max, o.moved, o.unit) for o in report.outputs]
+    # What was written is a model that loads, and reads back as quantized.
+    again = load(done.files[0])
+    assert again.nodes("DequantizeLinear")
+    runtime.reference(done.files[0])

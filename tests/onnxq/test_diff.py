@@ -1,0 +1,114 @@
+"""The statistics of one tensor."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from onnxq.diff import RunningDiff, TensorDiff, Tolerance
+from onnxq.errors import VerifyError
+from onnxq.step_size import Step
+
+
+def diff(
+    *pairs: tuple[object, object],
+    step: float | None = None,
+    dtype: object = np.float32,
+    tolerance: Tolerance | None = None,
+) -> TensorDiff:
+    running = RunningDiff("t", "u", None if step is None else Step(np.asarray(step)))
+    for a, b in pairs:
+        running.add(np.asarray(a, dtype), np.asarray(b, dtype))
+    return running.result("Conv", "conv1", tolerance or Tolerance())
+
+
+def test_statistics_gather_over_samples() -> None:
+    d = diff(([0, 0], [0, 1]), ([0, 0, 0, 0], [2, 0, 0, 0.4]), step=1)
+    assert (d.max, d.count, d.moved) == (2, 6, pytest.approx(2 / 6))
+    assert d.mean == pytest.approx(3.4 / 6)
+    assert (d.name, d.other, d.op, d.node) == ("t", "u", "Conv", "conv1")
+
+
+def test_rounding_of_the_values_is_not_a_difference() -> None:
+    scale = np.float32(0.1)
+    codes = np.arange(-32768, 32767)
+    exact, rounded = codes * np.float64(scale), (codes * scale).astype(np.float32)
+    d = diff((rounded, exact.astype(np.float32)), step=float(scale))
+    assert (d.max, d.moved) == (0, 0)
+    d = diff((rounded, ((codes + 1) * scale).astype(np.float32)), step=float(scale))
+    assert (d.max, d.mean) == (1, 1)
+    # but what rounding cannot explain stays
+    d = diff((np.float32(1), np.float32(1.001)), step=1.0)
+    assert d.max == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_coarse_types_never_hide_half_a_step() -> None:
+    d = diff(([100.0], [100.5]), step=1.0, dtype=ml_dtypes.bfloat16)
+    assert (d.max, d.moved) == (0.5, 1)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "mismatches"),
+    [
+        ([math.nan, 1], [math.nan, 1], 0),
+        ([math.nan, 1], [0, 1], 1),
+        ([math.inf, -math.inf], [math.inf, -math.inf], 0),
+        ([math.inf, -math.inf], [-math.inf, -math.inf], 1),
+        ([math.inf, 0], [math.nan, math.inf], 2),
+    ],
+)
+@pytest.mark.parametrize("step", [None, 0.5])
+def test_nonfinite_values(
+    a: list[float], b: list[float], mismatches: int, step: float | None
+) -> None:
+    d = diff((a, b), step=step)
+    assert (d.nonfinite, d.max, d.count) == (mismatches, 0, 2)
+    assert d.passed == (mismatches == 0)
+    assert d.severity == (math.inf if mismatches else 0)
+
+
+def test_relative_error_is_taken_over_all_samples() -> None:
+    d = diff(([0.0], [0.001]), ([10.0], [10.0]))
+    assert d.unit == "relative"
+    assert d.max == pytest.approx(1e-4)
+    assert d.passed
+    assert diff(([0.0], [0.0])).max == 0
+
+
+def test_large_integers_that_float64_cannot_tell_apart_still_differ() -> None:
+    d = diff(([1 << 60], [(1 << 60) + 1]), dtype=np.int64)
+    assert (d.unit, d.moved, d.passed) == ("exact", 1, False)
+    assert diff(([1 << 60], [1 << 60]), dtype=np.int64).passed
+
+
+def test_empty_tensors_are_equal() -> None:
+    d = diff((np.zeros((0, 3)), np.zeros((0, 3))))
+    assert (d.count, d.max, d.mean, d.moved, d.passed) == (0, 0, 0, 0, True)
+
+
+def test_shapes_and_kinds_must_agree() -> None:
+    running = RunningDiff("t", "u", None)
+    with pytest.raises(VerifyError, match=r"'t' is float32\[2\].*'u' is float32\[3\]"):
+        running.add(np.zeros(2, np.float32), np.zeros(3, np.float32))
+    with pytest.raises(VerifyError, match=r"'t' is float32.*int8"):
+        running.add(np.zeros(2, np.float32), np.zeros(2, np.int8))
+
+
+def test_tolerances_and_severity() -> None:
+    moved = diff((np.zeros(100), np.eye(100)[0] * 2), step=1)
+    assert (moved.severity, moved.passed) == (2, False)
+    wide = diff((np.zeros(100), np.eye(100)[0] * 2), step=1, tolerance=Tolerance(max_steps=4))
+    assert (wide.severity, wide.passed) == (1, True)  # one element in a hundred, as allowed
+    none = diff(([0.0], [0.0]), step=1, tolerance=Tolerance(0, 0, 0))
+    assert none.passed
+    assert not diff(([0.0], [1.0]), step=1, tolerance=Tolerance(0, 1, 0)).passed
+
+
+def test_json_is_plain() -> None:
+    record = diff(([1.0], [2.0])).to_json()
+    assert record["max"] == 1.0
+    assert record["passed"] is False
+    assert all(isinstance(v, (str, int, float, bool, type(None))) for v in record.values())

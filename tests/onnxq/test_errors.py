@@ -1,0 +1,49 @@
+"""Errors say what is wrong and what to do next."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxq import errors
+from onnxq.errors import OnnxqError, near_matches
+
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, OnnxqError)
+]
+
+
+def test_the_kinds_are_the_documented_ones() -> None:
+    assert {kind.__name__ for kind in KINDS} == {
+        *("OnnxqError", "LoadError", "SaveError", "InvalidModelError", "UnsupportedModelError"),
+        *("QParamsError", "PassError", "OptionError", "BackendError", "VerifyError"),
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_message_holds_what_and_next(kind: type[OnnxqError]) -> None:
+    error = kind("scale of 'x' is 0", fix="recalibrate 'x'")
+    assert (error.what, error.fix) == ("scale of 'x' is 0", "recalibrate 'x'")
+    assert str(error) == "scale of 'x' is 0\n  next: recalibrate 'x'"
+
+
+def test_the_next_step_must_be_given() -> None:
+    with pytest.raises(TypeError, match="fix"):
+        OnnxqError("what")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "said"),
+    [
+        ("to-qdqq", ["to-qdq", "read-qdq", "drop"], "did you mean 'to-qdq' or 'read-qdq'?"),
+        ("opsett", ["opset", "pack"], "did you mean 'opset'?"),
+        ("zzz", ["b", "a"], "choose from: a, b"),
+    ],
+)
+def test_near_matches(word: str, known: list[str], said: str) -> None:
+    assert near_matches(word, known) == said
+
+
+def test_at_most_three_near_matches() -> None:
+    assert near_matches("fold", [f"fold{i}" for i in range(9)]).count("'") == 6

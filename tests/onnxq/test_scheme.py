@@ -1,0 +1,111 @@
+"""What a target accepts, and the words in which it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxq.qparams import QParams, Role, qtype
+from onnxq.scheme import QSpec, Scheme
+
+STRICT = QSpec(("int8",), symmetric=True)
+WIDE = QSpec(("uint8", "int8", "int4"), per_channel=True, blocks=True)
+
+
+def params(kind: str = "int8", scale: Any = 0.5, zero_point: Any = 0, **more: Any) -> QParams:
+    return QParams("t", qtype(kind), np.asarray(scale), np.asarray(zero_point), **more)
+
+
+CHANNELS: dict[str, Any] = {"scale": [0.5, 0.25], "zero_point": [0, 0], "axis": 0}
+BLOCKS: dict[str, Any] = {"scale": np.ones((2, 3)), "zero_point": 0, "axis": 1, "block": 4}
+
+
+@pytest.mark.parametrize(
+    ("spec", "row"),
+    [
+        (STRICT, params()),
+        (STRICT, params(lo=-127)),
+        (WIDE, params("uint8", zero_point=7)),
+        (WIDE, params("int4", zero_point=-3)),
+        (WIDE, params(**CHANNELS)),
+        (WIDE, params(**BLOCKS)),
+        (QSpec(("int8",), blocks=True), params(**BLOCKS)),
+        (QSpec(("uint8",), symmetric=True), params("uint8")),
+        (QSpec(("int8",), full_range=True), params()),
+    ],
+)
+def test_accepted(spec: QSpec, row: QParams) -> None:
+    assert list(spec.violations(row)) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "row", "words"),
+    [
+        (STRICT, params("uint8"), ["type uint8 (accepted: int8)"]),
+        (WIDE, params("int16"), ["type int16 (accepted: uint8, int8, int4)"]),
+        (STRICT, params(zero_point=3), ["zero point 3 (must be 0)"]),
+        (STRICT, params(**CHANNELS), ["one scale per channel (must be one per tensor)"]),
+        (STRICT, params(**BLOCKS), ["one scale per block (not accepted)"]),
+        (
+            QSpec(("int8",), per_channel=True),
+            params(**BLOCKS),
+            ["one scale per block (not accepted)"],
+        ),
+        (
+            QSpec(("int8",), blocks=True),
+            params(**CHANNELS),
+            ["one scale per channel (must be one per tensor)"],
+        ),
+        (
+            QSpec(("int8",), full_range=True),
+            params(lo=-127),
+            ["range -127..127 (must be the whole -128..127)"],
+        ),
+        (
+            QSpec(("int8",), symmetric=True, per_channel=True),
+            params(scale=[1, 1, 1], zero_point=[0, -5, 2], axis=0),
+            ["zero point -5 (must be 0)"],
+        ),
+        (
+            QSpec(("int8",), symmetric=True, full_range=True),
+            params("uint8", scale=[1, 1], zero_point=[4, 0], axis=0, hi=200),
+            [
+                "type uint8 (accepted: int8)",
+                "zero point 4 (must be 0)",
+                "one scale per channel (must be one per tensor)",
+                "range 0..200 (must be the whole 0..255)",
+            ],
+        ),
+    ],
+)
+def test_refused_with_every_reason(spec: QSpec, row: QParams, words: list[str]) -> None:
+    assert list(spec.violations(row)) == words
+
+
+def test_each_role_has_its_own_rules() -> None:
+    scheme = Scheme(weight=WIDE, activation=STRICT, bias=QSpec(("int32",), symmetric=True))
+    row = params("uint8", zero_point=1)
+    assert scheme.violations(row.with_(role=Role.WEIGHT)) == []
+    assert len(scheme.violations(row.with_(role=Role.ACTIVATION))) == 2
+    assert scheme.violations(params("int32", role=Role.BIAS)) == []
+    assert scheme.violations(params("int8", role=Role.BIAS)) == ["type int8 (accepted: int32)"]
+
+
+def test_without_rules_for_biases_they_stay_float() -> None:
+    scheme = Scheme(weight=WIDE, activation=STRICT)
+    assert scheme.violations(params("int32", role=Role.BIAS)) == [
+        "a quantized bias (must stay float)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        (STRICT, "int8 symmetric per tensor"),
+        (WIDE, "uint8/int8/int4 asymmetric per channel"),
+    ],
+)
+def test_as_text(spec: QSpec, text: str) -> None:
+    assert str(spec) == text

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+import pytest
+from onnx import TensorProto, helper
+
+from onnxq.errors import UnsupportedModelError
+from onnxq.shapes import infer, static_bytes, weightless, without_made_up_names
+
+
+def test_small_constants_keep_their_values_and_large_ones_their_type() -> None:
+    small = weightless(gs.Constant("s", np.arange(4)))
+    assert onnx.numpy_helper.to_array(small).tolist() == [0, 1, 2, 3]
+    large = weightless(gs.Constant("w", np.zeros((64, 64), np.float16)))
+    assert (large.name, large.data_type, list(large.dims)) == ("w", TensorProto.FLOAT16, [64, 64])
+    assert not large.raw_data
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "size"),
+    [
+        (np.dtype(np.float32), [2, 3], 24),
+        (np.dtype(np.int64), [], 8),
+        (np.dtype(np.int8), [0, 5], 0),
+        (np.dtype(np.int8), [1 << 20, 1 << 20, 4], 1 << 42),
+        (np.dtype(np.int8), ["n"], None),
+        (np.dtype(np.int8), [None], None),
+        (np.dtype(np.int8), None, None),
+        (None, [2], None),
+    ],
+)
+def test_static_bytes(dtype: np.dtype | None, shape: list | None, size: int | None) -> None:
+    assert static_bytes(dtype, shape) == size
+
+
+def test_names_of_the_model_stay_and_made_up_ones_go() -> None:
+    info = helper.make_tensor_value_info("t", TensorProto.FLOAT, ["batch", "unk__0", 3])
+    dims = without_made_up_names(info).type.tensor_type.shape.dim
+    assert [d.WhichOneof("value") for d in dims] == ["dim_param", None, "dim_value"]
+    assert info.type.tensor_type.shape.dim[1].dim_param == "unk__0"
+
+
+def test_a_failure_is_one_error_of_our_own() -> None:
+    nameless = onnx.ModelProto(graph=onnx.GraphProto(node=[onnx.NodeProto(op_type="Relu")]))
+    with pytest.raises(UnsupportedModelError, match="cannot infer shapes"):
+        infer(nameless)

@@ -1,0 +1,83 @@
+"""A Clip in front of a quantizer is the quantizer's range."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnxq import fake_quantize
+from onnxq.edit import insert
+from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.qparams import QParams, Reader, qtype
+from passes.absorb_clip import AbsorbClip
+from tests.build import apply, bit_equal, ops, parse, quantize, reasons, run
+
+X = np.linspace(-40, 40, 1001, dtype=np.float32)
+CLIP = """g (float[N] x) => (float[N] y) <float lo = {%s}, float hi = {%s}> {
+    c = Clip(x, lo, hi)
+    y = Neg(c)
+}"""
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    low=st.floats(-30, 0, width=32),
+    high=st.floats(0.5, 30, width=32),
+    scale=st.floats(2**-7, 0.375, width=32),
+    zero=st.integers(-60, 60),
+)
+def test_exact_for_every_bound(low: float, high: float, scale: float, zero: int) -> None:
+    model = parse(CLIP % (f"{low:.9f}", f"{high:.9f}"))
+    quantize(model, "c", scale=np.float32(scale), zero_point=zero)
+    made, trace = apply(model, AbsorbClip())
+    if trace.rewrites:
+        assert "Clip" not in ops(made)
+    assert bit_equal(run(made, X), run(model, X))
+
+
+def test_relu6_of_a_trained_scale() -> None:
+    model = quantize(parse(CLIP % (0, 6)), "c", qtype="uint8", scale=np.float32(0.05))
+    made, _ = apply(model, AbsorbClip())
+    params = params_of(made.nodes(FAKE_QUANTIZE)[0])
+    assert (params.lo, params.hi) == (0, 120)
+
+
+def test_old_clip_with_attributes() -> None:
+    model = parse(
+        "g (float[N] x) => (float[N] y) { c = Clip<min=0.0, max=6.0>(x) y = Neg(c) }",
+        opset=10,
+        ir_version=5,
+    )
+    quantize(model, "c", qtype="uint8", scale=np.float32(0.1))
+    made, trace = apply(model, AbsorbClip())
+    assert len(trace.rewrites) == 1
+    assert bit_equal(run(made, X), run(model, X))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("c = Clip(x, lo, hi) y = Neg(c) z = Abs(c)", "others read it"),
+        ("m = ReduceMin<keepdims=0>(x) c = Clip(x, m, hi) y = Neg(c) z = Abs(x)", "run time"),
+        ("c = Clip(x, hi, hi) y = Neg(c) z = Abs(x)", "leave out zero"),
+    ],
+)
+def test_reasons(body: str, reason: str) -> None:
+    model = parse(
+        "g (float[N] x) => (float[N] y, float[N] z) <float lo = {0}, float hi = {6}> {%s}" % body
+    )
+    clip = next(n for n in model.nodes("Clip"))
+    readers = (Reader("y", 0),) if len(clip.outputs[0].outputs) > 1 else None
+    params = QParams("c", qtype("int8"), np.float32(0.1), 0)
+    insert(
+        model,
+        clip.outputs[0],
+        lambda a, b, g: fake_quantize.make(model, a, b, params, g),
+        readers,
+    )
+    made, trace = apply(model, AbsorbClip())
+    assert trace.rewrites == []
+    assert reason in reasons(trace)
+    assert bit_equal(run(made, X), run(model, X))

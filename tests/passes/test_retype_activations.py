@@ -1,0 +1,78 @@
+"""Types change, values never do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.graph import Model
+from passes.retype_activations import RetypeActivations
+from tests.build import apply, bit_equal, parse, quantize, run, weight
+
+X = np.linspace(-40, 40, 96, dtype=np.float32).reshape(2, 3, 4, 4)
+
+
+def chain(op: str, middle: str = "") -> Model:
+    return parse(
+        f"""g (float[2,3,4,4] x) => (float[2,3,4,4] y) <float zero = {{0}}, float six = {{6}}> {{
+            r = {op}
+            {middle}
+            y = Neg(r)
+        }}"""
+    )
+
+
+@pytest.mark.parametrize("zero_point", [-128, -3, 0, 77])
+@pytest.mark.parametrize(("lo", "hi"), [(-128, 127), (-127, 127), (-128, 90)])
+def test_int8_to_uint8(zero_point: int, lo: int, hi: int) -> None:
+    zero_point = max(zero_point, lo)
+    model = quantize(chain("Identity(x)"), "r", zero_point=zero_point, lo=lo, hi=hi)
+    made, _ = apply(model, RetypeActivations())
+    params = params_of(made.nodes(FAKE_QUANTIZE)[0])
+    assert params.qtype.name == "uint8"
+    assert (params.lo, params.hi, int(params.zero_point)) == (lo + 128, hi + 128, zero_point + 128)
+    assert bit_equal(run(made, X), run(model, X))
+
+
+@pytest.mark.parametrize("op", ["Relu(x)", "Clip(x, zero, six)", "Abs(x)", "Sigmoid(x)"])
+def test_never_negative_counts_from_zero(op: str) -> None:
+    model = quantize(chain(op), "r", scale=np.float32(0.11), zero_point=0)
+    made, _ = apply(model, RetypeActivations())
+    params = params_of(made.nodes(FAKE_QUANTIZE)[0])
+    assert (params.qtype.name, int(params.zero_point), params.lo, params.hi) == ("uint8", 0, 0, 127)
+    assert bit_equal(run(made, X), run(model, X))
+
+
+def test_sign_is_followed_through_pools_sums_and_quantizers() -> None:
+    model = parse(
+        """g (float[2,3,4,4] x) => (float[2,3,2,2] y) {
+            a = Relu(x)
+            s = Add(a, a)
+            y = MaxPool<kernel_shape=[2,2], strides=[2,2]>(s)
+        }"""
+    )
+    for name in ("a", "s", "y"):
+        quantize(model, name)
+    made, _ = apply(model, RetypeActivations())
+    assert all(int(params_of(n).zero_point) == 0 for n in made.nodes(FAKE_QUANTIZE))
+    assert bit_equal(run(made, X), run(model, X))
+
+
+def test_uint8_to_int8() -> None:
+    model = quantize(chain("Identity(x)"), "r", qtype="uint8", zero_point=128)
+    made, _ = apply(model, RetypeActivations(to="int8"))
+    assert params_of(made.nodes(FAKE_QUANTIZE)[0]).is_symmetric
+    assert bit_equal(run(made, X), run(model, X))
+
+
+def test_weights_and_wide_types_stay() -> None:
+    model = parse(
+        """g (float[1,2] x) => (float[1,2] y) <float[2,2] w = {1,2,3,4}> { y = MatMul(x, w) }"""
+    )
+    weight(model, "w")
+    quantize(model, "x", qtype="int16")
+    made, trace = apply(model, RetypeActivations())
+    assert trace.rewrites == []
+    assert "int16" in trace.skips[0].reason
+    assert {params_of(n).qtype.name for n in made.nodes(FAKE_QUANTIZE)} == {"int8", "int16"}

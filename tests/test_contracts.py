@@ -1,0 +1,117 @@
+"""What every pass promises, on every small model and on random graphs.
+
+Idempotent: a second run rewrites nothing. Signature kept: inputs and outputs have the same names,
+types and order. Neutral where the pass says `exact`. Reasons are never empty, metadata stays, the
+caller's model is not touched, and the result is valid ONNX that runs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from onnxq import discovery, runtime
+from onnxq.graph import Model, from_proto
+from onnxq.pass_ import Pass
+from onnxq.pipeline import Pipeline, Result
+from tests.strategies import graphs, qdq_graphs
+from tests.zoo import ZOO, inputs
+
+PASSES = {name: cls for name, cls in discovery.passes().items() if isinstance(cls, type)}
+READ = PASSES["read-qdq"]()
+
+
+def prepared(proto: onnx.ModelProto, step: Pass) -> Model:
+    """The model as a pipeline would hand it to `step`: canonical where the pass asks for that."""
+    model = from_proto(proto)
+    if step.needs_canonical:
+        model = Pipeline(READ).run(model).model
+    if step.name == "apply-qparams":
+        collect, remove = PASSES["collect-qparams"](), PASSES["remove-fake-quant"]()
+        model = Pipeline(READ, collect, remove).run(model).model
+    return model
+
+
+def signature(model: Model) -> list[tuple[str, bytes]]:
+    """Inputs and outputs with names and types.
+
+    Before IR 4 every initializer had to be listed as an input as well; those are no part of it.
+    """
+    proto = model.to_proto()
+    constants = {t.name for t in proto.graph.initializer} if model.ir_version < 4 else set()
+    inputs_ = [i for i in proto.graph.input if i.name not in constants]
+    return [
+        (kind, info.SerializeToString(deterministic=True))
+        for kind, infos in (("in", inputs_), ("out", proto.graph.output))
+        for info in infos
+    ]
+
+
+def check_contract(proto: onnx.ModelProto, step: Pass, seeds: tuple[int, ...] = (0,)) -> Result:
+    model = prepared(proto, step)
+    before = model.to_proto().SerializeToString(deterministic=True)
+    first = Pipeline(step).run(model)
+    assert model.to_proto().SerializeToString(deterministic=True) == before, (
+        "caller's model changed"
+    )
+    assert all(s.where and s.reason for t in first.traces for s in t.skips)
+    assert all(first.traces[0].rewrites), "a rewrite without a place"
+    assert signature(first.model) == signature(model)
+    again = Pipeline(step).run(first.model)
+    assert again.traces[0].rewrites == [], "not idempotent"
+    after = first.model.to_proto()
+    assert sorted((p.key, p.value) for p in proto.metadata_props) == sorted(
+        (p.key, p.value) for p in after.metadata_props if not p.key.startswith("onnxq.")
+    )
+    onnx.checker.check_model(after)
+    for seed in seeds:
+        feeds = inputs(proto, seed)
+        old = runtime.reference(model).run(feeds)
+        new = runtime.reference(first.model).run(feeds)
+        assert list(old) == list(new)
+        for name, want in old.items():
+            got = new[name]
+            assert got.dtype == want.dtype
+            assert got.shape == want.shape
+            if step.exact:
+                close(got, want, name)
+    return first
+
+
+def close(got: np.ndarray, want: np.ndarray, name: str) -> None:
+    if want.dtype.kind not in "f" or want.size == 0:
+        np.testing.assert_array_equal(got, want, err_msg=name)
+        return
+    bound = 2e-3 if want.dtype == np.float16 else 1e-5
+    scale = np.nanmax(np.abs(want.astype(np.float64))) or 1.0
+    error = np.nanmax(np.abs(got.astype(np.float64) - want.astype(np.float64))) / scale
+    assert error <= bound, f"{name}: relative error {error}"
+
+
+@pytest.mark.parametrize("model", sorted(ZOO))
+@pytest.mark.parametrize("name", sorted(PASSES))
+def test_contract_on_the_zoo(name: str, model: str) -> None:
+    check_contract(ZOO[model](), PASSES[name](), seeds=(0, 1))
+
+
+EXAMPLES = settings(
+    max_examples=160,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@EXAMPLES
+@given(proto=graphs(), name=st.sampled_from(sorted(PASSES)))
+def test_contract_on_random_float_graphs(proto: onnx.ModelProto, name: str) -> None:
+    check_contract(proto, PASSES[name]())
+
+
+@EXAMPLES
+@given(proto=qdq_graphs(), name=st.sampled_from(sorted(PASSES)))
+def test_contract_on_random_quantized_graphs(proto: onnx.ModelProto, name: str) -> None:
+    check_contract(proto, PASSES[name]())
