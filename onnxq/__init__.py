@@ -13,6 +13,16 @@ from onnxq.verify import verify
 __version__ = "0.1.0"
 
 __all__ = [
-    *("Conversion", "Model", "OnnxqError", "Pipeline", "QParamTable", "QParams", "__version__"),
-    *("convert", "from_proto", "load", "save", "verify"),
+    "Conversion",
+    "Model",
+    "OnnxqError",
+    "Pipeline",
+    "QParamTable",
+    "QParams",
+    "__version__",
+    "convert",
+    "from_proto",
+    "load",
+    "save",
+    "verify",
 ]

@@ -122,7 +122,7 @@ def quantize(model: Model, samples: int = 8, seed: int = 0) -> Model:
     tensors["logits"] = model.graph.outputs[0]
     seen = _ranges(runtime.reference(model, taps=tensors), list(tensors), samples, seed)
     for name, tensor in tensors.items():
-        params = QParams(name, qtype("int8"), np.float32(seen[name] / 127), np.zeros(()))
+        params = QParams(name, qtype("int8"), np.array(seen[name] / 127, np.float32), np.zeros(()))
         _fake(model, tensor, params)
     for node in model.nodes("Conv", "Gemm"):
         weight = node.inputs[1]

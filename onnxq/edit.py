@@ -18,6 +18,7 @@ from onnx import AttributeProto, TensorProto
 from onnxq.exporter import describe
 from onnxq.graph import Model, _cut, detach, domain_of
 from onnxq.gs_objects import make_constant, make_node, make_variable
+from onnxq.importer import bodies
 from onnxq.qparams import GRAPH_OUTPUT, Array, Reader
 from onnxq.tensors import SparseStoredValues, numpy_dtype, values_of
 
@@ -338,7 +339,13 @@ def replace(node: gs.Node, by: gs.Tensor, model: Model) -> None:
 
 
 def identity(node: gs.Node, tensor: gs.Tensor) -> None:
-    """Turn `node` into an Identity of `tensor`."""
+    """Turn `node` into an Identity of `tensor`; bodies it had let go of what they read."""
+    graphs = list(bodies(node))
+    while graphs:
+        body = graphs.pop()
+        for inner in [n for n in body.nodes if n.owner is body]:
+            graphs.extend(bodies(inner))
+            detach(inner)
     outputs = list(node.outputs)
     for extra in outputs[1:]:
         _cut(extra.inputs, node)

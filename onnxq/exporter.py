@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import onnx_graphsurgeon as gs
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
@@ -54,20 +55,24 @@ def sorted_nodes(graph: gs.Graph) -> list[gs.Node]:
     stack.
     """
     nodes = list(live_nodes(graph))
-    here = {id(n) for n in nodes}
-    done: set[int] = set()
+    waiting = {id(n) for n in nodes}
     open_: set[int] = set()
     order: list[gs.Node] = []
     for root in nodes:
-        if id(root) in done:
+        if id(root) not in waiting:
             continue
-        stack = [(root, iter(_dependencies(root, here)))]
+        needs = _dependencies(root, waiting)
+        if not needs:
+            waiting.discard(id(root))
+            order.append(root)
+            continue
+        stack = [(root, iter(needs))]
         open_.add(id(root))
         while stack:
             node, pending = stack[-1]
             for needed in pending:
                 key = id(needed)
-                if key in done:
+                if key not in waiting:
                     continue
                 if key in open_:
                     raise InvalidModelError(
@@ -75,12 +80,12 @@ def sorted_nodes(graph: gs.Graph) -> list[gs.Node]:
                         fix="the file is not a valid ONNX graph: export it again",
                     )
                 open_.add(key)
-                stack.append((needed, iter(_dependencies(needed, here))))
+                stack.append((needed, iter(_dependencies(needed, waiting))))
                 break
             else:
                 stack.pop()
                 open_.discard(id(node))
-                done.add(id(node))
+                waiting.discard(id(node))
                 order.append(node)
     return order
 
@@ -93,19 +98,14 @@ def describe(node: gs.Node) -> str:
     return f"({node.op} making {outputs})"
 
 
-def _dependencies(node: gs.Node, here: set[int]) -> Iterator[gs.Node]:
-    """Nodes of the same graph that must come before `node`, those its bodies need included."""
-    for tensor in node.inputs:
-        for producer in tensor.inputs:
-            if id(producer) in here:
-                yield producer
+def _dependencies(node: gs.Node, waiting: set[int]) -> list[gs.Node]:
+    """Nodes among those `waiting` that must come before `node`, for the sake of its bodies too."""
+    found = [p for tensor in node.inputs for p in tensor.inputs if id(p) in waiting]
     for body in bodies(node):
         for inner in live_nodes(body):
-            yield from _dependencies(inner, here)
-        for tensor in body.outputs:
-            for producer in tensor.inputs:
-                if id(producer) in here:
-                    yield producer
+            found += _dependencies(inner, waiting)
+        found += [p for tensor in body.outputs for p in tensor.inputs if id(p) in waiting]
+    return found
 
 
 def _export_node(node: gs.Node, write: ConstantWriter) -> NodeProto:
@@ -258,7 +258,7 @@ def _info(tensor: gs.Tensor, kind: str) -> ValueInfoProto:
         return renamed
     if tensor.dtype is None:
         return ValueInfoProto(name=tensor.name)
-    elem_type = helper.np_dtype_to_tensor_dtype(tensor.dtype)
+    elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
     return helper.make_tensor_value_info(tensor.name, elem_type, tensor.shape)
 
 

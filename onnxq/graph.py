@@ -160,7 +160,8 @@ class Model:
                 # Nodes in the bodies of a removed node read outer tensors no more, unless another
                 # node has taken the body over.
                 held = {id(graph) for graph in self.graphs()}
-                inner = [n for b in orphans if id(b) not in held for n in live_nodes(b)]
+                gone = [b for b in orphans if id(b) not in held]
+                inner = [n for b in gone for n in live_nodes(b) if n.owner is b]
                 orphans = [b for n in inner for b in bodies(n)]
                 for node in inner:
                     suspects.extend(maker for t in node.inputs for maker in t.inputs)

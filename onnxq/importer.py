@@ -16,7 +16,7 @@ from, so that `exporter` can write back whatever no pass has changed:
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -197,13 +197,17 @@ def mark_unread(graph: gs.Graph) -> None:
             mark_unread(body)
 
 
-def bodies(node: gs.Node) -> Iterable[gs.Graph]:
+def bodies(node: gs.Node) -> Sequence[gs.Graph]:
     """The graphs in the attributes of a node (If, Loop, Scan ...)."""
+    if not node.attrs:  # most nodes, and every walk over a model asks
+        return ()
+    found: list[gs.Graph] = []
     for value in node.attrs.values():
         if isinstance(value, gs.Graph):
-            yield value
+            found.append(value)
         elif type(value) is list and value and isinstance(value[0], gs.Graph):
-            yield from value
+            found.extend(value)
+    return found
 
 
 def _declare(constant: gs.Constant, graph: gs.Graph, scope: Scope) -> None:

@@ -34,19 +34,16 @@ def number(value: float) -> str:
     return "0" if value == 0 else f"{value:.3g}"
 
 
-def diff_rows(table: Table, diffs: Iterable[TensorDiff], *prefix: str) -> None:
-    """Add one row per difference."""
-    for diff in diffs:
-        unit = {"steps": "steps", "relative": "relative", "exact": "abs"}[diff.unit]
-        table.add_row(
-            *prefix,
-            Text(diff.name),
-            f"{number(diff.max)} {unit}",
-            f"{number(diff.mean)}",
-            f"{100 * diff.moved:.3g} %" if diff.moved else "0 %",
-            f"{diff.count:,}",
-            OK if diff.passed else FAILED,
-        )
+def diff_cells(diff: TensorDiff) -> list[RenderableType]:
+    """The cells of one difference, as `_NUMBERS` names them, and the verdict."""
+    unit = {"steps": "steps", "relative": "relative", "exact": "abs"}[diff.unit]
+    return [
+        f"{number(diff.max)} {unit}",
+        number(diff.mean),
+        f"{100 * diff.moved:.3g} %",
+        f"{diff.count:,}",
+        OK if diff.passed else FAILED,
+    ]
 
 
 _NUMBERS = ("max difference", "mean", "moved", "values")
@@ -57,7 +54,8 @@ def proofs(found: Iterable[Proof], title: str = "Proof") -> RenderableType:
     table = _table(title, "compared", "output", *_NUMBERS, "", right=_NUMBERS)
     notes: list[str] = []
     for proof in found:
-        diff_rows(table, proof.report.outputs, proof.what)
+        for diff in proof.report.outputs:
+            table.add_row(proof.what, Text(diff.name), *diff_cells(diff))
         notes += [n for n in proof.report.notes if n not in notes]
     return Group(table, *(Text(f"note: {note}", "yellow") for note in notes))
 
@@ -68,13 +66,12 @@ def report(found: Report, per_layer: bool) -> RenderableType:
     if per_layer:
         layers = _table("Layers", "tensor", *_NUMBERS, "", "made by", right=_NUMBERS)
         for diff in found.layers:
-            row = _table("", *[""] * 6)
-            diff_rows(row, [diff])
-            cells = [list(column.cells)[0] for column in row.columns]
-            layers.add_row(*cells, Text(f"{diff.op} {diff.node}".strip()))
+            made_by = Text(f"{diff.op} {diff.node}".strip())
+            layers.add_row(Text(diff.name), *diff_cells(diff), made_by)
         parts.append(layers)
     table = _table("Outputs", "output", *_NUMBERS, "", right=_NUMBERS)
-    diff_rows(table, found.outputs)
+    for diff in found.outputs:
+        table.add_row(Text(diff.name), *diff_cells(diff))
     parts.append(table)
     first = found.first_divergence
     if first is not None:

@@ -64,9 +64,9 @@ class ReadQdq(Pass):
             else:
                 trace.rewrote(node, detail)
         for node in model.nodes(*QUANTIZE):
-            reason = _codes_read_by(node.outputs[0], model)
-            if reason:
-                trace.skip(node, reason)
+            needed = _codes_read_by(node.outputs[0], model)
+            if needed:
+                trace.skip(node, needed)
 
 
 _Q, _DQ = "|".join(QUANTIZE), "|".join(DEQUANTIZE)

@@ -45,7 +45,7 @@ def tensor(model: Model, name: str) -> Any:
 
 
 def quantize(model: Model, name: str, **fields: Any) -> Model:
-    """Put a FakeQuantize on the tensor `name`; fields as of QParams, int8 and scale 0.1 by default."""
+    """Put a FakeQuantize on the tensor `name`: int8 of scale 0.1, or fields as of QParams."""
     fields = {"qtype": "int8", "scale": np.float32(0.1), "zero_point": 0, **fields}
     fields["qtype"] = qtype(fields["qtype"])
     params = QParams(tensor=name, **fields)

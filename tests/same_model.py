@@ -81,7 +81,7 @@ def _normalise(message: Any, sort_nodes: bool) -> None:
         if field.message_type is not None:
             for entry in value if field.is_repeated else [value]:
                 _normalise(entry, sort_nodes)
-        elif not field.is_repeated and value == field.default_value and field.name != "dim_value":
+        elif not field.is_repeated and field.name != "dim_value" and _is_default(field, value):
             message.ClearField(field.name)
             continue
         key = _UNORDERED.get(field.name)
@@ -97,6 +97,10 @@ def _normalise(message: Any, sort_nodes: bool) -> None:
             getattr(message, field.name).extend(copies)
     if isinstance(message, TensorProto) and message.data_location == TensorProto.DEFAULT:
         message.ClearField("data_location")
+
+
+def _is_default(field: Any, value: Any) -> bool:
+    return repr(value) == repr(field.default_value)  # by repr: -0.0 is not the default 0.0
 
 
 def _key(entry: Any, path: tuple[str, ...]) -> str:

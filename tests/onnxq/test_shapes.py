@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
@@ -8,6 +10,7 @@ from onnx import TensorProto, helper
 
 from onnxq.errors import UnsupportedModelError
 from onnxq.shapes import infer, static_bytes, weightless, without_made_up_names
+from onnxq.tensors import StoredValues
 
 
 def test_small_constants_keep_their_values_and_large_ones_their_type() -> None:
@@ -16,6 +19,15 @@ def test_small_constants_keep_their_values_and_large_ones_their_type() -> None:
     large = weightless(gs.Constant("w", np.zeros((64, 64), np.float16)))
     assert (large.name, large.data_type, list(large.dims)) == ("w", TensorProto.FLOAT16, [64, 64])
     assert not large.raw_data
+
+
+def test_external_values_are_left_where_they_are(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(bytes(8))
+    tensor = TensorProto(name="w", data_type=TensorProto.INT64, dims=[1])
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="data")
+    bare = weightless(gs.Constant("w", StoredValues(tensor, tmp_path)))
+    assert bare == TensorProto(name="w", data_type=TensorProto.INT64, dims=[1])
 
 
 @pytest.mark.parametrize(

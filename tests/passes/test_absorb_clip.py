@@ -66,7 +66,7 @@ def test_old_clip_with_attributes() -> None:
 )
 def test_reasons(body: str, reason: str) -> None:
     model = parse(
-        "g (float[N] x) => (float[N] y, float[N] z) <float lo = {0}, float hi = {6}> {%s}" % body
+        "g (float[N] x) => (float[N] y, float[N] z) <float lo = {0}, float hi = {6}> {" + body + "}"
     )
     clip = next(n for n in model.nodes("Clip"))
     readers = (Reader("y", 0),) if len(clip.outputs[0].outputs) > 1 else None

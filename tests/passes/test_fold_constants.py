@@ -67,6 +67,17 @@ def test_what_follows_a_quantizer_stays_and_what_leads_to_it_is_folded() -> None
     assert done.reasons() == ["quantization stays in the graph"]
 
 
+def test_integer_operators_stay() -> None:
+    done = apply(
+        """g (int32[1,1] x) => (int32[1,1] y, uint8[2] q)
+        <uint8[1,2] a = {1, 2}, int8[2,1] b = {3, -4}, float[2] w = {1, 2}> {
+          q, s, z = DynamicQuantizeLinear(w) m = MatMulInteger(a, b) y = Add(x, m) }""",
+        FoldConstants(),
+    )
+    assert done.ops() == ["DynamicQuantizeLinear", "MatMulInteger", "Add"]
+    assert done.reasons() == ["quantization stays in the graph"] * 2
+
+
 def test_a_quantizer_spelled_out_on_a_weight_stays_whole() -> None:
     """Folding Div alone would hide the scale from the pass that reads this form."""
     done = apply(

@@ -91,6 +91,18 @@ def test_types_run_through_fake_quantize(name: str) -> None:
     assert done.model.opset == opset
 
 
+def test_fake_quantize_needs_no_newer_opset(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Pipeline(ReadQdq()).run(from_proto(zoo.ZOO["qdq_opset_10"]())).model
+
+    def forbidden(*args: object) -> None:
+        raise AssertionError("the opset was raised")
+
+    monkeypatch.setattr("onnxq.opset.raise_opset", forbidden)
+    result = Pipeline(InferShapes()).run(model)
+    assert all(n.outputs[0].dtype == np.float32 for n in result.model.nodes("Conv"))
+    assert result.traces[0].skips == []
+
+
 def test_unknown_operators_are_left_with_a_reason() -> None:
     graph = helper.make_graph(
         [

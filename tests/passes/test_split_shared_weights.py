@@ -184,6 +184,20 @@ def test_a_quantizer_outside_with_readers_in_both_bodies() -> None:
         assert len({id(n.inputs[1]) for n in done.model.nodes("MatMul", "Gemm")}) == 2
 
 
+def test_copies_stand_where_they_see_what_they_read() -> None:
+    """The shape that Reshape reads is a tensor of the body."""
+    b = Build()
+    flag, x = b.input("flag", [], TensorProto.BOOL), b.input("x", [2, 4])
+    w = b.init(b.random(16), "w")
+    then, other = b.body(), b.body()
+    weight = then.op("Reshape", w, then.op("Constant", value_ints=[4, 4]))
+    then.typed_output(then.op("MatMul", then.op("MatMul", x, weight), weight), [2, 4])
+    other.typed_output(other.op("Relu", x), [2, 4])
+    bodies = {"then_branch": then.graph("then"), "else_branch": other.graph("else")}
+    done = apply(b.model(b.op("If", flag, **bodies)), SplitSharedWeights())
+    assert done.ops().count("Reshape") == 2
+
+
 def test_every_weight_of_the_repeated_gemm_has_one_reader() -> None:
     done = apply(zoo.ZOO["repeated_gemm"](), SplitSharedWeights())
     count = readers(done.proto)

@@ -1,0 +1,59 @@
+"""Tables say what they must, whatever the names in a model look like."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console, RenderableType
+
+from onnxq import discovery, render
+from onnxq.discovery import Broken
+from onnxq.graph import from_proto
+from onnxq.pass_ import Trace
+from onnxq.summary import summarize
+from onnxq.verify import verify
+from tests.zoo import ZOO
+
+
+def text(view: RenderableType) -> str:
+    out = io.StringIO()
+    Console(file=out, width=200, color_system=None).print(view)
+    return out.getvalue()
+
+
+def test_names_are_never_read_as_markup() -> None:
+    model = from_proto(ZOO["odd_names"]())
+    shown = text(render.summary(summarize(model)))
+    for name, _ in summarize(model).inputs:
+        assert name in shown
+    trace = Trace("some-pass")
+    trace.skip("[red]conv[/red]", "because of [this]")
+    assert "[red]conv[/red]: because of [this]" in text(render.traces([trace], explain=True))
+
+
+def test_reasons_are_grouped() -> None:
+    trace = Trace("some-pass")
+    for index in range(8):
+        trace.skip(f"node{index}", "it has other readers")
+    shown = text(render.traces([trace], explain=True))
+    assert shown.count("it has other readers") == 1
+    assert "and 3 more" in shown
+
+
+def test_reports() -> None:
+    proto = ZOO["qdq_residual"]()
+    shown = text(render.report(verify(proto, proto, per_layer=True), per_layer=True))
+    assert "the models agree" in shown
+    assert "0 steps" in shown
+
+
+def test_broken_plug_ins_are_shown() -> None:
+    broken = {"zzz": Broken("zzz", "ImportError: no module", "someone")}
+    known = dict(discovery.passes()) | broken
+    assert "broken plug-in: ImportError: no module" in text(render.pass_list(known))
+    others = dict(discovery.backends()) | broken
+    assert "broken plug-in" in text(render.backend_list(others))
+
+
+def test_numbers_are_short() -> None:
+    assert [render.number(v) for v in (0, 1, 0.123456, 1e-9)] == ["0", "1", "0.123", "1e-09"]

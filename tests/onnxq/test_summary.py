@@ -1,0 +1,42 @@
+"""What `inspect` tells."""
+
+from __future__ import annotations
+
+import json
+
+from onnxq import demo
+from onnxq.graph import from_proto
+from onnxq.summary import summarize
+from tests.build import parse
+from tests.zoo import ZOO
+
+
+def test_quantized_network() -> None:
+    found = summarize(demo.quantize(demo.build()))
+    assert found.dialects == ["canonical"]
+    assert [layer.name for layer in found.layers][:2] == ["stem", "block.conv1"]
+    assert all(layer.quantized and layer.output for layer in found.layers)
+    assert found.inputs == [("image", "float32[batch, 3, 32, 32]")]
+    assert json.loads(json.dumps(found.to_json()))["ops"]["Conv"] == 5
+
+
+def test_qdq_is_read_into_the_same_table() -> None:
+    found = summarize(from_proto(ZOO["qdq_uint8_stored_int32_bias"]()))
+    assert found.dialects == ["QDQ"]
+    assert {str(r.role) for r in found.table} == {"activation", "weight", "bias"}
+
+
+def test_float_model() -> None:
+    found = summarize(from_proto(ZOO["residual"]()))
+    assert (found.dialects, len(found.table)) == ([], 0)
+    assert not any(layer.quantized for layer in found.layers)
+
+
+def test_what_cannot_be_read_is_told() -> None:
+    model = parse(
+        """g (float[4] x, float s) => (float[4] y) <uint8 z = {7}> {
+            q = QuantizeLinear(x, s, z)
+            y = DequantizeLinear(q, s, z)
+        }"""
+    )
+    assert any("run time" in skip.reason for skip in summarize(model).unread)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import numpy as np
+
+from onnxq.edit import array
+from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.graph import Model
+from passes.round_weights import RoundWeights
+from tests.build import parse, quantize, tensor, weight
+from tests.passes.applied import apply
+
+W = np.array([[-90, -1.349, 0.05], [3, 12.7, 1e30]], np.float32)
+
+
+def linear(values: np.ndarray = W, opset: int = 17) -> Model:
+    kind = str(values.dtype).replace("32", "")
+    model = parse(
+        f"""g ({kind}[N,2] x) => ({kind}[N,3] y) <{kind}[2,3] w = {{0, 0, 0, 0, 0, 0}}>
+            {{ y = MatMul(x, w) }}""",
+        opset,
+        10,
+    )
+    tensor(model, "w").values = values
+    return model
+
+
+def weights(model: Model) -> np.ndarray:
+    found = array(model.nodes(FAKE_QUANTIZE)[0].inputs[0])
+    assert found is not None
+    return found
+
+
+def test_values_lie_on_the_grid() -> None:
+    applied = apply(weight(linear(), "w"), RoundWeights())
+    want = np.float32([[-128, -13, 0], [30, 127, 127]]) * np.float32(0.1)
+    np.testing.assert_array_equal(weights(applied.model), want)
+    assert len(applied.trace.rewrites) == 1
+
+
+def test_per_channel_zero_point() -> None:
+    scale, zero_point = np.float32([0.5, 0.1]), np.array([3, -7])
+    model = weight(linear(), "w", scale=scale, zero_point=zero_point, axis=0)
+    params = params_of(model.nodes(FAKE_QUANTIZE)[0])
+    applied = apply(model, RoundWeights())
+    np.testing.assert_array_equal(weights(applied.model), params.fake(W))
+
+
+def test_float16_stays_float16() -> None:
+    values = np.array([[0.26, 0.5, 1.9], [2.5, 60, 1]], np.float16)
+    applied = apply(weight(linear(values, 21), "w", scale=np.float16(0.1)), RoundWeights())
+    assert weights(applied.model).dtype == np.float16
+    assert len(applied.trace.rewrites) == 1
+
+
+def test_float16_that_cannot_hold_a_16_bit_grid_is_declined() -> None:
+    values = np.array([[0.26, 0.5, 1.9], [2.5, 60, 1]], np.float16)
+    model = weight(linear(values, 21), "w", qtype="int16", scale=np.float16(7e-4), hi=31010)
+    applied = apply(model, RoundWeights())
+    assert applied.reasons() == ["float16 cannot tell the int16 values of 'w' apart"]
+
+
+def test_shared_constant_is_not_overwritten() -> None:
+    model = parse(
+        """g (float[2] x) => (float[2] y, float[2] z) <float[2] w = {0.13, 0.29}>
+           { y = Add(x, w) z = Mul(x, w) }"""
+    )
+    weight(model, "w")
+    model.nodes("Mul")[0].inputs[1] = tensor(model, "w")
+    applied = apply(model, RoundWeights())
+    assert (
+        array(applied.model.nodes("Mul")[0].inputs[1]).tolist()
+        == W.dtype.type([0.13, 0.29]).tolist()
+    )
+    np.testing.assert_array_equal(weights(applied.model), np.float32([1, 3]) * np.float32(0.1))
+
+
+def test_weight_on_its_grid_and_activations_are_left_alone() -> None:
+    model = weight(linear(np.float32([[1, 2, 3], [4, 5, 6]])), "w", scale=np.float32(0.5))
+    applied = apply(quantize(model, "x"), RoundWeights())
+    assert applied.reasons() == ["'w' lies on its grid"]

@@ -1,0 +1,1 @@
+"""How another package adds a pass, a side file and a backend to onnxq."""

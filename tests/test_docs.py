@@ -1,0 +1,95 @@
+"""Every command and every piece of Python in the documents runs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnxq import cli, demo
+from onnxq.graph import save
+from onnxq.pipeline import Pipeline
+from tests.build import ops, parse
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(document: str, language: str = "") -> list[str]:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+COMMANDS = [
+    line.partition("#")[0].strip()
+    for block in blocks("README.md")
+    for line in block.splitlines()
+    if line.startswith("onnxq ")
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the models the documents speak of."""
+    network = demo.quantize(demo.build())
+    for name in ("model.onnx", "a.onnx", "b.onnx", "m.onnx"):
+        save(network, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_readme_command(command: str, folder: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(shlex.split(command)[1:])
+    assert not ended.value.code
+
+
+def test_readme_names_every_command() -> None:
+    named = {shlex.split(c)[1] for c in COMMANDS}
+    assert named == {c.name or c.callback.__name__ for c in cli.app.registered_commands}
+
+
+def test_readme_python(folder: Path) -> None:
+    (code,) = blocks("README.md", "python")
+    image = np.random.default_rng(0).normal(size=(1, 3, 32, 32)).astype(np.float32)
+    names: dict[str, object] = {"data": [{"image": image}]}
+    exec(compile(code, "README.md", "exec"), names)
+    assert names["result"].proven
+    assert (folder / "out").is_dir()
+
+
+def test_readme_begins_with_the_two_commands() -> None:
+    assert blocks("README.md")[0].split("\n")[:2] == ["make demo", "make test"]
+
+
+def test_contributing_pass(folder: Path) -> None:
+    (code,) = blocks("CONTRIBUTING.md", "python")
+    names: dict[str, object] = {"__name__": "example"}
+    exec(compile(code, "CONTRIBUTING.md", "exec", dont_inherit=True), names)
+    model = parse(
+        """g (float[2,3] x) => (float[3,2] y) {
+            a = Transpose<perm=[0,1]>(x)
+            y = Transpose<perm=[1,0]>(a)
+        }"""
+    )
+    result = Pipeline(names["DropIdleTranspose"]()).run(model)
+    assert ops(result.model) == ["Transpose"]
+    assert [s.reason for s in result.traces[0].skips] == ["it moves axes"]
+
+
+def test_contributing_entry_points() -> None:
+    (text,) = blocks("CONTRIBUTING.md", "toml")
+    groups = tomllib.loads(text)["project"]["entry-points"]
+    assert set(groups) == {"onnxq.passes", "onnxq.backends"}
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_to_files_lead_somewhere(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        if not target.startswith("http"):
+            assert (ROOT / target).exists(), target
