@@ -49,7 +49,8 @@ class Backend:
     proof: Literal["consumer", "format"]
     """Whether a real consumer was compared, or the files are checked by reading them back."""
     sessions: tuple[Kind, ...] = field(default=("reference",))
-    """The onnxruntime sessions in which the first file must agree with the source."""
+    """The onnxruntime sessions the first file is compared in: the reference one decides to the
+    step, others (real kernels) within their rounding."""
 
     def __post_init__(self) -> None:
         """Refuse a backend that could not be run; a wrong file then fails when it is imported."""

@@ -8,7 +8,9 @@ prints both and leaves the traceback to `--debug`. Faults of the program itself 
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable
+from typing import Any
 
 
 class OnnxqError(Exception):
@@ -18,6 +20,10 @@ class OnnxqError(Exception):
         super().__init__(what)
         self.what = what
         self.fix = fix
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let the error cross a process boundary, which keyword arguments alone would not."""
+        return functools.partial(type(self), fix=self.fix), (self.what,), self.__dict__
 
     def __str__(self) -> str:
         return f"{self.what}\n  next: {self.fix}"
@@ -62,6 +68,8 @@ class VerifyError(OnnxqError):
 def near_matches(word: str, known: Iterable[str]) -> str:
     """Say which of the `known` words the user may have meant."""
     words = sorted(known)
+    if not words:
+        return "there is nothing to choose from"
     near = difflib.get_close_matches(word, words, n=3, cutoff=0.5)
     if near:
         return "did you mean " + " or ".join(f"'{w}'" for w in near) + "?"

@@ -17,24 +17,25 @@ ConstantWriter = Callable[[gs.Constant], TensorProto]
 
 
 def export_graph(
-    graph: gs.Graph, write: ConstantWriter, extra: Iterable[gs.Constant] = ()
-) -> GraphProto:
-    """Write `graph`; `write` makes each initializer, `extra` are constants made by passes."""
+    graph: gs.Graph,
+    proto: GraphProto,
+    write: ConstantWriter,
+    extra: Iterable[gs.Constant] = (),
+) -> None:
+    """Write `graph` to `proto`; `write` makes each initializer, `extra` are made by passes."""
     record: GraphRecord = graph.record
-    proto = GraphProto()
     proto.CopyFrom(record.header)
     proto.name = graph.name
     if graph.doc_string:
         proto.doc_string = graph.doc_string
     nodes = proto.node
     for node in sorted_nodes(graph):
-        nodes.append(_export_node(node, write))
+        _export_node(node, nodes.add(), write)
     proto.input.extend(_info(t, "input_info") for t in graph.inputs)
     outer = record.outer_outputs
     proto.output.extend(outer.get(t.name) or _info(t, "output_info") for t in graph.outputs)
     _export_constants(graph, proto, write, extra)
     _export_value_infos(graph, proto)
-    return proto
 
 
 def is_read(tensor: gs.Tensor) -> bool:
@@ -108,22 +109,19 @@ def _dependencies(node: gs.Node, waiting: set[int]) -> list[gs.Node]:
     return found
 
 
-def _export_node(node: gs.Node, write: ConstantWriter) -> NodeProto:
+def _export_node(node: gs.Node, proto: NodeProto, write: ConstantWriter) -> None:
     source: NodeProto | None = getattr(node, "source", None)
     inputs = [t.name for t in node.inputs]
     outputs = [t.name for t in node.outputs]
     if source is None:
-        proto = NodeProto(
-            op_type=node.op,
-            name=node.name,
-            input=inputs,
-            output=outputs,
-            attribute=[_export_attribute(k, v, write, node) for k, v in node.attrs.items()],
-        )
+        proto.op_type = node.op
+        proto.name = node.name
+        proto.input.extend(inputs)
+        proto.output.extend(outputs)
+        proto.attribute.extend(_export_attribute(k, v, write, node) for k, v in node.attrs.items())
         if node.domain:
             proto.domain = node.domain
-        return proto
-    proto = NodeProto()
+        return
     proto.CopyFrom(source)
     if proto.op_type != node.op:
         proto.op_type = node.op
@@ -153,7 +151,6 @@ def _export_node(node: gs.Node, write: ConstantWriter) -> NodeProto:
             kept = NodeProto(attribute=attributes)
             del proto.attribute[:]
             proto.attribute.extend(kept.attribute)
-    return proto
 
 
 def _unchanged(proto: AttributeProto, value: Any) -> bool:
@@ -188,11 +185,12 @@ def _export_attribute(
     if isinstance(value, gs.Constant):
         proto = AttributeProto(name=name, type=AttributeProto.TENSOR, t=write(value))
     elif isinstance(value, gs.Graph):
-        body = export_graph(value, write)
-        proto = AttributeProto(name=name, type=AttributeProto.GRAPH, g=body)
+        proto = AttributeProto(name=name, type=AttributeProto.GRAPH)
+        export_graph(value, proto.g, write)
     elif type(value) is list and value and isinstance(value[0], gs.Graph):
         proto = AttributeProto(name=name, type=AttributeProto.GRAPHS)
-        proto.graphs.extend(export_graph(g, write) for g in value)
+        for body in value:
+            export_graph(body, proto.graphs.add(), write)
     elif type(value) is list and not value:
         if old is None:
             raise PassError(

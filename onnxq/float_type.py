@@ -27,6 +27,10 @@ class FloatTypes:
     def __init__(self) -> None:
         self._known: dict[int, np.dtype[Any]] = {}
 
+    def note(self, tensor: gs.Tensor, dtype: np.dtype[Any]) -> None:
+        """Remember the type of a tensor just made."""
+        self._known[id(tensor)] = dtype
+
     def of(self, tensor: gs.Tensor) -> np.dtype[Any]:
         """The float type of `tensor`."""
         if tensor.dtype == np.float32:

@@ -18,6 +18,7 @@ from onnxq import exporter, files, importer
 from onnxq.cloning import clone_graph, clone_tensor
 from onnxq.errors import InvalidModelError, LoadError, OnnxqError
 from onnxq.exporter import live_nodes
+from onnxq.gc_pause import gc_paused
 from onnxq.importer import bodies
 from onnxq.qparams import QParamTable
 from onnxq.structure import check_graph
@@ -86,13 +87,14 @@ class Model:
         `ops` are op types of the default domain, or 'domain::Op'; none means all nodes.
         """
         wanted = {tuple(op.rpartition("::")[::2]) for op in ops}
+        types = {op_type for _, op_type in wanted}
         found: list[gs.Node] = []
         stack = [live_nodes(self.graph)]
         while stack:
             for node in stack[-1]:
-                if not wanted or (domain_of(node), node.op) in wanted:
+                if not types or (node.op in types and (domain_of(node), node.op) in wanted):
                     found.append(node)
-                inner = list(bodies(node)) if node.attrs else []
+                inner = bodies(node)
                 if inner:
                     stack.extend(live_nodes(body) for body in reversed(inner))
                     break
@@ -221,6 +223,7 @@ class Model:
         twin._node_counters = dict(self._node_counters)
         return twin
 
+    @gc_paused()
     def to_proto(self, write: exporter.ConstantWriter = to_tensor_proto) -> ModelProto:
         """The protobuf; `write` makes the TensorProto of each constant."""
         from onnxq import fake_quantize
@@ -244,7 +247,7 @@ class Model:
             opsets[domain] = 1
         proto.opset_import.extend(helper.make_opsetid(d, v) for d, v in opsets.items())
         proto.functions.extend(model.functions)
-        proto.graph.CopyFrom(exporter.export_graph(model.graph, write, made))
+        exporter.export_graph(model.graph, proto.graph, write, made)
         return proto
 
     def _unlisted_constants(self) -> list[gs.Constant]:
@@ -312,6 +315,7 @@ def _cut(links: list[gs.Node], node: gs.Node) -> None:
 # -- files ----------------------------------------------------------------------------------
 
 
+@gc_paused()
 def from_proto(proto: ModelProto, base_dir: Path | None = None) -> Model:
     """A model over `proto`, which must not be changed afterwards (values are read from it)."""
     if not proto.HasField("graph") or not (proto.ir_version or proto.opset_import):

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from onnxq.discovery import find_pass
 from onnxq.errors import OptionError
+from onnxq.gc_pause import gc_paused
 from onnxq.graph import Model, save
 from onnxq.pass_ import Pass, Quoted, Trace
 
@@ -107,11 +108,12 @@ class Pipeline:
             raised = len(work.upgrades)
             started = time.perf_counter()
             try:
-                work.refresh()
-                step.run(work, trace)
-                work.sweep()
-                if check:
-                    work.check()
+                with gc_paused():
+                    work.refresh()
+                    step.run(work, trace)
+                    work.sweep()
+                    if check:
+                        work.check()
             except Exception as error:
                 before = ", ".join(s.name for s in self.steps[:index]) or "nothing"
                 error.add_note(

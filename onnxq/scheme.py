@@ -47,9 +47,10 @@ class QSpec:
             )
 
     def __str__(self) -> str:
-        words = ["/".join(self.types), "symmetric" if self.symmetric else "asymmetric"]
-        words.append("per channel" if self.per_channel else "per tensor")
-        return " ".join(words)
+        words = ["/".join(self.types)]
+        words.append("symmetric" if self.symmetric else "any zero point")
+        words.append("per tensor or channel" if self.per_channel else "per tensor")
+        return ", ".join(words)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,10 @@ def _check(graph: gs.Graph, outer: ChainMap[str, int], made: dict[str, int]) -> 
     fix = "the file is not a valid ONNX graph: export it again"
     names: dict[str, int] = {}
 
+    at_top = not outer
+
     def is_known(tensor: gs.Tensor) -> bool:
-        meant = names.get(tensor.name) or outer.get(tensor.name)
+        meant = names.get(tensor.name) or (None if at_top else outer.get(tensor.name))
         if meant is None and isinstance(tensor, gs.Constant):
             meant = made.setdefault(tensor.name, id(tensor))
         if meant not in (None, id(tensor)):
@@ -55,6 +57,8 @@ def _check(graph: gs.Graph, outer: ChainMap[str, int], made: dict[str, int]) -> 
                 raise InvalidModelError(f"tensor '{tensor.name}' is made by two nodes", fix=fix)
     for node in nodes:
         for tensor in node.inputs:
+            if names.get(tensor.name) == id(tensor):
+                continue
             if tensor.name and not is_known(tensor):
                 raise InvalidModelError(
                     f"node {describe(node)} reads '{tensor.name}', which nothing makes",

@@ -252,14 +252,18 @@ BytesSource = Callable[[], Iterator[bytes]]
 
 
 def to_tensor_proto(constant: gs.Constant) -> TensorProto:
-    """The TensorProto of a constant, bytes included (external data becomes inline)."""
+    """The TensorProto of a constant, bytes included (external data becomes inline).
+
+    It may be the very message the constant was read from: copy it before changing it.
+    """
     values = constant._values
     if isinstance(values, StoredValues):
         if values.external is None:
+            if values.tensor.name == constant.name:
+                return values.tensor
             proto = TensorProto()
             proto.CopyFrom(values.tensor)
-            if proto.name != constant.name:
-                proto.name = constant.name
+            proto.name = constant.name
             return proto
         proto = _without_data(values.tensor)
         proto.raw_data = b"".join(values.external.chunks())

@@ -192,7 +192,9 @@ def _insert(model: Model, row: QParams, uses: list[Use], types: FloatTypes, trac
             trace.skip(f"'{row.tensor}'", "it is an input and an output of the graph at once")
             continue
         moved = [(use.node, use.index) for use in group if use.leaves is None]
-        insert_at(model, tensor, _builder(model, row, types.of(tensor)), moved, leaves)
+        dtype = types.of(tensor)
+        made = insert_at(model, tensor, _builder(model, row, dtype), moved, leaves)
+        types.note(made, dtype)
         trace.rewrote(f"'{row.tensor}'")
 
 

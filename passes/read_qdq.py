@@ -96,6 +96,8 @@ def _read(node: gs.Node, model: Model, done: dict[tuple[int, ...], gs.Tensor]) -
         return _read_stored(node, codes, stored, clip, model)
     x = form["x"]
     params = _params(quantize, x.name)
+    if params.qtype.bits > 16:
+        raise _Unreadable(f"its codes are {params.qtype}, not integers of 2 to 16 bits")
     if not params.same_grid(_params(node, x.name, params.qtype.dtype)):
         raise _Unreadable("it has other parameters than its QuantizeLinear (requantization)")
     params = _clipped(params, clip)
@@ -108,7 +110,7 @@ def _read(node: gs.Node, model: Model, done: dict[tuple[int, ...], gs.Tensor]) -
     out, owner = node.outputs[0], node.owner
     name = node.name or quantize.name or f"{out.name}.fake_quantize"
     remove(node, model)
-    fake_quantize.make(model, x, out, params, owner, name=name, dtype=form["scale"].dtype)
+    fake_quantize.make(model, x, out, params, owner, name=name, dtype=_dtype(quantize))
     done[key] = out
     return f"{params.qtype}" + (" per channel" if params.axis is not None else "")
 
@@ -116,12 +118,12 @@ def _read(node: gs.Node, model: Model, done: dict[tuple[int, ...], gs.Tensor]) -
 def _read_stored(
     node: gs.Node, codes: gs.Tensor, stored: Array, clip: gs.Node | None, model: Model
 ) -> str:
-    params = _clipped(_params(node, codes.name, stored.dtype), clip)
+    values, params = _mirrored(node, codes.name, stored)
+    params = _clipped(params, clip)
     out = node.outputs[0]
-    values = stored.astype(np.int64)
     if clip is not None:
         values = np.clip(values, params.lo, params.hi)
-    dtype = node.inputs[1].dtype
+    dtype = _dtype(node)
     floats = params.dequantize(values).astype(dtype)
     suffix = f".{params.qtype}"  # as to-qdq names stored codes
     base = codes.name.removesuffix(suffix) if codes.name.endswith(suffix) else f"{codes.name}.float"
@@ -139,7 +141,33 @@ def _read_stored(
     return f"stored {params.qtype} codes"
 
 
-def _params(node: gs.Node, tensor: str, codes: np.dtype[np.generic] | None = None) -> QParams:
+def _mirrored(node: gs.Node, name: str, stored: Array) -> tuple[Array, QParams]:
+    """Codes and parameters of stored codes, with positive scales.
+
+    Some tools let the largest weight have the code -8 and the scale its sign. Counting from the
+    other end, q' = lo + hi - q and z' = lo + hi - z, gives (q' - z') * |s| = (q - z) * s exactly.
+    """
+    codes = stored.astype(np.int64)
+    scale = array(node.inputs[1])
+    if scale is None or producer(node.inputs[0], "Clip") or not np.any(scale < 0):
+        return codes, _params(node, name, stored.dtype)
+    params = _params(node, name, stored.dtype, np.abs(scale))
+    assert params.lo is not None and params.hi is not None
+    negative = (scale < 0).reshape(params.scale.shape)
+    ends = params.lo + params.hi
+    flipped = params.with_(
+        zero_point=np.where(negative, ends - params.zero_point, params.zero_point)
+    )
+    mask = params.with_(zero_point=negative.astype(np.int64)).broadcast(codes.shape)[1]
+    return np.where(mask != 0, ends - codes, codes), flipped
+
+
+def _params(
+    node: gs.Node,
+    tensor: str,
+    codes: np.dtype[np.generic] | None = None,
+    magnitude: Array | None = None,
+) -> QParams:
     """The parameters of a Q or DQ node over the whole range of its type."""
     _, scale_tensor, zero_tensor = inputs_of(node, 3)
     scale, zero_point = array(scale_tensor), array(zero_tensor)
@@ -164,11 +192,18 @@ def _params(node: gs.Node, tensor: str, codes: np.dtype[np.generic] | None = Non
     return QParams(
         tensor=tensor,
         qtype=kind,
-        scale=scale.astype(np.float32),
+        scale=(scale if magnitude is None else magnitude).astype(np.float32),
         zero_point=np.zeros((), np.int64) if zero_point is None else zero_point.astype(np.int64),
         axis=axis,
         block=block,
     )
+
+
+def _dtype(node: gs.Node) -> np.dtype[np.generic]:
+    """The float type a Q reads or a DQ makes: that of its scale, however far behind it lies."""
+    scale = array(node.inputs[1])
+    assert scale is not None
+    return scale.dtype
 
 
 def _default_type(quantize: gs.Node) -> QType:

@@ -59,7 +59,7 @@ def test_every_offending_tensor_is_named() -> None:
         onnxq.convert(model, "tensorrt")
     assert "'x' (activation): zero point -125 (must be 0)" in caught.value.what
     assert "'y' (activation): type int16" in caught.value.what
-    assert "int8 symmetric" in caught.value.fix
+    assert "activations (int8, symmetric, per tensor)" in caught.value.fix
 
 
 def test_unknown_backend_lists_near_matches() -> None:

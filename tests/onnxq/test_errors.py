@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from onnxq import errors
@@ -47,3 +49,15 @@ def test_near_matches(word: str, known: list[str], said: str) -> None:
 
 def test_at_most_three_near_matches() -> None:
     assert near_matches("fold", [f"fold{i}" for i in range(9)]).count("'") == 6
+
+
+def test_errors_cross_process_boundaries() -> None:
+    error = errors.LoadError("no such file", fix="check the path")
+    error.add_note("in pass 'x'")
+    twin = pickle.loads(pickle.dumps(error))
+    assert (type(twin), twin.what, twin.fix) == (errors.LoadError, error.what, error.fix)
+    assert twin.__notes__ == error.__notes__
+
+
+def test_near_matches_of_nothing() -> None:
+    assert errors.near_matches("x", []) == "there is nothing to choose from"

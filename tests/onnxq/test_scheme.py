@@ -103,8 +103,8 @@ def test_without_rules_for_biases_they_stay_float() -> None:
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
-        (STRICT, "int8 symmetric per tensor"),
-        (WIDE, "uint8/int8/int4 asymmetric per channel"),
+        (STRICT, "int8, symmetric, per tensor"),
+        (WIDE, "uint8/int8/int4, any zero point, per tensor or channel"),
     ],
 )
 def test_as_text(spec: QSpec, text: str) -> None:

@@ -16,9 +16,11 @@ from onnxq.pipeline import Pipeline
 from onnxq.qparams import GRAPH_OUTPUT, QParams, QParamTable, Reader, Role, qtype
 from passes.apply_qparams import ApplyQParams
 from passes.collect_qparams import CollectQParams
+from passes.read_qdq import ReadQdq
 from passes.remove_fake_quant import RemoveFakeQuant
 from tests.build import apply, ops, parse, quantize, reasons, tensor
 from tests.canonical import Canonical, assert_same_outputs, canonical_models, expose, grid, put
+from tests.zoo import QDQ, ZOO
 
 FORK = """g (float[2,3] x) => (float[2,3] y, float[2,3] z)
    { a = Relu(x)  b = Sigmoid(a)  y = Add(a, b)  z = Neg(a) }"""
@@ -62,6 +64,12 @@ def test_what_is_left_without_quantizers_is_the_float_graph(canonical: Canonical
     added = len(clean.graph.outputs) - len(canonical.proto.graph.output)
     clean.graph.outputs = clean.graph.outputs[: len(clean.graph.outputs) - added]
     assert_same_outputs(from_proto(canonical.proto), clean)
+
+
+@pytest.mark.parametrize("name", sorted(QDQ))
+def test_quantized_networks_are_taken_apart_and_put_together(name: str) -> None:
+    model, _ = apply(from_proto(ZOO[name]()), ReadQdq())
+    assert_inverse(model)
 
 
 def test_each_reader_gets_its_own_grid() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 import pytest
@@ -21,16 +19,10 @@ from passes.fold_constants import FoldConstants
 from passes.lower_constants import LowerConstants
 from passes.read_qdq import ReadQdq
 from tests.build import apply, ops, parse, quantize, reasons, run, tensor, weight
+from tests.oracle import Floats, relative_error
 from tests.strategies import graphs
 from tests.zoo import FLOAT, HALF, ZOO, inputs
 from tests.zoo_build import Build, channel_scale
-
-Floats = np.ndarray[Any, np.dtype[Any]]
-
-
-def relative_error(got: Floats, want: Floats) -> float:
-    peak = np.abs(want.astype(np.float64)).max(initial=0) or 1.0
-    return float(np.abs(got.astype(np.float64) - want).max(initial=0) / peak)
 
 
 def folded_equal(model: Model, *x: Floats, bound: float = 1e-6) -> tuple[Model, Trace]:

@@ -149,6 +149,22 @@ def test_float8_codes_are_left_with_the_reason() -> None:
     assert "float8_e4m3fn" in reasons(trace)
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_negative_scale_of_stored_codes_is_mirrored(kind: str) -> None:
+    codes = "-8, 7, 0, 3, -1, 2" if kind == "int8" else "0, 255, 7, 3, 1, 2"
+    model = parse(
+        f"""g (float[2,3] x) => (float[2,3] y)
+        <{kind}[2,3] c = {{{codes}}}, float[2] s = {{-0.5, 0.25}}, {kind}[2] z = {{1, 3}}> {{
+            w = DequantizeLinear<axis=0>(c, s, z)
+            y = Mul(x, w)
+        }}"""
+    )
+    read, _ = apply(model, ReadQdq())
+    assert (params_of(read.nodes(FAKE_QUANTIZE)[0]).scale > 0).all()
+    x = np.linspace(-3, 3, 6, dtype=np.float32).reshape(2, 3)
+    assert bit_equal(run(model, x), run(read, x))
+
+
 @pytest.mark.parametrize(("value", "word"), [("0.0", "0.0"), ("-0.5", "-0.5")])
 def test_a_bad_scale_is_an_error_that_names_the_tensor(value: str, word: str) -> None:
     model = parse(
