@@ -50,7 +50,7 @@ def chain(nodes: int, seed: int = 0) -> Chain:
     for i in range(nodes // 4):
         base, path = f"layers.{i}", f"/layers/layers.{i}"
         side = 3 if i % 2 else 1
-        weight = rng.normal(0.0, 0.3, (CHANNELS, CHANNELS, side, side)).astype(np.float32)
+        weight = rng.normal(0.0, 0.05 / side, (CHANNELS, CHANNELS, side, side)).astype(np.float32)
         gamma = rng.uniform(0.5, 1.5, CHANNELS).astype(np.float32)
         variance = rng.uniform(0.5, 1.5, CHANNELS).astype(np.float32)
         inputs = [x, stored(f"{base}.conv.weight", weight)]
@@ -91,7 +91,7 @@ def chain(nodes: int, seed: int = 0) -> Chain:
         made.append(helper.make_node("Relu", [norm], [relu], name=f"{path}/relu/Relu"))
         made.append(helper.make_node("Add", [relu, x], [out], name=f"{path}/Add"))
 
-        activations[x] = (float(rng.uniform(0.02, 0.03)) * (1 + i), 64)
+        activations[x] = (float(rng.uniform(0.025, 0.03)) * (1 + 0.02 * i), 128)
         largest = np.abs(weight).max(axis=(1, 2, 3)) * gamma / np.sqrt(variance)
         weights[f"{base}.conv.weight"] = (largest / 127).astype(np.float32)
         x = out

@@ -19,8 +19,9 @@ FOLD_AND_QUANTIZE = "fold-batch-norm,apply-qparams,to-qdq"
 
 def fold_and_quantize(chain: Chain) -> bytes:
     """Serialized model in, serialized model out; the table is built here, from plain numbers."""
+    table = _table(chain)
     model = from_proto(onnx.load_model_from_string(chain.data))
-    model.qparams = _table(chain)
+    model.qparams = table
     Pipeline.parse(FOLD_AND_QUANTIZE).run(model, in_place=True)
     model.qparams = QParamTable()  # as `onnxq convert` does: every row is in the graph now
     return model.to_proto().SerializeToString()

@@ -244,8 +244,8 @@ def new_node(
     node = make_node(
         op_type, model.fresh_node_name(name), attrs or {}, inputs, outputs, domain or None
     )
-    node.owner = graph if graph is not None else model.graph
-    node.owner.nodes.append(node)
+    owner = node.__dict__["owner"] = model.graph if graph is None else graph
+    owner.nodes.append(node)
     return node
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -40,12 +40,15 @@ def export_graph(
 
 def is_read(tensor: gs.Tensor) -> bool:
     """Whether a node that is still in the graph reads `tensor`."""
-    return any(not getattr(n, "removed", False) for n in tensor.outputs)
+    for node in tensor.outputs:  # noqa: SIM110 - any() takes twice as long, for every tensor
+        if "removed" not in node.__dict__:
+            return True
+    return False
 
 
-def live_nodes(graph: gs.Graph) -> Iterator[gs.Node]:
+def live_nodes(graph: gs.Graph) -> list[gs.Node]:
     """The nodes of this graph alone that no pass has removed."""
-    return (n for n in graph.nodes if not getattr(n, "removed", False))
+    return [n for n in graph.nodes if "removed" not in n.__dict__]
 
 
 def sorted_nodes(graph: gs.Graph) -> list[gs.Node]:
@@ -55,7 +58,7 @@ def sorted_nodes(graph: gs.Graph) -> list[gs.Node]:
     the end moves right in front of its first reader. Iterative: graphs are deeper than Python's
     stack.
     """
-    nodes = list(live_nodes(graph))
+    nodes = live_nodes(graph)
     waiting = {id(n) for n in nodes}
     open_: set[int] = set()
     order: list[gs.Node] = []
@@ -101,8 +104,12 @@ def describe(node: gs.Node) -> str:
 
 def _dependencies(node: gs.Node, waiting: set[int]) -> list[gs.Node]:
     """Nodes among those `waiting` that must come before `node`, for the sake of its bodies too."""
-    found = [p for tensor in node.inputs for p in tensor.inputs if id(p) in waiting]
-    for body in bodies(node):
+    found = []
+    for tensor in node.inputs:
+        for producer in tensor.inputs:
+            if id(producer) in waiting:
+                found.append(producer)  # noqa: PERF401 - a call less than a comprehension
+    for body in bodies(node) if node.attrs else ():
         for inner in live_nodes(body):
             found += _dependencies(inner, waiting)
         found += [p for tensor in body.outputs for p in tensor.inputs if id(p) in waiting]

@@ -79,7 +79,8 @@ class Model:
             graph = stack.pop()
             yield graph
             for node in live_nodes(graph):
-                stack.extend(bodies(node))
+                if node.attrs:
+                    stack.extend(bodies(node))
 
     def nodes(self, *ops: str) -> list[gs.Node]:
         """Nodes of all graphs, bodies behind the node that holds them.
@@ -89,14 +90,14 @@ class Model:
         wanted = {tuple(op.rpartition("::")[::2]) for op in ops}
         types = {op_type for _, op_type in wanted}
         found: list[gs.Node] = []
-        stack = [live_nodes(self.graph)]
+        stack = [iter(live_nodes(self.graph))]
         while stack:
             for node in stack[-1]:
                 if not types or (node.op in types and (domain_of(node), node.op) in wanted):
                     found.append(node)
-                inner = bodies(node)
+                inner = bodies(node) if node.attrs else ()
                 if inner:
-                    stack.extend(live_nodes(body) for body in reversed(inner))
+                    stack.extend(iter(live_nodes(body)) for body in reversed(inner))
                     break
             else:
                 stack.pop()
@@ -148,7 +149,7 @@ class Model:
         """Drop removed nodes and nodes whose results nobody reads any more; returns how many."""
         graphs = list(self.graphs())
         suspects = [node for graph in graphs for node in graph.nodes]  # popped last first
-        orphans = [b for n in suspects if getattr(n, "removed", False) for b in bodies(n)]
+        orphans = [b for n in suspects if "removed" in n.__dict__ for b in bodies(n)]
         dropped = 0
         while suspects or orphans:
             while suspects:
@@ -169,16 +170,16 @@ class Model:
                     suspects.extend(maker for t in node.inputs for maker in t.inputs)
                     detach(node)
         for graph in graphs:
-            if any(getattr(node, "removed", False) for node in graph.nodes):
-                graph.nodes[:] = list(live_nodes(graph))
+            left = live_nodes(graph)
+            if len(left) < len(graph.nodes):
+                graph.nodes[:] = left
         return dropped
 
     def _is_dead(self, node: gs.Node) -> bool:
-        return bool(
-            node.outputs
-            and not getattr(node, "unread_at_load", False)
-            and not any(self.is_output(t) or exporter.is_read(t) for t in node.outputs)
-        )
+        for tensor in node.outputs:
+            if exporter.is_read(tensor) or id(tensor) in self._outputs:
+                return False
+        return bool(node.outputs) and not getattr(node, "unread_at_load", False)
 
     def require_opset(self, version: int, why: str) -> None:
         """Raise the default opset to at least `version`, rewriting what changed its meaning."""

@@ -153,7 +153,8 @@ def import_graph(
     for stored in proto.initializer:
         constant = make_constant(stored.name, StoredValues(stored, base_dir))
         _declare(constant, graph, scope)
-        constant.overridable = overridable and stored.name in inputs
+        if overridable and constant.name in inputs:
+            constant.overridable = True
     for sparse in proto.sparse_initializer:
         values = SparseStoredValues(sparse, base_dir)
         _declare(make_constant(sparse.values.name, values), graph, scope)
@@ -192,27 +193,30 @@ def mark_unread(graph: gs.Graph) -> None:
         id(c) for c in record.constants if not c.outputs and id(c) not in outputs
     }
     for node in graph.nodes:
-        node.unread_at_load = not any(t.outputs or id(t) in outputs for t in node.outputs)
-        for body in bodies(node):
+        for tensor in node.outputs:
+            if tensor.outputs or id(tensor) in outputs:
+                break
+        else:
+            node.unread_at_load = True
+        for body in bodies(node) if node.attrs else ():
             mark_unread(body)
 
 
 def bodies(node: gs.Node) -> Sequence[gs.Graph]:
     """The graphs in the attributes of a node (If, Loop, Scan ...)."""
-    if not node.attrs:  # most nodes, and every walk over a model asks
-        return ()
     found: list[gs.Graph] = []
     for value in node.attrs.values():
-        if isinstance(value, gs.Graph):
-            found.append(value)
-        elif type(value) is list and value and isinstance(value[0], gs.Graph):
-            found.extend(value)
+        first = value[0] if type(value) is list and value else value
+        if type(first) not in _PLAIN and isinstance(first, gs.Graph):
+            found.extend([value] if first is value else value)
     return found
 
 
+_PLAIN = {int, float, str}
+
+
 def _declare(constant: gs.Constant, graph: gs.Graph, scope: Scope) -> None:
-    constant.owner = graph
-    constant.overridable = False
+    constant.__dict__.update(owner=graph, overridable=False)
     graph.record.constants.append(constant)
     scope.own[constant.name] = constant
 
@@ -232,8 +236,7 @@ def _import_node(
         [scope.make(name) for name in proto.output],
         proto.domain or None,
     )
-    node.source = proto
-    node.owner = graph
+    node.__dict__.update(source=proto, owner=graph)
     return node
 
 

@@ -97,6 +97,7 @@ class Pipeline:
         """Read the text form: names separated by commas, options in braces."""
         return cls(*(find_pass(name).from_options(options) for name, options in _split(text)))
 
+    @gc_paused()
     def run(
         self, model: Model, *observers: Observer, in_place: bool = False, check: bool = True
     ) -> Result:
@@ -108,12 +109,11 @@ class Pipeline:
             raised = len(work.upgrades)
             started = time.perf_counter()
             try:
-                with gc_paused():
-                    work.refresh()
-                    step.run(work, trace)
-                    work.sweep()
-                    if check:
-                        work.check()
+                work.refresh()
+                step.run(work, trace)
+                work.sweep()
+                if check:
+                    work.check()
             except Exception as error:
                 before = ", ".join(s.name for s in self.steps[:index]) or "nothing"
                 error.add_note(

@@ -173,8 +173,11 @@ class QParams:
 
     def _own_arrays(self) -> tuple[Array, Array]:
         """Copies of scale and zero point, in one shape that fits axis and block."""
-        with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf, refused later
-            scale = np.array(self.scale, dtype=np.float32, order="C")
+        if isinstance(self.scale, np.ndarray) and self.scale.dtype == np.float32:
+            scale = self.scale.copy()
+        else:
+            with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf, refused later
+                scale = np.array(self.scale, dtype=np.float32, order="C")
         zero_point = np.asarray(self.zero_point)
         if zero_point.dtype.kind not in "iu":
             real = zero_point.astype(np.float64)

@@ -51,20 +51,20 @@ def _check(graph: gs.Graph, outer: ChainMap[str, int], made: dict[str, int]) -> 
     nodes = sorted_nodes(graph)
     for node in nodes:
         for tensor in node.outputs:
-            if not tensor.name:
-                continue
-            if len(tensor.inputs) > 1 or names.setdefault(tensor.name, id(tensor)) != id(tensor):
-                raise InvalidModelError(f"tensor '{tensor.name}' is made by two nodes", fix=fix)
+            name, key = tensor.name, id(tensor)
+            if name and (len(tensor.inputs) > 1 or names.setdefault(name, key) != key):
+                raise InvalidModelError(f"tensor '{name}' is made by two nodes", fix=fix)
+    known = names.get
     for node in nodes:
         for tensor in node.inputs:
-            if names.get(tensor.name) == id(tensor):
+            if known(tensor.name) == id(tensor):
                 continue
             if tensor.name and not is_known(tensor):
                 raise InvalidModelError(
                     f"node {describe(node)} reads '{tensor.name}', which nothing makes",
                     fix=f"{fix}, or add '{tensor.name}' as a graph input",
                 )
-        for body in bodies(node):
+        for body in bodies(node) if node.attrs else ():
             _check(body, outer.new_child(names), made)
     for tensor in graph.outputs:
         if not is_known(tensor):

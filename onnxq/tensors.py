@@ -8,6 +8,7 @@ Nothing is cached, so a model of many gigabytes costs no memory for weights that
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,15 @@ _PACKED_BITS: dict[int, int] = {
     **dict.fromkeys((TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1), 4),
     **dict.fromkeys((TensorProto.INT2, TensorProto.UINT2), 2),
 }
+
+_PLAIN_NAMES = "BOOL INT8 UINT8 INT16 UINT16 INT32 UINT32 INT64 UINT64 FLOAT16 FLOAT DOUBLE"
+_PLAIN_DTYPES: dict[int, np.dtype[Any]] = {
+    onnx_type: helper.tensor_dtype_to_np_dtype(onnx_type)
+    for onnx_type in map(TensorProto.DataType.Value, _PLAIN_NAMES.split())
+    if sys.byteorder == "little"
+}
+"""Types whose bytes in a file are those in memory: these need none of onnx's conversions."""
+_PLAIN_TYPES = {dtype: onnx_type for onnx_type, dtype in _PLAIN_DTYPES.items()}
 
 
 def numpy_dtype(onnx_type: int) -> np.dtype[Any]:
@@ -193,7 +203,10 @@ class StoredValues(LazyValues):  # type: ignore[misc]
 
 
 def _decode(tensor: TensorProto) -> Array:
+    dtype = _PLAIN_DTYPES.get(tensor.data_type)
     try:
+        if dtype is not None and tensor.HasField("raw_data") and not tensor.HasField("segment"):
+            return np.frombuffer(tensor.raw_data, dtype).reshape(tuple(tensor.dims))
         return numpy_helper.to_array(tensor)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidModelError(
@@ -269,8 +282,14 @@ def to_tensor_proto(constant: gs.Constant) -> TensorProto:
         proto.raw_data = b"".join(values.external.chunks())
         proto.name = constant.name
         return proto
+    array = np.asarray(values, order="C")
+    kind = _PLAIN_TYPES.get(array.dtype)
+    if kind is not None:
+        return TensorProto(
+            name=constant.name, data_type=kind, dims=array.shape, raw_data=array.tobytes()
+        )
     # graphsurgeon's exporter cannot pack 4 and 2 bits and mislabels one 8-bit float; onnx can.
-    return numpy_helper.from_array(np.asarray(constant.values, order="C"), constant.name)
+    return numpy_helper.from_array(array, constant.name)
 
 
 def _without_data(tensor: TensorProto) -> TensorProto:
@@ -296,10 +315,21 @@ def to_external(constant: gs.Constant) -> tuple[TensorProto, int, BytesSource]:
             bare.name = constant.name
             tensor = values.tensor
             return bare, len(tensor.raw_data), lambda: iter((tensor.raw_data,))
-    whole = numpy_helper.from_array(np.asarray(values_of(constant), order="C"), constant.name)
+    array = np.asarray(values_of(constant), order="C")
+    kind = _PLAIN_TYPES.get(array.dtype)
+    if kind is not None:  # straight from memory, without a copy of the whole
+        bare = TensorProto(name=constant.name, data_type=kind, dims=array.shape)
+        return bare, array.nbytes, lambda: _pieces(array)
+    whole = numpy_helper.from_array(array, constant.name)
     bare = _without_data(whole)
     bare.name = constant.name
     return bare, len(whole.raw_data), lambda: iter((whole.raw_data,))
+
+
+def _pieces(array: Array) -> Iterator[bytes]:
+    flat = array.reshape(-1).view(np.uint8)
+    for start in range(0, flat.size, _CHUNK):
+        yield flat[start : start + _CHUNK].tobytes()
 
 
 def stored_size(constant: gs.Constant) -> int:

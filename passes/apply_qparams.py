@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from onnxq.bias_readers import bias_readers_followed
 from onnxq.edit import insert_at, producer
 from onnxq.errors import LoadError, PassError, QParamsError
 from onnxq.fake_quantize import make, params_of
@@ -43,14 +44,15 @@ class ApplyQParams(Pass):
         plan = list(_plan(FloatGraph(model), rows))
         types = FloatTypes()
         present = _Present()
-        for row, tensor, uses in plan:
-            missing = present.missing(row, tensor, uses)
-            if missing:
-                _insert(model, row, missing, types, trace)
-            elif uses:
-                trace.skip(f"'{row.tensor}'", "its quantizer is already there")
-            else:
-                trace.skip(f"'{row.tensor}'", "nobody reads it")
+        with bias_readers_followed(model):
+            for row, tensor, uses in plan:
+                missing = present.missing(row, tensor, uses)
+                if missing:
+                    _insert(model, row, missing, types, trace)
+                elif uses:
+                    trace.skip(f"'{row.tensor}'", "its quantizer is already there")
+                else:
+                    trace.skip(f"'{row.tensor}'", "nobody reads it")
 
 
 def _plan(

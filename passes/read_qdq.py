@@ -25,10 +25,8 @@ from onnxq.edit import (
     describe,
     inputs_of,
     producer,
-    read_by,
     remove,
     replace,
-    users,
 )
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
@@ -130,9 +128,8 @@ def _read_stored(
     real = constant(model, base, floats)
     if params.qtype.bits == 32:
         # A bias is not simulated by a node: its codes are far finer than its consumer's steps.
-        uses = tuple(read_by(n, i) for n, i in users(out))
         replace(node, real, model)
-        model.qparams.add(params.with_(tensor=real.name, role=Role.BIAS, readers=uses))
+        model.qparams.add(params.with_(tensor=real.name, role=Role.BIAS))
         return "int32 bias"
     name = node.name or f"{out.name}.fake_quantize"
     owner = node.owner

@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from onnxq.bias_readers import bias_readers_followed
 from onnxq.edit import replace
-from onnxq.float_graph import FloatGraph
+from onnxq.float_graph import FloatGraph, FloatTensor, Quantizer
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
 
@@ -26,16 +27,22 @@ class RemoveFakeQuant(Pass):
     after: ClassVar[tuple[str, ...]] = ("collect-qparams",)
 
     def run(self, model: Model, trace: Trace) -> None:
-        for tensor in FloatGraph(model).quantized:
-            # The quantizer that names the float tensor goes first, behind those above it: the
-            # producer then takes the name that the table knows.
-            path = tensor.heir.path() if tensor.heir is not None else []
-            done = set(path)
-            rest = [q for q in (*tensor.quantizers, *tensor.unread) if q not in done]
-            for quantizer in (*path, *rest):
-                trace.rewrote(quantizer.node)
-                _keep_type(quantizer.node)
-                replace(quantizer.node, by=quantizer.node.inputs[0], model=model)
+        with bias_readers_followed(model):
+            for tensor in FloatGraph(model).quantized:
+                for quantizer in _in_order(tensor):
+                    trace.rewrote(quantizer.node)
+                    _keep_type(quantizer.node)
+                    replace(quantizer.node, by=quantizer.node.inputs[0], model=model)
+
+
+def _in_order(tensor: FloatTensor) -> list[Quantizer]:
+    """The quantizer that names the float tensor first, behind those above it.
+
+    The producer then takes the name that the table knows.
+    """
+    path = tensor.heir.path() if tensor.heir is not None else []
+    done = set(path)
+    return path + [q for q in (*tensor.quantizers, *tensor.unread) if q not in done]
 
 
 def _keep_type(node: gs.Node) -> None:

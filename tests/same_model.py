@@ -84,7 +84,7 @@ def _normalise(message: Any, sort_nodes: bool) -> None:
         elif not field.is_repeated and field.name != "dim_value" and _is_default(field, value):
             message.ClearField(field.name)
             continue
-        key = _UNORDERED.get(field.name)
+        key = _UNORDERED.get(field.name) if field.message_type is not None else None
         if sort_nodes and field.name == "node":
             key = ("output",)
         if field.is_repeated and key is not None:

@@ -37,14 +37,15 @@ def undone(model: Model) -> tuple[Model, Model, Model]:
 def assert_inverse(model: Model) -> None:
     collected, clean, back = undone(model)
     assert not clean.nodes(FAKE_QUANTIZE)
-    assert len(back.nodes(FAKE_QUANTIZE)) == len(collected.qparams)
+    count = len(collected.qparams.of(Role.ACTIVATION, Role.WEIGHT))
+    assert len(back.nodes(FAKE_QUANTIZE)) == count
     again, trace = apply(back, CollectQParams())
     assert not trace.rewrites
     assert again.qparams.rows == collected.qparams.rows
     assert_same_outputs(model, back)
     _, trace = apply(back, ApplyQParams())
     assert not trace.rewrites
-    assert len(trace.skips) == len(collected.qparams)
+    assert len(trace.skips) == count
     # The same through files.
     read = from_proto(back.to_proto())
     fresh, _ = apply(read, CollectQParams())
@@ -285,6 +286,15 @@ def test_rows_already_there_are_found_behind_other_quantizers() -> None:
     _, trace = apply(applied, ApplyQParams())
     assert not trace.rewrites
     assert len(trace.skips) == 2
+
+
+def test_one_quantizer_stands_for_one_row() -> None:
+    model = parse(FORK)
+    put(model, tensor(model, "a"), grid("a", 2))
+    model.qparams = QParamTable([grid("a", 2), grid("a", 2)])
+    applied, trace = apply(model, ApplyQParams())
+    assert len(trace.rewrites) == len(trace.skips) == 1
+    assert_inverse(applied)
 
 
 def chain(length: int) -> Model:

@@ -1,0 +1,56 @@
+"""The results as tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.targets import Verdict, seconds
+
+
+def show(results: dict[str, Any], verdicts: list[Verdict], console: Console) -> None:
+    """Print every measurement, then the targets."""
+    console.print(_speed(results["speed"]), _folding(results["folding"]))
+    console.print(_memory(results["memory"]), _targets(verdicts))
+
+
+def _speed(speed: dict[str, Any]) -> Table:
+    table = Table("tool", "nodes", "median", "all rounds", title="Fold BN and insert Q/DQ: CPU s")
+    nodes, quarter = speed["nodes"], speed["nodes"] // 4
+    rows = {"raw_protobuf": nodes, "onnxq": nodes, "onnxq_quarter": quarter}
+    for name, count in rows.items():
+        rounds = " ".join(f"{s:.2f}" for s in speed["seconds"][name])
+        label = {"raw_protobuf": "hand-written loop"}.get(name, "onnxq")
+        table.add_row(label, str(count), f"{speed['median'][name]:.2f}", rounds)
+    return table
+
+
+def _folding(folding: dict[str, Any]) -> Table:
+    title = f"Fold BN alone, {folding['nodes']} nodes: CPU time"
+    table = Table("tool", "version", "CPU time", "nodes after", "BN left", title=title)
+    for name, result in folding["tools"].items():
+        after, left = result.get("nodes", "-"), result.get("batch_norms_left", "-")
+        table.add_row(name, result.get("version", "-"), seconds(result), str(after), str(left))
+    return table
+
+
+def _memory(memory: dict[str, Any]) -> Table:
+    title = f"Rewrite two weights of {memory['bytes'] / 2**30:.2f} GiB: peak memory"
+    table = Table("tool", "peak", "of it after imports", title=title)
+    for name, result in memory["tools"].items():
+        if "megabytes" in result:
+            peak, start = f"{result['megabytes']:.0f} MB", f"{result['after_imports']:.0f} MB"
+        else:
+            peak, start = seconds(result), "-"
+        table.add_row(name, peak, start)
+    return table
+
+
+def _targets(verdicts: list[Verdict]) -> Table:
+    table = Table("what", "target", "measured", "", title="Targets")
+    marks = {True: "[green]met[/]", False: "[red]missed[/]", None: "[yellow]skipped[/]"}
+    for verdict in verdicts:
+        table.add_row(verdict.what, verdict.target, verdict.measured, marks[verdict.met])
+    return table

@@ -1,0 +1,123 @@
+"""The two sides of the speed benchmark do the same job, and its verdicts can fail."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from benchmarks import raw_protobuf, with_onnxq
+from benchmarks.child import measure
+from benchmarks.memory import REWRITERS
+from benchmarks.models import CHANNELS, LARGE_SIDE, SIZE, chain, large_model
+from benchmarks.targets import judge
+
+
+def run(data: bytes) -> np.ndarray:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(1).normal(0.0, 1.0, (1, CHANNELS, SIZE, SIZE)).astype(np.float32)
+    return session.run(None, {"input": x})[0]
+
+
+def ops(data: bytes) -> Counter[str]:
+    return Counter(node.op_type for node in onnx.load_model_from_string(data).graph.node)
+
+
+def test_both_sides_write_the_same_network() -> None:
+    small = chain(48)
+    by_hand = raw_protobuf.fold_and_quantize(small)
+    ours = with_onnxq.fold_and_quantize(small)
+    assert ops(by_hand) == ops(ours)
+    assert ops(ours) == {
+        **dict.fromkeys(("Conv", "Relu", "Add", "QuantizeLinear"), 12),
+        "DequantizeLinear": 24,
+    }
+    expected = run(by_hand)
+    np.testing.assert_array_equal(run(ours), expected)
+    assert len(np.unique(expected)) > expected.size / 2
+    # The scales are fit for the network: quantization costs accuracy, not the result.
+    exact = run(small.data)
+    assert 0 < np.abs(expected - exact).max() < 0.1 * np.abs(exact).max()
+
+
+def test_folding_alone_keeps_the_numbers() -> None:
+    small = chain(48)
+    folded = with_onnxq.fold(small.data)
+    assert ops(folded)["BatchNormalization"] == 0
+    np.testing.assert_allclose(run(folded), run(small.data), rtol=1e-5, atol=1e-5)
+
+
+def test_children_report_or_say_why_not(tmp_path: Path) -> None:
+    path = tmp_path / "chain.onnx"
+    path.write_bytes(chain(40).data)
+    result = measure("fold", "onnxq", path)
+    assert result["nodes"] == 30
+    assert result["batch_norms_left"] == 0
+    assert result["seconds"] > 0
+    assert "missing.onnx" in measure("fold", "onnxq", tmp_path / "missing.onnx")["failed"]
+
+
+def test_rewriting_large_weights_changes_two_of_them(tmp_path: Path) -> None:
+    with large_model(3) as path:
+        before = onnx.load(path)
+        REWRITERS["onnxq"](path, tmp_path / "out.onnx")
+    after = onnx.load(tmp_path / "out.onnx")
+    values = {t.name: np.frombuffer(t.raw_data, np.float32) for t in before.graph.initializer}
+    for index, node in enumerate(after.graph.node):
+        made = next(t for t in after.graph.initializer if t.name == node.input[1])
+        factor = np.float32(0.5 if index < 2 else 1.0)
+        assert list(made.dims) == [LARGE_SIDE, LARGE_SIDE]
+        np.testing.assert_array_equal(
+            np.frombuffer(made.raw_data, np.float32), values[f"weight_{index}"] * factor
+        )
+
+
+def results(**changes: Any) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "speed": {"nodes": 8, "ratio": 3.0, "growth": 4.0},
+        "memory": {"bytes": 2**30, "tools": {"onnxq": {"megabytes": 200.0}}},
+        "folding": {
+            "nodes": 8,
+            "tools": {
+                "onnxq": {"seconds": 1.0},
+                "onnxslim": {"over": 100},
+                "onnxscript": {"skipped": "not installed"},
+            },
+        },
+    }
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        place = made
+        for parent in parents:
+            place = place[parent]
+        place[last] = value
+    return made
+
+
+def test_targets_that_are_met() -> None:
+    verdicts = judge(results())
+    assert [v.met for v in verdicts] == [True, True, True, True, None]
+    assert verdicts[3].measured == "> 100.0x"
+    json.dumps([v.to_json() for v in verdicts])
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "missed"),
+    [
+        ("speed__ratio", 4.1, 0),
+        ("speed__growth", 4.7, 1),
+        ("memory__tools__onnxq", {"megabytes": 300.0}, 2),
+        ("memory__tools__onnxq", {"failed": "out of memory"}, 2),
+        ("folding__tools__onnxslim", {"seconds": 0.9}, 3),
+        ("folding__tools__onnxslim", {"failed": "crashed"}, 3),
+        ("folding__tools__onnxscript", {"seconds": 1.0}, 4),
+    ],
+)
+def test_targets_that_are_missed(place: str, value: Any, missed: int) -> None:
+    assert [i for i, v in enumerate(judge(results(**{place: value}))) if v.met is False] == [missed]
