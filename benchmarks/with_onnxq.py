@@ -8,10 +8,13 @@ import onnx
 
 import onnxq
 from benchmarks.models import Chain
-from onnxq.edit import array, constant, set_input
+from onnxq.constants import array
+from onnxq.edit import constant, set_input
 from onnxq.graph import from_proto
 from onnxq.pipeline import Pipeline
-from onnxq.qparams import QParams, QParamTable, Role, qtype
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams, Role
+from onnxq.qtype import qtype
 
 FOLD = "fold-batch-norm"
 FOLD_AND_QUANTIZE = "fold-batch-norm,apply-qparams,to-qdq"

@@ -7,7 +7,8 @@ from onnxq.convert import Conversion, convert
 from onnxq.errors import OnnxqError
 from onnxq.graph import Model, from_proto, load, save
 from onnxq.pipeline import Pipeline
-from onnxq.qparams import QParams, QParamTable
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams
 from onnxq.verify import verify
 
 __version__ = "0.1.0"

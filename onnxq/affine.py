@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.edit import array
+from onnxq.constants import array
 from onnxq.qparams import Array
 
 ELEMENTWISE = ("Mul", "Div", "Add", "Sub")

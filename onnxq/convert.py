@@ -26,7 +26,8 @@ from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, load, save
 from onnxq.pass_ import Trace
 from onnxq.pipeline import Observer, Pipeline
-from onnxq.qparams import QParamTable, Role
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import Role
 from onnxq.runtime import Kind
 from onnxq.verify import Report, saturates, verify
 

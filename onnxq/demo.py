@@ -13,7 +13,8 @@ import onnx_graphsurgeon as gs
 from onnxq import fake_quantize
 from onnxq.edit import constant, insert, new_node, producer, variable
 from onnxq.graph import Model, new_model
-from onnxq.qparams import Array, QParams, Role, qtype
+from onnxq.qparams import Array, QParams, Role
+from onnxq.qtype import qtype
 from onnxq.weight_axis import weight_axis
 
 

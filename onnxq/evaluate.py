@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx_graphsurgeon as gs
 
-from onnxq.edit import constant_value
+from onnxq.constants import constant_value
 from onnxq.errors import OnnxqError, UnsupportedModelError
 from onnxq.graph import Model, domain_of, new_model
 from onnxq.importer import decode_type

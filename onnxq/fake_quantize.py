@@ -22,10 +22,12 @@ import numpy as np
 import onnx_graphsurgeon as gs
 from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto, helper
 
-from onnxq.edit import array, constant, describe, is_constant, new_node, set_input
+from onnxq.constants import array, is_constant
+from onnxq.edit import constant, describe, new_node, set_input
 from onnxq.errors import PassError, QParamsError
 from onnxq.graph import Model
-from onnxq.qparams import Array, QParams, QType, Reader, Role, qtype
+from onnxq.qparams import Array, QParams, Reader, Role
+from onnxq.qtype import QType, qtype
 
 DOMAIN = "onnxq"
 OP = "FakeQuantize"
@@ -219,13 +221,23 @@ def with_function(model: Model) -> Model:
             need = max(need, 19)
     twin.require_opset(need, "the canonical form's function body needs it")
     twin.require_ir(_MIN_IR, "the canonical form is a model-local function")
+    twin.functions = [f for f in twin.functions if not _is_function(f)]
     twin.functions.append(function(twin.opset))
     twin.opsets[DOMAIN] = 1
     return twin
 
 
 def take_function(model: Model) -> None:
-    """Forget the function of a model just read: `with_function` adds a fresh one."""
-    model.functions = [f for f in model.functions if (f.domain, f.name) != (DOMAIN, OP)]
-    if model.nodes(FAKE_QUANTIZE) or not model.functions:
+    """Forget the function of a model just read: `with_function` adds a fresh one.
+
+    It stays where nothing would add it again: in a model without nodes that call it, and where
+    other functions do.
+    """
+    inner = (node for f in model.functions for node in f.node)
+    if model.nodes(FAKE_QUANTIZE) and not any((n.domain, n.op_type) == (DOMAIN, OP) for n in inner):
+        model.functions = [f for f in model.functions if not _is_function(f)]
         model.opsets.pop(DOMAIN, None)
+
+
+def _is_function(candidate: FunctionProto) -> bool:
+    return (candidate.domain, candidate.name) == (DOMAIN, OP)

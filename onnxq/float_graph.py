@@ -23,7 +23,8 @@ from functools import cached_property
 
 import onnx_graphsurgeon as gs
 
-from onnxq.edit import is_constant, producer, users
+from onnxq.constants import is_constant
+from onnxq.edit import producer, users
 from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize
 from onnxq.graph import Model
 from onnxq.qparams import GRAPH_OUTPUT, Reader, Role

@@ -12,12 +12,11 @@ import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize
 from onnxq.affine import Affine, quiet
+from onnxq.constants import array, is_constant
 from onnxq.edit import (
-    array,
     constant,
     inputs_of,
     insert,
-    is_constant,
     new_node,
     only_reader,
     read_by,

@@ -20,7 +20,7 @@ from onnxq.errors import InvalidModelError, LoadError, OnnxqError
 from onnxq.exporter import live_nodes
 from onnxq.gc_pause import gc_paused
 from onnxq.importer import bodies
-from onnxq.qparams import QParamTable
+from onnxq.qparam_table import QParamTable
 from onnxq.structure import check_graph
 from onnxq.tensors import to_tensor_proto
 
@@ -206,6 +206,7 @@ class Model:
 
     # -- out --------------------------------------------------------------------------------
 
+    @gc_paused()
     def clone(self) -> Model:
         """A copy whose graph can be edited freely; values of constants are shared."""
         tensors: dict[int, gs.Tensor] = {}

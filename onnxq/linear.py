@@ -25,7 +25,8 @@ import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize
 from onnxq.affine import Affine, CannotFold, ChannelLayout, all_finite, quiet
-from onnxq.edit import array, inputs_of, is_constant, producer
+from onnxq.constants import array, is_constant
+from onnxq.edit import inputs_of, producer
 from onnxq.exporter import describe
 from onnxq.graph import Model
 from onnxq.qparams import Array

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 import onnx_graphsurgeon as gs
 
-from onnxq.edit import array, describe, producer
+from onnxq.constants import array
+from onnxq.edit import describe, producer
 from onnxq.graph import domain_of
 
 

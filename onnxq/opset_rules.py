@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.edit import array, constant, new_node, set_input, set_output, variable
+from onnxq.constants import array
+from onnxq.edit import constant, new_node, set_input, set_output, variable
 from onnxq.errors import UnsupportedModelError
 from onnxq.exporter import describe, is_read
 from onnxq.float_type import FloatTypes

@@ -16,88 +16,19 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import json
 import math
 import operator
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
-from onnx import TensorProto
 
 from onnxq.errors import QParamsError, near_matches
+from onnxq.qtype import QType, qtype
 
 Array = npt.NDArray[Any]
-
-JSON_SCHEMA = "onnxq.qparams"
-JSON_VERSION = 1
-
-
-@dataclass(frozen=True)
-class QType:
-    """An integer type that codes are stored in."""
-
-    name: str
-    bits: int
-    signed: bool
-    onnx: int
-    dtype: np.dtype[Any]
-    opset: int
-
-    @property
-    def lo(self) -> int:
-        """Lowest code."""
-        return -(1 << (self.bits - 1)) if self.signed else 0
-
-    @property
-    def hi(self) -> int:
-        """Highest code."""
-        return (1 << (self.bits - 1)) - 1 if self.signed else (1 << self.bits) - 1
-
-    def __str__(self) -> str:
-        return self.name
-
-
-def _qtype(name: str, bits: int, signed: bool, dtype: Any, opset: int) -> QType:
-    return QType(name, bits, signed, getattr(TensorProto, name.upper()), np.dtype(dtype), opset)
-
-
-QTYPES: Mapping[str, QType] = {
-    t.name: t
-    for t in (
-        _qtype("int8", 8, True, np.int8, 10),
-        _qtype("uint8", 8, False, np.uint8, 10),
-        _qtype("int16", 16, True, np.int16, 21),
-        _qtype("uint16", 16, False, np.uint16, 21),
-        _qtype("int4", 4, True, ml_dtypes.int4, 21),
-        _qtype("uint4", 4, False, ml_dtypes.uint4, 21),
-        _qtype("int2", 2, True, ml_dtypes.int2, 25),
-        _qtype("uint2", 2, False, ml_dtypes.uint2, 25),
-        _qtype("int32", 32, True, np.int32, 10),
-    )
-}
-"""The integer types by name, with the first opset whose Q/DQ can hold them (int32: DQ only)."""
-
-_BY_DTYPE = {t.dtype: t for t in QTYPES.values()}
-
-
-def qtype(name: str | np.dtype[Any]) -> QType:
-    """The type of that name or numpy dtype; an error lists near matches."""
-    if isinstance(name, np.dtype):
-        found = _BY_DTYPE.get(name)
-        if found is None:
-            raise QParamsError(
-                f"'{name}' is not an integer type for quantization", fix=near_matches("", QTYPES)
-            )
-        return found
-    if name not in QTYPES:
-        raise QParamsError(
-            f"'{name}' is not a quantization type", fix=near_matches(str(name), QTYPES)
-        )
-    return QTYPES[name]
 
 
 class Role(enum.StrEnum):
@@ -415,93 +346,3 @@ def _ends(values: Array) -> tuple[float, float]:
 
 def _first(values: Array) -> object:
     return values.reshape(-1)[0].item() if values.size else "?"
-
-
-@dataclass
-class QParamTable:
-    """Rows in graph order: the quantization of a whole model, apart from its graph.
-
-    A row belongs to all readers of its tensor unless it names some. Rows of one tensor are
-    applied in order, each directly in front of its readers, so that two rows for the same reader
-    are a requantization.
-    """
-
-    rows: list[QParams] = field(default_factory=list)
-
-    def __iter__(self) -> Iterator[QParams]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __contains__(self, tensor: object) -> bool:
-        return any(row.tensor == tensor for row in self.rows)
-
-    def __getitem__(self, tensor: str) -> QParams:
-        """The only row of `tensor`."""
-        found = [row for row in self.rows if row.tensor == tensor]
-        if len(found) == 1:
-            return found[0]
-        if not found:
-            names = {row.tensor for row in self.rows}
-            raise QParamsError(
-                f"no row for tensor '{tensor}'",
-                fix=near_matches(tensor, names) if names else "collect quantizers first",
-            )
-        raise QParamsError(
-            f"tensor '{tensor}' has {len(found)} rows",
-            fix="run 'unify-scales', or iterate over the table",
-        )
-
-    def add(self, row: QParams) -> None:
-        """Append a row."""
-        self.rows.append(row)
-
-    def extend(self, rows: Iterable[QParams]) -> None:
-        """Append rows."""
-        self.rows.extend(rows)
-
-    def of(self, *roles: Role) -> list[QParams]:
-        """The rows with one of these roles."""
-        return [row for row in self.rows if row.role in roles]
-
-    def copy(self) -> QParamTable:
-        """A table with the same (immutable) rows."""
-        return QParamTable(list(self.rows))
-
-    def to_json(self) -> dict[str, Any]:
-        """The whole table as one JSON document with schema name and version."""
-        return {
-            "schema": JSON_SCHEMA,
-            "version": JSON_VERSION,
-            "rows": [row.to_json() for row in self.rows],
-        }
-
-    def dumps(self) -> str:
-        """The JSON text of the table."""
-        return json.dumps(self.to_json(), ensure_ascii=False, allow_nan=False, indent=1)
-
-    @classmethod
-    def from_json(cls, document: Any) -> QParamTable:
-        """Inverse of `to_json`; refuses other schemas and newer versions."""
-        fix = f"give a file written by onnxq (schema '{JSON_SCHEMA}', version <= {JSON_VERSION})"
-        if not isinstance(document, dict) or document.get("schema") != JSON_SCHEMA:
-            raise QParamsError("this JSON is not an onnxq quantization table", fix=fix)
-        version = document.get("version")
-        if type(version) is not int or not 1 <= version <= JSON_VERSION:
-            raise QParamsError(f"cannot read a quantization table of version {version!r}", fix=fix)
-        rows = document.get("rows")
-        if not isinstance(rows, list):
-            raise QParamsError("the quantization table has no list of rows", fix=fix)
-        return cls([QParams.from_json(row) for row in rows])
-
-    @classmethod
-    def loads(cls, text: str) -> QParamTable:
-        """Inverse of `dumps`."""
-        try:
-            document = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise QParamsError(
-                f"the quantization table is not JSON: {error}", fix="check that the file is whole"
-            ) from error
-        return cls.from_json(document)

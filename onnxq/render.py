@@ -14,7 +14,8 @@ from onnxq.convert import Conversion, Proof
 from onnxq.diff import TensorDiff
 from onnxq.discovery import Broken
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams, QParamTable
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams
 from onnxq.summary import Summary
 from onnxq.verify import Report
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from onnxq.graph import Model
-from onnxq.qparams import QParamTable
+from onnxq.qparam_table import QParamTable
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize
 from onnxq.graph import Model, domain_of
 from onnxq.pass_ import Skip
 from onnxq.pipeline import Pipeline
-from onnxq.qparams import QParamTable
+from onnxq.qparam_table import QParamTable
 from onnxq.weight_axis import LINEAR_OPS
 
 _DIALECTS = {

@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxq.edit import array, inputs_of, only_reader, producer, scalar, set_input
+from onnxq.constants import array, scalar
+from onnxq.edit import inputs_of, only_reader, producer, set_input
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of, set_params
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace

@@ -19,7 +19,8 @@ from onnxq.float_graph import FloatGraph, FloatTensor, Use
 from onnxq.float_type import FloatTypes
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams, QParamTable, Role
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams, Role
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from onnxq.edit import array, constant, is_constant, set_input
+from onnxq.constants import array, is_constant
+from onnxq.edit import constant, set_input
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace

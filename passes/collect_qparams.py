@@ -12,7 +12,8 @@ from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.float_graph import FloatGraph
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams, QParamTable, Role
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams, Role
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import onnx_graphsurgeon as gs
 
-from onnxq.edit import array, inputs_of, producer, replace
+from onnxq.constants import array
+from onnxq.edit import inputs_of, producer, replace
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
 

@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.edit import array, inputs_of, replace
+from onnxq.constants import array
+from onnxq.edit import inputs_of, replace
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
 from onnxq.qparams import Array

@@ -26,7 +26,8 @@ from onnxq.affine import (
     batch_norm,
     elementwise,
 )
-from onnxq.edit import is_constant, only_reader
+from onnxq.constants import is_constant
+from onnxq.edit import only_reader
 from onnxq.exporter import describe
 from onnxq.folding import Folding
 from onnxq.graph import Model, domain_of

@@ -15,7 +15,8 @@ from typing import ClassVar
 import onnx_graphsurgeon as gs
 
 from onnxq.affine import ELEMENTWISE, CannotFold, batch_norm, elementwise
-from onnxq.edit import is_constant, only_reader, producer
+from onnxq.constants import is_constant
+from onnxq.edit import only_reader, producer
 from onnxq.exporter import describe
 from onnxq.folding import Folding
 from onnxq.graph import Model, domain_of

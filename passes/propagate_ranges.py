@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.edit import describe, insert, is_constant, only_reader, producer, scalar
+from onnxq.constants import is_constant, scalar
+from onnxq.edit import describe, insert, only_reader, producer
 from onnxq.exporter import sorted_nodes
 from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, make, params_of
 from onnxq.graph import Model, domain_of

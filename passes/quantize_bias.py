@@ -13,11 +13,13 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.edit import array, describe, producer, read_by
+from onnxq.constants import array
+from onnxq.edit import describe, producer, read_by
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams, Reader, Role, qtype
+from onnxq.qparams import QParams, Reader, Role
+from onnxq.qtype import qtype
 from onnxq.weight_axis import BIAS_INPUT, weight_axis
 
 

@@ -19,20 +19,14 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize
-from onnxq.edit import (
-    array,
-    constant,
-    describe,
-    inputs_of,
-    producer,
-    remove,
-    replace,
-)
+from onnxq.constants import array
+from onnxq.edit import constant, describe, inputs_of, producer, remove, replace
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from onnxq.match import match, op
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import Array, QParams, QType, Role, qtype
+from onnxq.qparams import Array, QParams, Role
+from onnxq.qtype import QType, qtype
 from onnxq.tensors import numpy_dtype
 
 QUANTIZE = ("QuantizeLinear", "com.microsoft::QuantizeLinear")

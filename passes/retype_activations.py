@@ -16,11 +16,13 @@ from typing import ClassVar, Literal
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.edit import array, inputs_of, producer, scalar
+from onnxq.constants import array, scalar
+from onnxq.edit import inputs_of, producer
 from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, params_of, set_params
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams, qtype
+from onnxq.qparams import QParams
+from onnxq.qtype import qtype
 
 _NON_NEGATIVE = {"Relu", "Sigmoid", "Softmax", "Abs", "Exp", "HardSigmoid", "Softplus"}
 _KEEPS_SIGN = {

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import onnx_graphsurgeon as gs
 
-from onnxq.edit import array, constant, new_node, set_inputs, variable
+from onnxq.constants import array
+from onnxq.edit import constant, new_node, set_inputs, variable
 from onnxq.evaluate import known_values
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model, domain_of

@@ -18,21 +18,14 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize
-from onnxq.edit import (
-    array,
-    constant,
-    new_node,
-    read_by,
-    remove,
-    set_input,
-    users,
-    variable,
-)
+from onnxq.constants import array
+from onnxq.edit import constant, new_node, read_by, remove, set_input, users, variable
 from onnxq.errors import PassError, near_matches
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams, QType, Role
+from onnxq.qparams import QParams, Role
+from onnxq.qtype import QType
 
 
 @dataclass(frozen=True)

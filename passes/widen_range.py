@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxq.edit import array
+from onnxq.constants import array
 from onnxq.fake_quantize import FAKE_QUANTIZE, container, params_of, set_params
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace

@@ -13,7 +13,8 @@ from onnxq.edit import insert
 from onnxq.graph import Model, from_proto
 from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Pipeline
-from onnxq.qparams import QParams, Role, qtype
+from onnxq.qparams import QParams, Role
+from onnxq.qtype import qtype
 
 
 def parse(body: str, opset: int = 17, ir_version: int = 8) -> Model:

@@ -9,10 +9,11 @@ import onnx
 import onnx_graphsurgeon as gs
 from hypothesis import strategies as st
 
-from onnxq import edit, runtime
+from onnxq import constants, edit, runtime
 from onnxq.fake_quantize import make
 from onnxq.graph import Model, from_proto
-from onnxq.qparams import GRAPH_OUTPUT, QParams, Reader, qtype
+from onnxq.qparams import GRAPH_OUTPUT, QParams, Reader
+from onnxq.qtype import qtype
 from tests.strategies import graphs
 from tests.zoo import inputs
 
@@ -103,7 +104,7 @@ def _places(model: Model) -> list[gs.Tensor]:
 
 
 def _params(draw: st.DrawFn, place: gs.Tensor) -> QParams:
-    value = edit.array(place)
+    value = constants.array(place)
     if value is not None and value.ndim and draw(st.booleans()):
         channels = value.shape[0]
         scale = np.linspace(0.01, 0.03, channels, dtype=np.float32)

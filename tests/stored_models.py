@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from onnxq.edit import array, constant, set_input
+from onnxq.constants import array
+from onnxq.edit import constant, set_input
 from onnxq.graph import Model, from_proto, save
 
 BIG = np.arange(1000, dtype=np.float32)

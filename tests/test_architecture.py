@@ -22,11 +22,9 @@ PASSES = [path for path in PASS_FILES if path.stem not in ("__init__", "phases")
 THROUGH_GRAPH = "one half of graph.py's work: tests/onnxq/test_graph.py, tests/test_identity.py"
 COVERED_ELSEWHERE = {
     "onnxq/cloning.py": THROUGH_GRAPH,
-    "onnxq/exporter.py": THROUGH_GRAPH,
-    "onnxq/gs_objects.py": THROUGH_GRAPH,
-    "onnxq/importer.py": THROUGH_GRAPH,
-    "onnxq/structure.py": THROUGH_GRAPH,
-    "onnxq/opset_rules.py": "the rules that opset.py applies: tests/onnxq/test_opset.py",
+    "onnxq/constants.py": "tests/onnxq/test_edit.py",
+    "onnxq/qtype.py": "tests/onnxq/test_qparams.py",
+    "onnxq/qparam_table.py": "tests/onnxq/test_qparams.py",
     "onnxq/side_file.py": "one dataclass without code: tests/onnxq/formats",
 }
 """Modules without a test file of their own, and why."""

@@ -14,6 +14,7 @@ import onnx
 import pytest
 from onnx import ModelProto
 
+from onnxq import fake_quantize
 from onnxq.graph import Model, from_proto, load, save
 from tests import real_models
 from tests.same_model import assert_same, differences, is_sorted
@@ -193,3 +194,47 @@ def test_comparison_takes_nan_for_equal_and_zero_for_signed() -> None:
 
     assert differences(model(nan), model(nan)) == []
     assert differences(model(zero), model(minus))
+
+
+# -- the project's own function ------------------------------------------------------------------
+
+
+def canonical(nodes: list[onnx.NodeProto], *functions: onnx.FunctionProto) -> ModelProto:
+    helper = onnx.helper
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2])],
+        [
+            helper.make_tensor("s", onnx.TensorProto.FLOAT, [], [0.5]),
+            helper.make_tensor("z", onnx.TensorProto.INT8, [], [0]),
+        ],
+    )
+    imports = [helper.make_opsetid(d, v) for d, v in (("", 17), ("onnxq", 1), ("com.x", 1))]
+    return helper.make_model(graph, opset_imports=imports, functions=functions, ir_version=8)
+
+
+CALL = onnx.helper.make_node(
+    "FakeQuantize", ["x", "s", "z"], ["y"], domain="onnxq", quant_min=-8, quant_max=7
+)
+CALLER = onnx.helper.make_function(
+    "com.x",
+    "f",
+    ["x", "s", "z"],
+    ["y"],
+    [CALL],
+    [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("onnxq", 1)],
+)
+
+
+@pytest.mark.parametrize("where", ["graph", "function", "both", "nowhere"])
+def test_fake_quantize_function_is_kept(where: str) -> None:
+    outer = onnx.helper.make_node("f", ["x", "s", "z"], ["y"], domain="com.x")
+    inner = onnx.helper.make_node("f", ["x", "s", "z"], ["t"], domain="com.x")
+    after = onnx.helper.make_node("Relu", ["x"], ["y"])
+    nodes = {"graph": [CALL], "function": [outer], "both": [inner, CALL], "nowhere": [after]}
+    functions = [fake_quantize.function(17)]
+    if where in ("function", "both"):
+        functions.append(CALLER)
+    assert_kept(canonical(nodes[where], *functions))

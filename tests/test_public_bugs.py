@@ -14,11 +14,12 @@ import pytest
 
 import onnxq
 from onnxq import files, runtime
-from onnxq.edit import array
+from onnxq.constants import array
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, from_proto, load, save
 from onnxq.pipeline import Pipeline
-from onnxq.qparams import QParams, Role, qtype
+from onnxq.qparams import QParams, Role
+from onnxq.qtype import qtype
 from onnxq.verify import saturates, verify
 from onnxq.weight_axis import weight_axis
 from passes.apply_qparams import ApplyQParams

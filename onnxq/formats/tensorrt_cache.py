@@ -14,7 +14,7 @@ import struct
 from onnxq.errors import LoadError, SaveError
 from onnxq.formats.tensorrt_ranges import rows, scales
 from onnxq.graph import Model
-from onnxq.qparams import QParamTable
+from onnxq.qparam_table import QParamTable
 from onnxq.side_file import SideFile
 
 HEADER = "TRT-8601-EntropyCalibration2"

@@ -16,7 +16,9 @@ import numpy as np
 
 from onnxq.errors import LoadError, QParamsError
 from onnxq.graph import Model
-from onnxq.qparams import QParams, QParamTable, Role, qtype
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams, Role
+from onnxq.qtype import qtype
 from onnxq.side_file import SideFile
 
 _TOO_WIDE = 127.0 * 2.0**128

@@ -3,7 +3,9 @@ from __future__ import annotations
 import numpy as np
 
 from onnxq.bias_readers import bias_readers_followed
-from onnxq.qparams import QParams, QParamTable, Reader, Role, qtype
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams, Reader, Role
+from onnxq.qtype import qtype
 from passes.apply_qparams import ApplyQParams
 from passes.collect_qparams import CollectQParams
 from passes.remove_fake_quant import RemoveFakeQuant

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnxq import demo, runtime
-from onnxq.edit import array
+from onnxq.constants import array
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.qparams import Role
 

@@ -11,8 +11,9 @@ import onnx_graphsurgeon as gs
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxq import edit
-from onnxq.edit import array, constant, insert, new_node, producer, replace, set_input, users
+from onnxq import constants, edit
+from onnxq.constants import array
+from onnxq.edit import constant, insert, new_node, producer, replace, set_input, users
 from onnxq.graph import Model
 from onnxq.qparams import GRAPH_OUTPUT
 from tests.build import parse, run, tensor
@@ -139,7 +140,7 @@ def test_array_is_none_for_what_is_not_known(body: str) -> None:
         f"g (float[2,2] x) => (float[a] y) <float[2,2] w = {{1,2,3,4}}> {{ {body}  y = Neg(v) }}"
     )
     assert array(tensor(model, "v")) is None
-    assert not edit.is_constant(tensor(model, "v"))
+    assert not constants.is_constant(tensor(model, "v"))
 
 
 @pytest.mark.parametrize(
@@ -194,12 +195,12 @@ def test_scalar_and_is_constant() -> None:
         "g (float x) => (float y) <float a = {2}, float[1,1] b = {3}, float[2] c = {1, 2}>"
         "{ p = Mul(a, b)  q = Mul(p, c)  y = Mul(q, x) }"
     )
-    values = {n: edit.scalar(tensor(model, n)) for n in ("a", "b", "c", "x", "p")}
+    values = {n: constants.scalar(tensor(model, n)) for n in ("a", "b", "c", "x", "p")}
     assert values == {"a": 2, "b": 3, "c": None, "x": None, "p": None}
-    assert edit.is_constant(tensor(model, "c"))
-    assert not edit.is_constant(tensor(model, "x"))
-    assert not edit.is_constant(None)
-    assert not edit.is_constant(gs.Variable(""))
+    assert constants.is_constant(tensor(model, "c"))
+    assert not constants.is_constant(tensor(model, "x"))
+    assert not constants.is_constant(None)
+    assert not constants.is_constant(gs.Variable(""))
 
 
 # -- making -------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from onnxq import runtime
-from onnxq.edit import array
+from onnxq.constants import array
 from onnxq.errors import PassError, QParamsError
 from onnxq.fake_quantize import (
     FAKE_QUANTIZE,
@@ -22,7 +22,8 @@ from onnxq.fake_quantize import (
     set_params,
 )
 from onnxq.graph import MAX_OPSET, Model, from_proto, load, save
-from onnxq.qparams import QParams, Role, qtype
+from onnxq.qparams import QParams, Role
+from onnxq.qtype import qtype
 from tests.build import parse, quantize, tensor, weight
 from tests.strategies import QArrays, qparams_arrays
 

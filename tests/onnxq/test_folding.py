@@ -12,7 +12,8 @@ from onnxq.folding import Folding
 from onnxq.graph import Model, from_proto
 from onnxq.linear import read_layer
 from onnxq.pass_ import Trace
-from onnxq.qparams import QParams, Role, qtype
+from onnxq.qparams import QParams, Role
+from onnxq.qtype import qtype
 from tests.build import ops, run, weight
 from tests.zoo_build import Build
 

@@ -51,20 +51,20 @@ def test_row_11_reversed_chain_of_thousands_is_sorted() -> None:
     assert run(proto, x=np.float32([1, 2]))[0].tolist() == [1, 2]
 
 
-def test_row_11_sorting_leaves_a_sorted_graph_alone_and_is_linear() -> None:
-    rng = random.Random(0)
-    times = []
-    for length in (2000, 8000):
-        nodes = chain(length)
-        assert [n.outputs[0].name for n in from_proto(make(nodes)).nodes()] == [
-            n.output[0] for n in nodes
-        ]
-        rng.shuffle(nodes)
-        model = from_proto(make(nodes))
-        start = time.process_time()
-        model.check()
-        times.append(time.process_time() - start)
-    assert times[1] < 12 * max(times[0], 0.002)  # 4 if linear, 16 if quadratic
+def test_row_11_sorting_leaves_a_sorted_graph_alone() -> None:
+    nodes = chain(100)
+    assert [n.output[0] for n in from_proto(make(nodes)).to_proto().graph.node] == [
+        n.output[0] for n in nodes
+    ]
+
+
+def test_row_11_shuffled_graph_is_sorted_in_linear_time() -> None:
+    nodes = chain(20_000)
+    random.Random(0).shuffle(nodes)
+    model = from_proto(make(nodes))
+    start = time.process_time()
+    model.check()
+    assert time.process_time() - start < 4  # 0.3 s; quadratic work would take a minute
 
 
 def test_row_12_of_two_alike_the_right_one_is_removed() -> None:

@@ -19,7 +19,8 @@ from onnx import (
     numpy_helper,
 )
 
-from onnxq.edit import array, constant, new_node, set_input, variable
+from onnxq.constants import array
+from onnxq.edit import constant, new_node, set_input, variable
 from onnxq.errors import InvalidModelError, PassError
 from onnxq.graph import from_proto
 from tests.protos import (

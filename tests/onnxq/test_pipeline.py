@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxq import edit, pipeline
+from onnxq import constants, edit, pipeline
 from onnxq.errors import InvalidModelError, OptionError, PassError, SaveError
 from onnxq.graph import Model, from_proto, load
 from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Dump, Pipeline, Timing
-from onnxq.qparams import QParams, qtype
+from onnxq.qparams import QParams
+from onnxq.qtype import qtype
 from tests.zoo_build import Build
 
 
@@ -358,7 +359,7 @@ def test_the_callers_model_is_not_changed_by_a_pass_that_fails() -> None:
 
 def test_values_shared_with_the_caller_cannot_be_written() -> None:
     model = Pipeline().run(small_model()).model
-    weight = edit.array(model.nodes("Mul")[0].inputs[1])
+    weight = constants.array(model.nodes("Mul")[0].inputs[1])
     assert weight is not None
     with pytest.raises(ValueError, match="read-only"):
         weight[0] = 5

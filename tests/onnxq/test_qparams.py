@@ -14,7 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxq import runtime
 from onnxq.errors import QParamsError
-from onnxq.qparams import QTYPES, QParams, QParamTable, QType, Reader, Role, qtype
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams, Reader, Role
+from onnxq.qtype import QTYPES, QType, qtype
 from tests.strategies import QArrays, qparams_arrays
 
 Array = npt.NDArray[np.generic]

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxq.affine import CannotFold
-from onnxq.qparams import Array, QParams, qtype
+from onnxq.qparams import Array, QParams
+from onnxq.qtype import qtype
 from onnxq.rescale import rescale
 from onnxq.weight_axis import WeightAxis
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxq.qparams import QParams, Role, qtype
+from onnxq.qparams import QParams, Role
+from onnxq.qtype import qtype
 from onnxq.scheme import QSpec, Scheme
 
 STRICT = QSpec(("int8",), symmetric=True)

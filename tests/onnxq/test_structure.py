@@ -13,7 +13,8 @@ from onnx import (
     numpy_helper,
 )
 
-from onnxq.edit import array, set_input
+from onnxq.constants import array
+from onnxq.edit import set_input
 from onnxq.errors import InvalidModelError, LoadError
 from onnxq.graph import from_proto
 from tests.protos import FLOAT, chain, info, make, node_of, outer_uses, twins

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxq import files, tensors
-from onnxq.edit import array
+from onnxq.constants import array
 from onnxq.errors import LoadError, SaveError
 from onnxq.graph import from_proto, load, save
 from tests.same_model import assert_same

@@ -13,7 +13,9 @@ from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model, from_proto, load, save
 from onnxq.pass_ import Trace
 from onnxq.pipeline import Pipeline
-from onnxq.qparams import GRAPH_OUTPUT, QParams, QParamTable, Reader, Role, qtype
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import GRAPH_OUTPUT, QParams, Reader, Role
+from onnxq.qtype import qtype
 from passes.apply_qparams import ApplyQParams
 from passes.collect_qparams import CollectQParams
 from passes.read_qdq import ReadQdq

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxq.edit import array
+from onnxq.constants import array
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from passes.round_weights import RoundWeights

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from onnxq import runtime
-from onnxq.edit import array
+from onnxq.constants import array
 from onnxq.errors import PassError
 from onnxq.graph import from_proto
-from onnxq.qparams import QParams, Role, qtype
+from onnxq.qparams import QParams, Role
+from onnxq.qtype import qtype
 from passes.collect_qparams import CollectQParams
 from passes.quantize_bias import QuantizeBias
 from passes.read_qdq import ReadQdq

@@ -6,7 +6,8 @@ import pytest
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from onnxq.pipeline import Pipeline
-from onnxq.qparams import QParams, Reader, qtype
+from onnxq.qparams import QParams, Reader
+from onnxq.qtype import qtype
 from passes.unify_scales import UnifyScales
 from tests.build import apply as run
 from tests.build import ops, parse, reasons, tensor

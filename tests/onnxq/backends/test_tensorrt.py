@@ -10,8 +10,8 @@ import pytest
 
 import onnxq
 from onnxq import demo
+from onnxq.constants import array
 from onnxq.convert import Conversion
-from onnxq.edit import array
 from onnxq.graph import Model
 from onnxq.qparams import Role
 

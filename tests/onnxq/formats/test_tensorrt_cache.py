@@ -15,7 +15,9 @@ from onnxq import files
 from onnxq.errors import LoadError, SaveError
 from onnxq.formats.tensorrt_cache import FORMAT, HEADER, read, write
 from onnxq.graph import new_model
-from onnxq.qparams import QParams, QParamTable, Role, qtype
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams, Role
+from onnxq.qtype import qtype
 
 MODEL = new_model("empty")
 SMALLEST, LARGEST = 2.0**-149, float(np.finfo(np.float32).max)

@@ -1,0 +1,104 @@
+"""The quantization of a whole model as a table, apart from its graph; exact as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnxq.errors import QParamsError, near_matches
+from onnxq.qparams import QParams, Role
+
+JSON_SCHEMA = "onnxq.qparams"
+JSON_VERSION = 1
+
+
+@dataclass
+class QParamTable:
+    """Rows in graph order: the quantization of a whole model, apart from its graph.
+
+    A row belongs to all readers of its tensor unless it names some. Rows of one tensor are
+    applied in order, each directly in front of its readers, so that two rows for the same reader
+    are a requantization.
+    """
+
+    rows: list[QParams] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[QParams]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __contains__(self, tensor: object) -> bool:
+        return any(row.tensor == tensor for row in self.rows)
+
+    def __getitem__(self, tensor: str) -> QParams:
+        """The only row of `tensor`."""
+        found = [row for row in self.rows if row.tensor == tensor]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            names = {row.tensor for row in self.rows}
+            raise QParamsError(
+                f"no row for tensor '{tensor}'",
+                fix=near_matches(tensor, names) if names else "collect quantizers first",
+            )
+        raise QParamsError(
+            f"tensor '{tensor}' has {len(found)} rows",
+            fix="run 'unify-scales', or iterate over the table",
+        )
+
+    def add(self, row: QParams) -> None:
+        """Append a row."""
+        self.rows.append(row)
+
+    def extend(self, rows: Iterable[QParams]) -> None:
+        """Append rows."""
+        self.rows.extend(rows)
+
+    def of(self, *roles: Role) -> list[QParams]:
+        """The rows with one of these roles."""
+        return [row for row in self.rows if row.role in roles]
+
+    def copy(self) -> QParamTable:
+        """A table with the same (immutable) rows."""
+        return QParamTable(list(self.rows))
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole table as one JSON document with schema name and version."""
+        return {
+            "schema": JSON_SCHEMA,
+            "version": JSON_VERSION,
+            "rows": [row.to_json() for row in self.rows],
+        }
+
+    def dumps(self) -> str:
+        """The JSON text of the table."""
+        return json.dumps(self.to_json(), ensure_ascii=False, allow_nan=False, indent=1)
+
+    @classmethod
+    def from_json(cls, document: Any) -> QParamTable:
+        """Inverse of `to_json`; refuses other schemas and newer versions."""
+        fix = f"give a file written by onnxq (schema '{JSON_SCHEMA}', version <= {JSON_VERSION})"
+        if not isinstance(document, dict) or document.get("schema") != JSON_SCHEMA:
+            raise QParamsError("this JSON is not an onnxq quantization table", fix=fix)
+        version = document.get("version")
+        if type(version) is not int or not 1 <= version <= JSON_VERSION:
+            raise QParamsError(f"cannot read a quantization table of version {version!r}", fix=fix)
+        rows = document.get("rows")
+        if not isinstance(rows, list):
+            raise QParamsError("the quantization table has no list of rows", fix=fix)
+        return cls([QParams.from_json(row) for row in rows])
+
+    @classmethod
+    def loads(cls, text: str) -> QParamTable:
+        """Inverse of `dumps`."""
+        try:
+            document = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise QParamsError(
+                f"the quantization table is not JSON: {error}", fix="check that the file is whole"
+            ) from error
+        return cls.from_json(document)
