@@ -28,6 +28,11 @@ class CollectQParams(Pass):
     name: ClassVar[str] = "collect-qparams"
     exact: ClassVar[bool] = True
     needs_canonical: ClassVar[bool] = True
+    # These rename tensors or change parameters that rows would still tell.
+    after: ClassVar[tuple[str, ...]] = (
+        *("drop-identity", "split-shared-weights", "fold-batch-norm", "fold-affine"),
+        *("clip-weights", "round-weights", "unify-scales", "retype-activations"),
+    )
 
     def run(self, model: Model, trace: Trace) -> None:
         if not model.nodes(FAKE_QUANTIZE):

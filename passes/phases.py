@@ -23,5 +23,5 @@ CLEAN = (
 )
 """Constants as initializers, nothing in between that computes nothing."""
 
-FOLD = (FoldBatchNorm(), FoldAffine())
-"""Normalisation and scaling into the layers they belong to."""
+FOLD = (FoldAffine(), FoldBatchNorm())
+"""Normalisation and scaling into the layers they belong to, whole chains first."""

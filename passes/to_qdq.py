@@ -179,9 +179,16 @@ class ToQdq(Pass):
             scale = constant(model, f"{row.tensor}.scale", row.scale.astype(bias.dtype))
             zero = constant(model, f"{row.tensor}.zero_point", row.zero_point.astype(np.int32))
             out = variable(model, f"{row.tensor}.dequantized", like=tensor)
-            for node, index in users(tensor):
-                if row.readers is None or read_by(node, index) in row.readers:
-                    set_input(node, index, out)
+            uses = users(tensor)
+            if row.readers is not None:
+                uses = [(n, i) for n, i in uses if read_by(n, i) in row.readers]
+            if not uses:
+                raise PassError(
+                    f"the table has a bias row for '{row.tensor}', but none of its readers is left",
+                    fix="run 'quantize-bias' again",
+                )
+            for node, index in uses:
+                set_input(node, index, out)
             _require_opset(model, row, row.qtype, scale)
             new_node(
                 model,

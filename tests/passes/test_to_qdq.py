@@ -11,7 +11,7 @@ from onnxq import runtime
 from onnxq.constants import array
 from onnxq.errors import PassError
 from onnxq.graph import from_proto
-from onnxq.qparams import QParams, Role
+from onnxq.qparams import QParams, Reader, Role
 from onnxq.qtype import qtype
 from passes.collect_qparams import CollectQParams
 from passes.quantize_bias import QuantizeBias
@@ -175,6 +175,14 @@ def test_bias_row_for_a_missing_tensor_is_an_error() -> None:
     model = quantize(conv(), "x")
     model.qparams.add(QParams("bb", qtype("int32"), np.float32(0.1), 0, role=Role.BIAS))
     with pytest.raises(PassError, match="'bb'"):
+        apply(model, ToQdq())
+
+
+def test_bias_row_whose_readers_are_gone_is_an_error() -> None:
+    model = quantize(conv(), "x")
+    row = QParams("b", qtype("int32"), np.float32(0.1), 0, role=Role.BIAS)
+    model.qparams.add(row.with_(readers=(Reader("elsewhere", 2),)))
+    with pytest.raises(PassError, match="none of its readers"):
         apply(model, ToQdq())
 
 
