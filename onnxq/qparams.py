@@ -153,8 +153,8 @@ class QParams:
         assert self.lo is not None and self.hi is not None
         with np.errstate(over="ignore", invalid="ignore"):
             codes = np.rint(values / scale).astype(np.float64) + zero_point
-            # NaN has no code; runtimes give the lowest one.
-            codes = np.where(np.isnan(codes), self.lo, np.clip(codes, self.lo, self.hi))
+            # NaN has no code; runtimes give the lowest one, and so does fmax.
+            codes = np.fmin(np.fmax(codes, self.lo), self.hi)
         return codes.astype(np.int64)
 
     def dequantize(self, codes: npt.ArrayLike) -> npt.NDArray[np.float32]:
