@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from onnxq.pipeline import Pipeline
+from onnxq.placement import INPUTS_ONLY, Placement
 from onnxq.runtime import Kind
 from onnxq.scheme import Scheme
 from onnxq.side_file import SideFile
@@ -37,23 +38,33 @@ class TableFile:
 
 @dataclass(frozen=True)
 class Backend:
-    """Everything onnxq knows about a target."""
+    """Everything onnxq knows about a target.
+
+    One without outputs can be trained for, but not converted to: its writer does not exist yet.
+    """
 
     name: str
     summary: str
     scheme: Scheme
-    pipeline: Pipeline
+    pipeline: Pipeline = field(default_factory=Pipeline)
     """From any quantized model to a canonical graph that fits the scheme."""
-    outputs: tuple[OnnxFile | TableFile, ...]
+    outputs: tuple[OnnxFile | TableFile, ...] = ()
     """The files, the one to deploy first."""
-    proof: Literal["consumer", "format"]
-    """Whether a real consumer was compared, or the files are checked by reading them back."""
+    proof: Literal["consumer", "format"] | None = None
+    """Whether a real consumer was compared, or the files are checked by reading them back; None
+    where nothing is written."""
     sessions: tuple[Kind, ...] = field(default=("reference",))
     """The onnxruntime sessions the first file is compared in: the reference one decides to the
     step, others (real kernels) within their rounding."""
+    placement: Placement = INPUTS_ONLY
+    """Which tensors carry quantizers."""
 
     def __post_init__(self) -> None:
         """Refuse a backend that could not be run; a wrong file then fails when it is imported."""
+        if bool(self.outputs) != (self.proof is not None):
+            raise ValueError(f"backend '{self.name}': what is written is proven, and only that")
+        if not self.outputs:
+            return
         models = [o.suffix for o in self.outputs if isinstance(o, OnnxFile)]
         suffixes = [o.suffix for o in self.outputs]
         if not models or suffixes[0] != models[0]:
@@ -67,6 +78,11 @@ class Backend:
                     "which is not among its models"
                 )
 
+    @property
+    def writes(self) -> bool:
+        """Whether models can be converted for this target."""
+        return bool(self.outputs)
+
     def to_json(self) -> dict[str, Any]:
         """A JSON object for listings."""
         return {
@@ -75,6 +91,7 @@ class Backend:
             "weight": str(self.scheme.weight),
             "activation": str(self.scheme.activation),
             "bias": "float" if self.scheme.bias is None else str(self.scheme.bias),
+            "writes": self.writes,
             "pipeline": str(self.pipeline),
             "outputs": [{"suffix": o.suffix, "summary": o.summary} for o in self.outputs],
             "proof": self.proof,

@@ -136,6 +136,12 @@ def convert(
     """Convert a quantized model for `backend`; nothing is written until `.save(folder)`."""
     if isinstance(backend, str):
         backend = find_backend(backend)
+    if not backend.writes:
+        raise BackendError(
+            f"onnxq cannot write files for {backend.name} yet: its writer does not exist",
+            fix="train for it and keep the canonical ONNX, or convert for a backend that "
+            "'onnxq backends' shows with files",
+        )
     if not isinstance(source, Model):
         progress(f"reading {source}")
         path = Path(source)

@@ -216,7 +216,9 @@ def backend_list(known: dict[str, Backend | Broken]) -> RenderableType:
             f"activations {found.scheme.activation}\nbiases {bias or 'float'}"
         )
         files = "\n".join(f"<stem>{o.suffix}" for o in found.outputs)
-        table.add_row(name, Text(takes), Text(files), found.proof)
+        table.add_row(
+            name, Text(takes), Text(files or "none: no writer yet"), found.proof or "training only"
+        )
     return table
 
 

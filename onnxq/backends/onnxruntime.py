@@ -5,10 +5,14 @@ lowest code behind Relu, since only then Conv + Relu fuses; ranges carried acros
 like, since pools fuse only with a quantizer right behind them. Biases stay float: onnxruntime
 rounds them to steps of sx * sw when it fuses, the same way whether the file did so or not, and
 the file stays exact. Opset 13 at least: below 11 onnxruntime fails to round float biases.
+
+Every operator with an integer kernel reads and writes codes. An operand that is a plain number
+keeps its operator in float, so nothing is quantized around it.
 """
 
 from onnxq.backend import Backend, OnnxFile
 from onnxq.pipeline import Pipeline
+from onnxq.placement import MOVES, Placement, kinds
 from onnxq.scheme import QSpec, Scheme
 from passes.absorb_clip import AbsorbClip
 from passes.phases import CLEAN, FOLD, READ
@@ -16,14 +20,24 @@ from passes.propagate_ranges import PropagateRanges
 from passes.retype_activations import RetypeActivations
 from passes.to_qdq import ToQdq
 
+_INTEGER = kinds(
+    "Conv ConvTranspose Linear MatMul Add Mul Concat MaxPool AveragePool GlobalAveragePool Resize",
+    "Sigmoid LeakyRelu",
+)
 _OTHERS = ("int4", "uint4", "int2", "uint2", "int16", "uint16")
 
 BACKEND = Backend(
     name="onnxruntime",
     summary="QDQ for onnxruntime: uint8 activations, int8 weights per channel, float biases",
     scheme=Scheme(
-        weight=QSpec(("int8", "uint8", *_OTHERS), per_channel=True, blocks=True),
-        activation=QSpec(("uint8", "int8", *_OTHERS), per_channel=True),
+        weight=QSpec(
+            ("int8", "uint8", *_OTHERS),
+            per_channel=True,
+            blocks=True,
+            lo=-127,
+            train_symmetric=True,
+        ),
+        activation=QSpec(("uint8", "int8", *_OTHERS), per_channel=True, observer="ema-minmax"),
     ),
     pipeline=Pipeline(
         *READ,
@@ -42,4 +56,10 @@ BACKEND = Backend(
     ),
     proof="consumer",
     sessions=("reference", "deployed"),
+    placement=Placement(
+        inputs=_INTEGER,
+        outputs=_INTEGER - MOVES,
+        absorbed=kinds("Relu Clip"),
+        tensors_only=True,
+    ),
 )

@@ -1,12 +1,19 @@
 """TensorRT: explicit QDQ (the only way from TensorRT 11 on), and ranges for TensorRT up to 10.
 
 int8 with zero point 0 everywhere, weights per channel, biases float. TensorRT clamps at -128, so
-quantizers trained on -127..127 are widened by that one code.
+quantizers trained on -127..127 are widened by that one code, and onnxq trains activations on
+-128..127.
+
+An Add takes one convolution straight from its accumulator: the other branch carries a quantizer,
+that one does not.
 """
+
+from dataclasses import replace
 
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import tensorrt_cache, tensorrt_ranges
 from onnxq.pipeline import Pipeline
+from onnxq.placement import INPUTS_ONLY, WEIGHTED
 from onnxq.scheme import QSpec, Scheme
 from passes.clip_weights import ClipWeights
 from passes.collect_qparams import CollectQParams
@@ -20,8 +27,8 @@ BACKEND = Backend(
     name="tensorrt",
     summary="QDQ for TensorRT: int8 symmetric, float biases; legacy ranges beside a clean model",
     scheme=Scheme(
-        weight=QSpec(("int8", "int4"), symmetric=True, per_channel=True, blocks=True),
-        activation=QSpec(("int8",), symmetric=True, full_range=True),
+        weight=QSpec(("int8", "int4"), symmetric=True, per_channel=True, blocks=True, lo=-127),
+        activation=QSpec(("int8",), symmetric=True, full_range=True, observer="ema-minmax"),
     ),
     pipeline=Pipeline(*READ, *CLEAN, *FOLD, RetypeActivations(to="int8"), WidenRange()),
     outputs=(
@@ -35,4 +42,5 @@ BACKEND = Backend(
         TableFile("_calibration.cache", tensorrt_cache.FORMAT, beside="_deploy_model.onnx"),
     ),
     proof="format",
+    placement=replace(INPUTS_ONLY, accumulated=WEIGHTED),
 )

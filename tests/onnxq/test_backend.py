@@ -10,6 +10,7 @@ import pytest
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import tensorrt_cache, tensorrt_ranges
 from onnxq.pipeline import Pipeline
+from onnxq.placement import INPUTS_ONLY
 from onnxq.scheme import QSpec, Scheme
 
 SCHEME = Scheme(
@@ -40,6 +41,7 @@ def test_listing_is_json() -> None:
         "weight": str(SCHEME.weight),
         "activation": str(SCHEME.activation),
         "bias": "float",
+        "writes": True,
         "pipeline": "drop-identity,to-qdq{opset=21}",
         "outputs": [
             {"suffix": "_qdq.onnx", "summary": "the model"},
@@ -63,7 +65,7 @@ def test_the_proof_runs_in_the_reference_session_unless_told_otherwise() -> None
 @pytest.mark.parametrize(
     ("outputs", "why"),
     [
-        ((), "the first output must be an OnnxFile"),
+        ((), "what is written is proven, and only that"),
         ((RANGES, CLEAN), "the first output must be an OnnxFile"),
         ((MODEL, RANGES), "'_ranges.json' stands beside '_clean.onnx'"),
         ((MODEL, CLEAN, MODEL), "two outputs have the same suffix"),
@@ -82,3 +84,16 @@ def test_outputs_that_do_not_fit_together(
 ) -> None:
     with pytest.raises(ValueError, match=f"^backend 'chip': .*{why}"):
         backend(*outputs)
+
+
+def test_a_target_may_be_trained_for_before_it_has_a_writer() -> None:
+    made = Backend("chip", "a chip", SCHEME)
+    assert not made.writes
+    shown = made.to_json()
+    assert (shown["writes"], shown["outputs"], shown["proof"]) == (False, [], None)
+    assert made.placement == INPUTS_ONLY
+
+
+def test_a_proof_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="what is written is proven"):
+        Backend("chip", "a chip", SCHEME, outputs=(MODEL,))

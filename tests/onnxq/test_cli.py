@@ -163,6 +163,14 @@ def test_listings(onnxq: Run, command: str) -> None:
         assert entry["name"] in out
 
 
+def test_backends_without_a_writer_say_so(onnxq: Run, network: Path, tmp_path: Path) -> None:
+    _, out, _ = onnxq("backends")
+    assert "none: no writer yet" in out
+    code, _, err = onnxq("convert", network, "--backend", "snpe", "-o", tmp_path / "out")
+    assert code == 2
+    assert "onnxq cannot write files for snpe yet: its writer does not exist" in err
+
+
 def test_demo(onnxq: Run, tmp_path: Path) -> None:
     code, out, _ = onnxq("demo", "-o", tmp_path)
     assert code == 0

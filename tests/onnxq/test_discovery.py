@@ -100,7 +100,8 @@ def test_unknown_names_list_near_matches() -> None:
     with pytest.raises(OptionError) as caught:
         find_backend("tensort")
     assert caught.value.what == "there is no backend 'tensort'"
-    assert caught.value.fix == "did you mean 'tensorrt'? ('onnxq backends' lists all)"
+    assert caught.value.fix.startswith("did you mean 'tensorrt'")
+    assert caught.value.fix.endswith("? ('onnxq backends' lists all)")
     with pytest.raises(OptionError, match="there is no pass 'drop-identities'") as caught:
         find_pass("drop-identities")
     assert "'drop-identity'" in caught.value.fix

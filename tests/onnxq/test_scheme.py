@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from onnxq.errors import OptionError
 from onnxq.qparams import QParams, Role
 from onnxq.qtype import qtype
 from onnxq.scheme import QSpec, Scheme
@@ -110,3 +111,66 @@ def test_without_rules_for_biases_they_stay_float() -> None:
 )
 def test_as_text(spec: QSpec, text: str) -> None:
     assert str(spec) == text
+
+
+# -- what training is told ----------------------------------------------------------------------
+
+
+def test_training_uses_the_preferred_type_and_its_whole_range_unless_told() -> None:
+    assert (WIDE.qtype.name, WIDE.range, WIDE.bits) == ("uint8", (0, 255), 8)
+    narrow = QSpec(("int8",), lo=-127)
+    assert (narrow.range, narrow.bits) == ((-127, 127), 8)
+    assert QSpec(("int8",), lo=-64, hi=63).bits == 7
+
+
+@pytest.mark.parametrize("ends", [{"lo": -129}, {"hi": 128}, {"lo": 5, "hi": 5}])
+def test_a_range_beyond_the_type_is_refused(ends: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="does not fit int8"):
+        QSpec(("int8",), **ends)
+
+
+@pytest.mark.parametrize(
+    ("spec", "bits", "kind", "ends"),
+    [
+        (QSpec(("int8",)), 4, "int4", (-8, 7)),
+        (QSpec(("int8",), lo=-127), 4, "int4", (-7, 7)),
+        (QSpec(("int8",), lo=-127), 3, "int4", (-3, 3)),
+        (QSpec(("uint8",)), 2, "uint2", (0, 3)),
+        (QSpec(("uint8", "uint16")), 16, "uint16", (0, 65535)),
+        (QSpec(("int8",)), 5, "int8", (-16, 15)),
+        (QSpec(("int4", "int8")), 8, "int8", (-128, 127)),
+        (QSpec(("int8",), lo=-64, hi=63), 8, "int8", (-128, 127)),
+    ],
+)
+def test_other_bits(spec: QSpec, bits: int, kind: str, ends: tuple[int, int]) -> None:
+    changed = spec.with_bits(bits)
+    assert (changed.qtype.name, changed.range, changed.bits) == (kind, ends, bits)
+    assert set(spec.types) <= set(changed.types)
+
+
+@pytest.mark.parametrize("bits", [1, 17])
+def test_bits_that_no_type_holds(bits: int) -> None:
+    with pytest.raises(OptionError, match=f"{bits} bits cannot be trained"):
+        STRICT.with_bits(bits)
+
+
+def test_unsigned_has_as_many_codes() -> None:
+    assert STRICT.unsigned().range == (0, 255)
+    assert QSpec(("int8",), lo=-127).unsigned().range == (0, 254)
+    assert QSpec(("int4", "uint4")).unsigned().types == ("uint4", "int4")
+    assert WIDE.unsigned() is WIDE
+
+
+def test_training_may_be_stricter_than_what_is_accepted() -> None:
+    spec = QSpec(("int8",), train_symmetric=True)
+    assert spec.trained().symmetric
+    assert list(spec.violations(params(zero_point=3))) == []
+    assert STRICT.trained() is STRICT
+
+
+def test_power_of_two_scales() -> None:
+    spec = QSpec(("int8",), power_of_two=True)
+    assert list(spec.violations(params(scale=0.25))) == []
+    assert list(spec.violations(params(scale=2.0**-140))) == []
+    assert list(spec.violations(params(scale=0.3))) == ["scale 0.3 (must be a power of two)"]
+    assert str(spec).endswith("power-of-two scales")

@@ -6,6 +6,7 @@ import pytest
 
 import onnxq
 from onnxq import demo, runtime
+from onnxq.discovery import find_backend
 from onnxq.graph import from_proto
 from tests.zoo import CNN, ZOO
 
@@ -31,3 +32,12 @@ def test_the_demo_network_runs_in_integers() -> None:
     # One Q at the input and one DQ at the output: everything between runs on codes.
     assert ops["QuantizeLinear"] == ops["DequantizeLinear"] == 1
     assert not ops.keys() & {"Conv", "FusedConv", "Gemm", "Add", "Relu", "GlobalAveragePool"}
+
+
+def test_training_keeps_weights_symmetric_and_activations_unsigned() -> None:
+    backend = find_backend("onnxruntime")
+    weight = backend.scheme.weight.trained()
+    assert (weight.symmetric, weight.range) == (True, (-127, 127))
+    assert backend.scheme.activation.trained().range == (0, 255)
+    assert {"Conv", "Add", "MatMul"} <= backend.placement.inputs & backend.placement.outputs
+    assert backend.placement.absorbed == {"Relu", "Clip"}

@@ -12,6 +12,7 @@ import onnxq
 from onnxq import demo
 from onnxq.constants import array
 from onnxq.convert import Conversion
+from onnxq.discovery import find_backend
 from onnxq.graph import Model
 from onnxq.qparams import Role
 
@@ -61,3 +62,10 @@ def test_the_clean_model_has_every_tensor_of_the_ranges(done: Conversion) -> Non
     assert not clean.nodes("QuantizeLinear", "onnxq::FakeQuantize")
     names = {t.name for n in clean.nodes() for t in (*n.inputs, *n.outputs)}
     assert {r.tensor for r in done.table.of(Role.ACTIVATION)} <= names
+
+
+def test_training_uses_the_clamp_of_the_target_for_activations() -> None:
+    backend = find_backend("tensorrt")
+    assert backend.scheme.activation.range == (-128, 127)
+    assert backend.scheme.weight.range == (-127, 127)
+    assert "Conv" in backend.placement.accumulated

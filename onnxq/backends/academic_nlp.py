@@ -1,0 +1,14 @@
+"""The setting of papers on transformers: few bits in linear layers and products of activations."""
+
+from onnxq.backend import Backend
+from onnxq.backends import academic
+from onnxq.placement import Placement, kinds
+
+BACKEND = Backend(
+    name="academic-nlp",
+    summary="4 bits in linear layers, embeddings and products of activations; for experiments",
+    scheme=academic.BACKEND.scheme,
+    placement=Placement(
+        inputs=kinds("Linear MatMul"), weights=kinds("Linear Embedding"), fuse=False
+    ),
+)

@@ -1,0 +1,123 @@
+"""Where a target has quantizers: which tensors of a network are rounded to codes, and which share.
+
+A `Placement` is data, in words of op kinds. A kind is the name of an ONNX operator, with three
+exceptions that ONNX spreads over several operators: `Linear` (Gemm or MatMul with a weight),
+`Embedding` (Gather from a weight) and `MatMul` (a product of two activations only). 1-D, 2-D and
+3-D forms of an operator are one kind.
+
+A quantizer stands behind the tensor it rounds, and every reader of that tensor sees the rounded
+values: one tensor, one range, as on a chip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+Kinds = frozenset[str]
+Pairs = frozenset[tuple[str, str]]
+
+
+def kinds(*names: str) -> Kinds:
+    """A set of kinds, from names separated by spaces."""
+    return frozenset(name for group in names for name in group.split())
+
+
+MOVES = kinds(
+    "Dropout Expand Flatten Identity MaxPool Pad Reshape Slice Split Squeeze Tile Transpose",
+    "Unsqueeze",
+)
+"""Ops that move or select values (Pad: adds zeros): rounding before or behind them is the same."""
+
+WEIGHTED: Kinds = frozenset({"Conv", "ConvTranspose", "Linear"})
+"""Ops with a weight that chips hold as codes."""
+
+KINDS = (
+    MOVES
+    | WEIGHTED
+    | kinds(
+        "Add AveragePool BatchNormalization Clip Concat Div Elu Embedding Gelu GlobalAveragePool",
+        "HardSigmoid HardSwish LayerNormalization LeakyRelu MatMul Mul PRelu ReduceMean ReduceSum",
+        "Relu Resize Sigmoid Softmax Sub Swish Tanh",
+    )
+)
+"""All op kinds a rule can name."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The rules of one target."""
+
+    inputs: Kinds
+    """Ops whose activation inputs are quantized."""
+    outputs: Kinds = frozenset()
+    """Ops whose output is quantized, even where it leaves the network."""
+    weights: Kinds = WEIGHTED
+    """Ops whose weight is quantized."""
+    absorbed: Kinds = frozenset()
+    """Activation functions that run inside the op they follow: its output is quantized behind
+    them, not in between."""
+    moves: Kinds = MOVES
+    """Ops that are looked through: what they give is quantized where it was made."""
+    unified: Kinds = frozenset()
+    """Ops whose inputs all share one quantizer."""
+    merged: Pairs = frozenset()
+    """(reader, producer) pairs that run as one op: nothing is quantized in between."""
+    untouched: Pairs = frozenset()
+    """(reader, producer): a reader that takes anything from such a producer asks for nothing."""
+    accumulated: Kinds = frozenset()
+    """Producers that a following Add takes straight from the accumulator. One input of an Add, the
+    last such one without another reader, is then not quantized."""
+    tensors_only: bool = False
+    """Whether an op with a plain number among its operands asks for nothing."""
+    graph_inputs: bool = False
+    """Whether what enters the network is quantized even if no op asks for it."""
+    graph_outputs: bool = False
+    """Whether what leaves the network is quantized."""
+    unsigned: bool = False
+    """Whether tensors that cannot be negative get the unsigned type."""
+    boundary_bits: int | None = None
+    """Bits of weight and input of the first and the last layers; None: as all others."""
+    fuse: bool = True
+    """Whether BatchNorm and activation functions are fused into the layer before training."""
+
+    def __post_init__(self) -> None:
+        """Refuse a misspelt kind, which would silently never match."""
+        unknown = sorted(_named(self) - KINDS)
+        if unknown:
+            raise ValueError(f"unknown op kinds: {', '.join(unknown)}")
+
+
+def _named(placement: Placement) -> set[str]:
+    named: set[str] = set()
+    for field in fields(placement):
+        value = getattr(placement, field.name)
+        if isinstance(value, frozenset):
+            named.update(_flat(value))
+    return named
+
+
+def _flat(names: Iterable[str | tuple[str, str]]) -> Iterable[str]:
+    for name in names:
+        yield from (name,) if isinstance(name, str) else name
+
+
+LAYERS = kinds(
+    "Conv ConvTranspose Linear MaxPool AveragePool GlobalAveragePool BatchNormalization PRelu",
+    "Resize Add Sub Mul",
+)
+"""The ops of convolutional networks that chips run in integers."""
+
+SCALE_SHIFT: Pairs = frozenset({("Add", "Mul")})
+"""x * a + b: one multiply-add."""
+
+INPUTS_ONLY = Placement(inputs=LAYERS, merged=SCALE_SHIFT)
+"""Every such op reads codes; what leaves the network stays float."""
+
+TOTAL_INTEGER = Placement(
+    inputs=LAYERS,
+    outputs=LAYERS - MOVES,
+    absorbed=kinds("Relu Clip"),
+    merged=SCALE_SHIFT,
+)
+"""Every such op reads and writes codes, with activation functions inside the op before them."""

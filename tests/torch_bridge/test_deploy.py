@@ -1,0 +1,127 @@
+"""From torch to the target's files, with the proof."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
+
+from torch import nn  # noqa: E402
+
+from onnxq.errors import BackendError, OptionError, UnsupportedModelError, VerifyError  # noqa: E402
+from onnxq.runtime import reference  # noqa: E402
+from tests.torch_bridge.hand_prepared import calibrated, hand_prepared  # noqa: E402
+from tests.torch_bridge.models import ARCHITECTURES, Conv1dNet  # noqa: E402
+from torch_bridge.deploy import deploy  # noqa: E402
+from torch_bridge.prepare import prepare  # noqa: E402
+from torch_bridge.state import calibrating, enable_quantization  # noqa: E402
+
+
+def ready(name: str, **how: Any) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    architecture = ARCHITECTURES[name]
+    model = hand_prepared(architecture.build(), **how)
+    args, kwargs = architecture.inputs(4), architecture.kwargs(4)
+    return calibrated(model, *args, **kwargs), args, kwargs
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_architecture_is_proven(name: str, tmp_path: Path) -> None:
+    architecture = ARCHITECTURES[name]
+    args, kwargs = architecture.inputs(4), architecture.kwargs(4)
+    model = prepare(architecture.build(), "onnxruntime", args, kwargs).eval()
+    with torch.no_grad(), calibrating(model):
+        model(*args, **kwargs)
+    enable_quantization(model)
+    conversion = deploy(model, args, tmp_path, kwargs=kwargs)
+    assert conversion.proven
+    last = conversion.proofs[-1]
+    assert last.what == "model.onnx (torch)"
+    for output in last.report.outputs:
+        assert output.unit == "steps"
+        assert output.max <= 1.0
+        assert output.moved <= 0.001
+    assert [f.name for f in conversion.files] == ["model.onnx", "model_qdq.onnx"]
+    assert all(f.is_file() for f in conversion.files)
+
+
+@pytest.mark.parametrize(
+    ("weight", "activation"),
+    [((-128, 127), (0, 65535)), ((-8, 7), (0, 15)), ((-4, 3), (0, 7)), ((-2, 1), (0, 3))],
+    ids=["w8a16", "w4a4", "w3a3", "w2a2"],
+)
+def test_narrow_and_wide_codes_deploy(weight: Any, activation: Any, tmp_path: Path) -> None:
+    model, args, _ = ready("conv1d", weight=weight, activation=activation)
+    assert deploy(model, args, tmp_path, backend="onnxruntime").proven
+
+
+def test_the_backend_is_the_one_it_was_prepared_for(tmp_path: Path) -> None:
+    model, args, _ = ready("conv1d", activation=(-127, 127))
+    model.onnxq_backend = "tensorrt"
+    conversion = deploy(model, args, tmp_path, stem="net")
+    assert conversion.backend.name == "tensorrt"
+    assert all(f.name.startswith("net") for f in conversion.files)
+
+
+def test_open_axes_and_names_reach_the_files(tmp_path: Path) -> None:
+    model, args, _ = ready("conv1d")
+    conversion = deploy(
+        model,
+        args,
+        tmp_path,
+        backend="onnxruntime",
+        input_names=["sound"],
+        output_names=["word"],
+        dynamic_axes={"sound": {0: "n"}},
+    )
+    session = reference(conversion.files[1])
+    x = np.zeros((7, 4, 32), np.float32)
+    assert session.run({"sound": x})["word"].shape == (7, 5)
+
+
+class Tampered(nn.Module):
+    """Computes something else when exported: what a proof is for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = hand_prepared(Conv1dNet())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x * (1.5 if torch.onnx.is_in_onnx_export() else 1.0))
+
+
+def test_a_failed_proof_is_an_error_that_names_the_place(tmp_path: Path) -> None:
+    x = torch.randn(4, 4, 32)
+    model = calibrated(Tampered(), x)
+    with pytest.raises(
+        VerifyError, match=r"\(torch\): output 'output' is off by .* steps"
+    ) as error:
+        deploy(model, x, tmp_path, backend="onnxruntime")
+    assert "the first quantizer to differ is 'net.body.0.input_fake_quant'" in error.value.what
+    assert [f.name for f in tmp_path.iterdir()] == ["model.onnx"]
+    conversion = deploy(model, x, tmp_path, backend="onnxruntime", strict=False)
+    assert not conversion.proven
+    assert [p.report.passed for p in conversion.proofs][-1] is False
+    assert (tmp_path / "model_qdq.onnx").is_file()
+
+
+def test_without_a_backend(tmp_path: Path) -> None:
+    model, args, _ = ready("conv1d")
+    with pytest.raises(OptionError, match="does not say which backend"):
+        deploy(model, args, tmp_path)
+    with pytest.raises(OptionError, match="'onnxruntim'"):
+        deploy(model, args, tmp_path, backend="onnxruntim")
+
+
+def test_codes_the_target_does_not_take(tmp_path: Path) -> None:
+    model, args, _ = ready("conv1d")  # activations with zero points
+    with pytest.raises(BackendError, match="do not fit tensorrt"):
+        deploy(model, args, tmp_path, backend="tensorrt")
+
+
+def test_an_unprepared_model(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match="has no quantizers"):
+        deploy(Conv1dNet(), torch.randn(2, 4, 32), tmp_path, backend="onnxruntime")

@@ -1,0 +1,382 @@
+"""prepare: a copy with quantizers where the backend has them, and clear words where it cannot."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
+
+from torch import Tensor, nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from onnxq.discovery import backends, find_backend  # noqa: E402
+from onnxq.errors import OptionError, UnsupportedModelError  # noqa: E402
+from tests.torch_bridge.models import ARCHITECTURES, Conv1dNet, ResNet18  # noqa: E402
+from torch_bridge.fake_quant import FakeQuantize  # noqa: E402
+from torch_bridge.flat_call import leaves  # noqa: E402
+from torch_bridge.overrides import Override  # noqa: E402
+from torch_bridge.prepare import prepare  # noqa: E402
+from torch_bridge.state import calibrating, enable_calibration, enable_quantization  # noqa: E402
+
+IMAGE = (torch.zeros(2, 3, 16, 16),)
+
+
+def small() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, 1, 1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Conv2d(4, 4, 3, 1, 1),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 2),
+    )
+
+
+def quantizers(model: nn.Module) -> dict[str, FakeQuantize]:
+    return {p: m for p, m in model.named_modules() if isinstance(m, FakeQuantize)}
+
+
+def tensors(model: nn.Module, args: Any, kwargs: Any) -> list[Tensor]:
+    with torch.no_grad():
+        return [t for _, t in leaves(model(*args, **kwargs))]
+
+
+# -- every backend on every architecture --------------------------------------------------------
+
+EIGHT_BITS = sorted(set(backends()) - {"academic", "academic-nlp"})
+
+
+@pytest.mark.filterwarnings("ignore:prepare for")  # convolutions have nothing for the NLP backends
+@pytest.mark.parametrize("backend", EIGHT_BITS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_eight_bits_compute_nearly_the_same(name: str, backend: str) -> None:
+    architecture = ARCHITECTURES[name]
+    model = architecture.build().eval()
+    args, kwargs = architecture.inputs(8), architecture.kwargs(8)
+    expected = tensors(model, args, kwargs)
+    prepared = prepare(model, backend, args, kwargs)
+    assert prepared.onnxq_report.traced
+    assert prepared.onnxq_report.leaves == []
+    assert prepared.onnxq_backend == backend
+    for a, b in zip(expected, tensors(prepared, args, kwargs), strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)  # still off
+    if not prepared.onnxq_report.rows:
+        return
+    enable_calibration(prepared)
+    tensors(prepared, args, kwargs)
+    enable_quantization(prepared)
+    got = tensors(prepared, args, kwargs)
+    errors = [((b - a).norm() / a.norm()).item() for a, b in zip(expected, got, strict=True)]
+    assert 0 < max(errors) < 0.25
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "vitis", "academic", "nnie"])
+def test_training_reaches_every_parameter(backend: str) -> None:
+    prepared = prepare(small().train(), backend, IMAGE)
+    with calibrating(prepared):
+        prepared(torch.randn(8, 3, 16, 16))
+    enable_quantization(prepared)
+    prepared(torch.randn(8, 3, 16, 16)).square().sum().backward()
+    assert [n for n, p in prepared.named_parameters() if p.grad is None] == []
+
+
+# -- what is left alone -------------------------------------------------------------------------
+
+
+def test_the_users_model_is_untouched() -> None:
+    model = small().train()
+    before = copy.deepcopy(model.state_dict())
+    classes = [type(m) for m in model.modules()]
+    prepared = prepare(model, "tensorrt", IMAGE, freeze_bn=True)
+    with torch.no_grad():
+        for parameter in prepared.parameters():
+            parameter.add_(1)
+    prepared.eval()
+    assert [type(m) for m in model.modules()] == classes
+    assert all(m.training for m in model.modules())
+    assert model.state_dict().keys() == before.keys()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_mode_is_kept(training: bool) -> None:
+    prepared = prepare(small().train(training), "tensorrt", IMAGE)
+    assert {m.training for m in prepared.modules()} == {training}
+
+
+def test_weights_that_were_tied_stay_tied() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens = nn.Embedding(16, 8)
+            self.head = nn.Linear(8, 16, bias=False)
+            self.head.weight = self.tokens.weight
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.head(self.tokens(ids))
+
+    prepared = prepare(Tied(), "tensorrt-nlp", (torch.zeros(2, 3, dtype=torch.long),))
+    assert prepared.head.weight is prepared.tokens.weight
+
+
+# -- what comes out -----------------------------------------------------------------------------
+
+
+def test_copies_pickles_and_states() -> None:
+    prepared = prepare(small(), "onnxruntime", IMAGE)
+    x = torch.randn(4, 3, 16, 16)
+    with calibrating(prepared):
+        prepared(x)
+    enable_quantization(prepared)
+    prepared.eval()
+    expected = prepared(x)
+    for again in (copy.deepcopy(prepared), pickle.loads(pickle.dumps(prepared))):
+        assert torch.equal(again(x), expected)
+        assert again.onnxq_backend == "onnxruntime"
+        assert len(again.onnxq_report.rows) == len(quantizers(prepared))
+    other = prepare(small(), "onnxruntime", IMAGE).eval()
+    other.load_state_dict(prepared.state_dict())
+    assert torch.equal(other(x), expected)
+
+
+def test_modules_called_more_than_once_are_quantized_once() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.act = nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.act(self.layer(self.act(self.layer(x))))
+
+    found = quantizers(prepare(Twice(), "tensorrt", (torch.zeros(2, 4),)))
+    assert sorted(found) == ["act_fake_quant", "layer.weight_fake_quant", "x_fake_quant"]
+
+
+def test_functional_layers_have_quantized_weights() -> None:
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kernel = nn.Parameter(torch.randn(4, 3, 3, 3))
+            self.up = nn.Parameter(torch.randn(4, 2, 2, 2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = F.relu(F.conv2d(input=x, weight=self.kernel))
+            return F.conv_transpose2d(y, self.up, stride=2)
+
+    prepared = prepare(Functional(), "tensorrt", IMAGE)
+    specs = {path: q.spec.axis for path, q in quantizers(prepared).items()}
+    assert specs == {
+        "x_fake_quant": None,
+        "relu_fake_quant": None,
+        "conv2d_parameters.weight_fake_quant": 0,
+        "conv_transpose2d_parameters.weight_fake_quant": 1,
+    }
+
+
+def test_first_and_last_layers_have_eight_bits_for_papers() -> None:
+    prepared = prepare(ResNet18(), "academic", (torch.zeros(1, 3, 32, 32),))
+    bits = {path: q.spec.bits for path, q in quantizers(prepared).items()}
+    eight = {path for path, b in bits.items() if b == 8}
+    assert set(bits.values()) == {4, 8}
+    weights = {path for path in eight if path.endswith("weight_fake_quant")}
+    assert len(weights) == 2
+    assert len(eight) == 4
+
+
+def test_vitis_quantizes_biases() -> None:
+    found = quantizers(prepare(small(), "vitis", IMAGE))
+    assert {p for p in found if p.endswith("bias_fake_quant")} == {
+        "0.bias_fake_quant",
+        "3.bias_fake_quant",
+        "6.bias_fake_quant",
+    }
+    assert all(q.spec.power_of_two for q in found.values())
+
+
+def test_tvm_leaves_fully_connected_layers_float() -> None:
+    prepared = prepare(small(), "tvm", IMAGE)
+    assert type(prepared.get_submodule("6")) is nn.Linear
+
+
+def test_batch_norm_may_be_frozen() -> None:
+    prepared = prepare(small().train(), "tensorrt", IMAGE, freeze_bn=True)
+    before = prepared.get_submodule("0").bn.running_mean.clone()
+    prepared.train()(torch.randn(4, 3, 16, 16))
+    assert torch.equal(prepared.get_submodule("0").bn.running_mean, before)
+
+
+def test_a_single_layer_can_be_prepared() -> None:
+    found = quantizers(prepare(nn.Conv2d(3, 4, 3), "tensorrt", IMAGE))
+    assert len(found) == 2
+
+
+# -- what a user changes ------------------------------------------------------------------------
+
+
+def test_bits_algorithms_and_observers_can_be_changed() -> None:
+    prepared = prepare(
+        small(),
+        "tensorrt",
+        IMAGE,
+        weight={"bits": 4, "algorithm": "dorefa"},
+        activation=Override(observer="percentile", observer_options={"quantile": 0.99}),
+    )
+    found = quantizers(prepared)
+    weight = found["0.weight_fake_quant"]
+    assert (weight.algorithm, weight.spec.lo, weight.spec.hi) == ("dorefa", -7, 7)
+    (first, *_) = (q for p, q in found.items() if not p.endswith("weight_fake_quant"))
+    assert type(first.observer).__name__ == "Percentile"
+    assert (first.spec.lo, first.spec.hi) == (-128, 127)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"weight": {"bit": 4}}, "there is no option 'bit'"),
+        ({"weight": {"bits": 1}}, "1 bits cannot be trained"),
+        ({"weight": "lsqq"}, "no quantization algorithm 'lsqq'"),
+        ({"activation": {"observer": "minmaxx"}}, "no observer 'minmaxx'"),
+        ({"activation": {"per_channel": True}}, "one scale per tensor for activations"),
+        ({"activation": {"symmetric": False}}, "no zero points for activations"),
+        ({"backend": "nnie", "weight": "lsq"}, "on the grid of 'nnie'"),
+        ({"backend": "snpe", "weight": {"per_channel": True}}, "one scale per tensor for weights"),
+        ({"backend": "tensort"}, "there is no backend 'tensort'"),
+        ({"weight": {"options": {"grad": 1}}}, "'lsq' has no option 'grad'"),
+        (
+            {"activation": {"observer": "percentile", "observer_options": {"quantil": 1}}},
+            "'percentile' has no option 'quantil'",
+        ),
+    ],
+)
+def test_changes_that_make_no_sense(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError, match=words) as caught:
+        prepare(small(), **{"backend": "tensorrt", "example_inputs": IMAGE} | change)
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("exclude", "weights"),
+    [
+        ("3", {"0", "6"}),
+        (["0", "6"], {"3"}),
+        ("[03]", {"6"}),
+        (nn.Conv2d, {"6"}),
+        ((nn.Linear, "0"), {"3"}),
+        ((), {"0", "3", "6"}),
+    ],
+)
+def test_exclude(exclude: Any, weights: set[str]) -> None:
+    found = quantizers(prepare(small(), "tensorrt", IMAGE, exclude=exclude))
+    made = {p.removesuffix(".weight_fake_quant") for p in found if "weight" in p}
+    assert made == weights
+
+
+class Sums(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = nn.Linear(4, 4)
+        self.right = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.add(self.left(x), self.right(x))
+        return torch.softmax(y, -1) + y
+
+
+def test_exclude_and_include_of_functions_and_nodes() -> None:
+    x = (torch.zeros(2, 4),)
+    assert set(quantizers(prepare(Sums(), "stpu", x))) >= {"left_fake_quant", "softmax_fake_quant"}
+    less = quantizers(prepare(Sums(), "stpu", x, exclude=[torch.add, "add_1"]))
+    assert "softmax_fake_quant" not in less
+    more = quantizers(prepare(Sums(), "academic", x, include=torch.softmax))
+    assert "add_fake_quant" in more
+    assert "add_fake_quant" not in quantizers(prepare(Sums(), "academic", x))
+
+
+@pytest.mark.parametrize(
+    ("argument", "selector", "words", "fix"),
+    [
+        ("exclude", "lefft", "exclude: no module or node fits 'lefft'", "'left'"),
+        ("include", "riht", "include: no module or node fits 'riht'", "'right'"),
+        ("exclude", "block*", r"exclude: no module or node fits 'block\*'", "choose from"),
+        ("exclude", nn.Conv2d, "exclude: the model has no Conv2d", "Linear"),
+        ("exclude", torch.sub, "exclude: the traced model does not call sub", "add"),
+        ("leaf_modules", ["layer"], "leaf_modules: no module or node fits 'layer'", "left"),
+    ],
+)
+def test_unknown_selectors(argument: str, selector: Any, words: str, fix: str) -> None:
+    with pytest.raises(OptionError, match=words) as caught:
+        prepare(Sums(), "tensorrt", (torch.zeros(2, 4),), **{argument: selector})
+    assert fix in caught.value.fix
+
+
+def test_leaf_modules_are_not_looked_into() -> None:
+    model = nn.Sequential(small(), nn.ReLU())
+    prepared = prepare(model, "tensorrt", IMAGE, leaf_modules=["0"])
+    assert type(prepared.get_submodule("0")) is nn.Sequential
+    assert isinstance(prepared.get_submodule("0.1"), nn.BatchNorm2d), "nothing is fused inside"
+    assert "0.3.input_fake_quant" in quantizers(prepared)
+    by_class = prepare(Conv1dNet(), "tensorrt", (torch.zeros(2, 4, 32),), leaf_modules=[nn.Linear])
+    assert "head.weight_fake_quant" in quantizers(by_class)
+
+
+def test_attributes_and_methods_are_preserved() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = small()
+            self.body.stride = 16
+            self.classes = ["cat", "dog"]
+
+        def label(self, index: int) -> str:
+            return self.classes[index]
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.body(x)
+
+    keep = ["classes", "label", "body.stride"]
+    prepared = prepare(Named(), "tensorrt", IMAGE, preserve_attributes=keep)
+    for again in (prepared, copy.deepcopy(prepared), copy.deepcopy(copy.deepcopy(prepared))):
+        assert again.body.stride == 16
+        again.classes = ["bird"]
+        assert again.label(0) == "bird"
+    with pytest.raises(OptionError, match=r"the model has no 'body\.strid'") as caught:
+        prepare(Named(), "tensorrt", IMAGE, preserve_attributes=["body.strid"])
+    assert "body.stride" in caught.value.fix
+
+
+# -- what cannot be -----------------------------------------------------------------------------
+
+
+def test_inputs_that_do_not_fit() -> None:
+    with pytest.raises(OptionError, match="example inputs do not fit Sequential"):
+        prepare(small(), "tensorrt")
+    with pytest.raises(OptionError, match="Sequential fails on the example inputs"):
+        prepare(small(), "tensorrt", (torch.zeros(2, 5, 16, 16),))
+
+
+def test_a_prepared_model_is_not_prepared_again() -> None:
+    with pytest.raises(OptionError, match="is prepared already"):
+        prepare(prepare(small(), "tensorrt", IMAGE), "tensorrt", IMAGE)
+
+
+def test_a_model_that_cannot_be_copied() -> None:
+    model = small()
+    model.cached = model[0].weight * 2  # part of an autograd graph
+    with pytest.raises(UnsupportedModelError, match="cannot be copied"):
+        prepare(model, "tensorrt", IMAGE)
+
+
+def test_nothing_to_quantize_is_said() -> None:
+    with pytest.warns(UserWarning, match="nothing in the model is quantized for tensorrt"):
+        prepare(nn.Sequential(nn.Tanh()), "tensorrt", (torch.zeros(2),))
+
+
+def test_a_backend_may_be_a_value() -> None:
+    prepared = prepare(small(), find_backend("snpe"), IMAGE[0])
+    assert prepared.onnxq_backend == "snpe"

@@ -1,0 +1,1 @@
+"""Quantization-aware training in torch, exported as exactly what was trained."""

@@ -1,0 +1,115 @@
+"""From the trained model to a target's files in one call, proven from torch to the last file.
+
+torch, eval mode  =  canonical ONNX in onnxruntime  =  the target's files, read back
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from onnxq.backend import Backend
+from onnxq.convert import Conversion, Proof, convert
+from onnxq.errors import OptionError, VerifyError
+from onnxq.verify import Report
+from torch_bridge.export import Axes, export, unwrapped
+from torch_bridge.flat_call import FlatCall
+from torch_bridge.proof import prove_export
+
+
+def deploy(
+    q: nn.Module,
+    args: Sequence[Any] | torch.Tensor,
+    folder: str | os.PathLike[str],
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    backend: str | Backend | None = None,
+    stem: str = "model",
+    exporter: Literal["torchscript", "dynamo"] = "torchscript",
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    dynamic_axes: Axes | None = None,
+    opset: int | None = None,
+    strict: bool = True,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Conversion:
+    """Write `<stem>.onnx` (canonical) and the target's files into `folder`.
+
+    The files are compared on `args`, which should therefore be real data: noise may saturate.
+    Arguments not listed here are those of `export`.
+
+    Args:
+        q: what `prepare` returned, quantization enabled.
+        args: positional arguments of one call.
+        folder: where the files go.
+        kwargs: keyword arguments of that call.
+        backend: the target; by default the one the model was prepared for.
+        stem: file names start with it.
+        exporter: see `export`.
+        input_names: see `export`.
+        output_names: see `export`.
+        dynamic_axes: see `export`.
+        opset: see `export`.
+        strict: raise VerifyError where a proof fails, before the target's files are written.
+        progress: told what happens next.
+
+    Returns:
+        The conversion; the last of its proofs is the comparison with torch.
+    """
+    model = unwrapped(q)
+    target = getattr(model, "onnxq_backend", None) if backend is None else backend
+    if target is None:
+        raise OptionError(
+            f"{type(model).__name__} does not say which backend it was prepared for",
+            fix="prepare it with torch_bridge.prepare(model, backend=...), or give backend=...",
+        )
+    args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
+    progress("exporting")
+    file = export(
+        model,
+        args,
+        Path(folder) / f"{stem}.onnx",
+        kwargs=kwargs,
+        exporter=exporter,
+        input_names=input_names,
+        output_names=output_names,
+        dynamic_axes=dynamic_axes,
+        opset=opset,
+    )
+    call = FlatCall(model, args, kwargs)
+    names = call.names if input_names is None else input_names
+    values = (t.detach().cpu().numpy() for t in call.tensors)
+    feeds = dict(zip(names, values, strict=True))
+    progress("comparing torch with onnxruntime")
+    report = prove_export(call, file, feeds)
+    conversion = convert(file, target, data=[feeds], stem=stem, progress=progress)
+    conversion.proofs += (Proof(f"{file.name} (torch)", report),)
+    if strict and not conversion.proven:
+        raise _unproven(conversion)
+    conversion.save(folder)
+    conversion.files.insert(0, file)
+    return conversion
+
+
+def _unproven(conversion: Conversion) -> VerifyError:
+    failed = next(proof for proof in conversion.proofs if not proof.report.passed)
+    worst = failed.report.worst
+    assert worst is not None
+    where = _first_difference(failed.report)
+    return VerifyError(
+        f"{failed.what}: output '{worst.name}' is off by {worst.max:.3g} {worst.unit}, "
+        f"{worst.moved:.2%} of its elements moved{where}",
+        fix="look at the proofs of deploy(..., strict=False), whose reports list every quantizer",
+    )
+
+
+def _first_difference(report: Report) -> str:
+    first = next((layer for layer in report.layers if layer.moved), None)
+    if first is None:
+        return ""
+    return f"; the first quantizer to differ is '{first.node}' ({first.moved:.3%} moved)"

@@ -1,0 +1,85 @@
+"""The example call that a model is prepared with, and what a tracer may take as fixed in it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from onnxq.errors import OptionError
+
+FIXED = (type(None), bool, str)
+"""Types of arguments that programs branch on: the graph is made for the value they have."""
+
+
+class ExampleCall:
+    """One call of a model, with its arguments by name."""
+
+    def __init__(
+        self, model: nn.Module, args: Sequence[Any] | Tensor, kwargs: Mapping[str, Any] | None
+    ) -> None:
+        self.args = (args,) if isinstance(args, Tensor) else tuple(args)
+        self.kwargs = dict(kwargs or {})
+        self.signature = inspect.signature(model.forward)
+        try:
+            bound = self.signature.bind(*self.args, **self.kwargs)
+        except TypeError as error:
+            raise OptionError(
+                f"the example inputs do not fit {type(model).__name__}.forward{self.signature}: "
+                f"{error}",
+                fix="pass example_inputs=(...) and example_kwargs={...} as the model is called",
+            ) from error
+        self.given = dict(bound.arguments)
+
+    def run(self, model: nn.Module) -> Any:
+        """The result of the call in eval mode; an error says that the call itself is wrong."""
+        modes = {module: module.training for module in model.modules()}
+        model.eval()
+        try:
+            with torch.no_grad():
+                return model(*self.args, **self.kwargs)
+        except Exception as error:
+            raise OptionError(
+                f"{type(model).__name__} fails on the example inputs: "
+                f"{type(error).__name__}: {error}",
+                fix="pass inputs that the float model runs with",
+            ) from error
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+
+    def concrete_args(self, *, numbers: bool = False, containers: bool = False) -> dict[str, Any]:
+        """Arguments that the graph is made for.
+
+        Args:
+            numbers: also numbers, which then cannot change from call to call.
+            containers: also the number and names of the tensors in lists and dicts.
+        """
+        fixed = (*FIXED, int, float) if numbers else FIXED
+        found = {}
+        for name, parameter in self.signature.parameters.items():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                continue
+            value = self.given.get(name, parameter.default)
+            if isinstance(value, fixed):
+                found[name] = value
+            elif containers and isinstance(value, list | tuple | dict):
+                found[name] = _placeholders(value, fixed)
+        return found
+
+    @property
+    def has_containers(self) -> bool:
+        """Whether an argument is a list, tuple or dict."""
+        return any(isinstance(v, list | tuple | dict) for v in self.given.values())
+
+
+def _placeholders(value: Any, fixed: tuple[type, ...]) -> Any:
+    """The structure of `value` with a placeholder for each tensor."""
+    if isinstance(value, dict):
+        return {key: _placeholders(item, fixed) for key, item in value.items()}
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return type(value)(_placeholders(item, fixed) for item in value)
+    return value if isinstance(value, fixed) else fx.PH

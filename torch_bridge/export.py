@@ -1,0 +1,169 @@
+"""A trained model as canonical ONNX: what it computes in eval mode, quantizers as one node each.
+
+The file holds `onnxq::FakeQuantize` nodes with their function, so it passes onnx.checker and runs
+in a stock onnxruntime. Node names start with the path of the torch module that made them
+('layer1.0.conv1/Conv'; a quantizer's node has the path of its module), tensor names with the name
+of their node.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from onnxq import graph
+from onnxq.errors import OptionError, UnsupportedModelError, near_matches
+from onnxq.graph import MAX_OPSET, Model
+from torch_bridge import exporters, trained
+from torch_bridge.exporters import DynamicAxes, Exporter, Request
+from torch_bridge.flat_call import FlatCall
+from torch_bridge.owned_steps import owner_of, with_owners
+from torch_bridge.state import evaluating, quantizers, uninitialised_error
+
+Axes = Mapping[str, Mapping[int, str] | Sequence[int]]
+
+
+def export(
+    q: nn.Module,
+    args: Sequence[Any] | torch.Tensor,
+    path: str | os.PathLike[str],
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    exporter: Literal["torchscript", "dynamo"] = "torchscript",
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    dynamic_axes: Axes | None = None,
+    opset: int | None = None,
+) -> Path:
+    """Write a prepared, calibrated model as canonical ONNX; returns the path.
+
+    The model is put into eval mode for the export and every module back into its own mode.
+
+    Args:
+        q: what `prepare` returned, quantization enabled.
+        args: positional arguments of one call.
+        path: the file to write.
+        kwargs: keyword arguments of that call. Tensors anywhere in the arguments become inputs,
+            other values are fixed.
+        exporter: 'torchscript' (fast, needs nothing else) or 'dynamo' (needs onnxscript).
+        input_names: one per tensor; by default as in the signature ('x', 'batch.mask').
+        output_names: one per tensor; by default keys of a returned dict, 'output', 'output_0'.
+        dynamic_axes: open axes by input name: {'x': {0: 'batch'}} or {'x': [0]}.
+        opset: 17 by default (dynamo: 18). 16-bit quantizers and blocks raise it to 21.
+    """
+    model = unwrapped(q)
+    which = exporters.exporter(exporter)
+    opset = _checked_opset(opset, exporter, which)
+    check_exportable(model)
+    args = (args,) if isinstance(args, torch.Tensor) else args
+    with evaluating(model), torch.no_grad(), tempfile.TemporaryDirectory(prefix="onnxq-") as folder:
+        call = FlatCall(with_owners(model), args, kwargs).eval()
+        inputs = _names("input", input_names, call.names)
+        outputs = _names("output", output_names, tuple(call.outputs()))
+        dynamic = _dynamic_axes(dynamic_axes or {}, inputs, outputs)
+        file = Path(folder, "exported.onnx")
+        written = min(opset, which.newest)
+        exporters.run(which, Request(call, file, inputs, outputs, dynamic, written))
+        made = graph.load(file)
+        if made.opset != written:
+            raise UnsupportedModelError(
+                f"torch's {exporter} exporter wrote opset {made.opset} instead of {written}",
+                fix=f"ask for opset {max(made.opset, written)}",
+            )
+        _check_open_axes(made, dynamic)
+        made.require_opset(opset, "asked for")
+        _canonicalise(made, which, call)
+        graph.save(made, path)
+    return Path(path)
+
+
+def unwrapped(q: nn.Module) -> nn.Module:
+    """The model inside DistributedDataParallel and DataParallel."""
+    while isinstance(q, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+        q = q.module
+    return q
+
+
+def check_exportable(model: nn.Module) -> None:
+    """Refuse a model that is not prepared, still observes, or does not quantize."""
+    found = quantizers(model)
+    observing = [name for name, quantizer in found.items() if quantizer.observing]
+    if observing:
+        raise UnsupportedModelError(
+            f"{len(observing)} of {len(found)} quantizers still observe ranges, "
+            f"'{observing[0]}' first: what is exported would change with the next batch",
+            fix="call enable_quantization(model) before the export",
+        )
+    used = {name: quantizer for name, quantizer in found.items() if quantizer.quantizing}
+    if not used:
+        raise UnsupportedModelError(
+            f"none of the {len(found)} quantizers quantizes: this would export the float model",
+            fix="call enable_quantization(model) before the export",
+        )
+    blind = [name for name, quantizer in used.items() if not quantizer.initialised]
+    if blind:
+        raise uninitialised_error(blind)
+
+
+def _canonicalise(made: Model, which: Exporter, call: FlatCall) -> None:
+    paths = trained.name_layers(made, lambda node: owner_of(call.model, which.path(node)))
+    trained.resolve_aliases(made)
+    trained.set_quantizers(made, call, paths)
+    trained.name_parameters(made, paths, call.model.state_dict())
+
+
+def _checked_opset(opset: int | None, name: str, which: Exporter) -> int:
+    if opset is None:
+        return max(17, which.oldest)
+    if not which.oldest <= opset <= MAX_OPSET:
+        raise OptionError(
+            f"opset {opset} cannot be written with the {name} exporter",
+            fix=f"choose {which.oldest} to {MAX_OPSET}",
+        )
+    return opset
+
+
+def _names(kind: str, given: Sequence[str] | None, default: tuple[str, ...]) -> tuple[str, ...]:
+    if given is None:
+        return default
+    if len(given) != len(default) or len(set(given)) != len(given):
+        raise OptionError(
+            f"{len(given)} {kind} names ({', '.join(given)}) were given for {len(default)} "
+            f"{kind} tensors ({', '.join(default)})",
+            fix=f"give one name for each {kind} tensor, each only once",
+        )
+    return tuple(given)
+
+
+def _dynamic_axes(axes: Axes, inputs: Sequence[str], outputs: Sequence[str]) -> DynamicAxes:
+    known = (*inputs, *outputs)
+    named: dict[str, dict[int, str]] = {}
+    for name, wanted in axes.items():
+        if name not in known:
+            raise OptionError(
+                f"dynamic_axes names '{name}', which is neither input nor output",
+                fix=near_matches(name, known),
+            )
+        if isinstance(wanted, Mapping):
+            named[name] = dict(wanted)
+        else:
+            named[name] = {axis: f"{name}_dim_{axis}" for axis in wanted}
+    return named
+
+
+def _check_open_axes(made: Model, dynamic: DynamicAxes) -> None:
+    """Refuse a file whose axes torch fixed although they were to stay open."""
+    for tensor in made.graph.inputs:
+        for axis in dynamic.get(tensor.name, ()):
+            if isinstance(tensor.shape[axis], int):
+                raise UnsupportedModelError(
+                    f"torch fixed axis {axis} of input '{tensor.name}' to {tensor.shape[axis]}",
+                    fix="give an example that is longer than 1 there, and a model that works "
+                    "with any length",
+                )

@@ -1,0 +1,106 @@
+"""Learned rounding of weights (AdaRound, Nagel et al., 2020).
+
+Each weight is rounded down or up, whichever a reconstruction finds better. With a parameter a per
+weight and the stretched sigmoid h(a) = clamp(1.2 * sigmoid(a) - 0.1, 0, 1):
+
+    soft   y = (clamp(floor(x/s) + h(a) + z, lo, hi) - z) * s
+    hard   y = (clamp(floor(x/s) + [a >= 0] + z, lo, hi) - z) * s
+    da     = dy * s * 1.2 * sigmoid(a) * (1 - sigmoid(a))     where neither clamp acts, else 0
+    dx     = 0
+
+Until `start` the quantizer is 'fixed'. `start` chooses a so that h(a) = x/s - floor(x/s), which
+rounds nothing yet; `penalty` drives h to 0 or 1; `harden` makes the choice final.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from onnxq.errors import QParamsError
+from torch_bridge.fake_quant.base import FakeQuantize
+from torch_bridge.onnx_node import is_export
+from torch_bridge.spec import QuantizerSpec
+
+_STRETCH, _SHIFT = 1.2, -0.1
+
+
+class AdaRound(FakeQuantize):
+    """The direction in which each weight is rounded learns.
+
+    Attributes:
+        started: whether the rounding learns, or has learned.
+        hard: whether it is final.
+    """
+
+    algorithm: ClassVar[str] = "adaround"
+    per_element: ClassVar[frozenset[str]] = frozenset({"rounding"})
+
+    rounding: Tensor
+
+    def __init__(self, spec: QuantizerSpec, observer: nn.Module, name: str = "") -> None:
+        super().__init__(spec, observer, name)
+        self.started = False
+        self.hard = False
+        self.learn("rounding", torch.zeros(0))
+
+    @torch.no_grad()
+    def start(self, weight: Tensor) -> None:
+        """Let the rounding of `weight` learn, from where it is."""
+        if not self.initialised:
+            raise self._uninitialised()
+        s = self.spread(self.scale, weight)
+        part = weight / s - (weight / s).floor()
+        # The inverse of h; part lies in 0..1, so the argument of the logarithm is positive.
+        self._set("rounding", -torch.log(_STRETCH / (part - _SHIFT) - 1))
+        self.started, self.hard = True, False
+
+    def harden(self) -> None:
+        """From now on round each weight the way its parameter points."""
+        self.hard = True
+
+    def share(self) -> Tensor:
+        """h(a): how far each weight goes towards the upper of its two codes."""
+        if self.hard:
+            return (self.rounding >= 0).to(self.rounding.dtype)
+        return (torch.sigmoid(self.rounding) * _STRETCH + _SHIFT).clamp(0, 1)
+
+    def penalty(self, exponent: float) -> Tensor:
+        """Σ 1 - |2h - 1|^exponent: 0 when every weight has chosen."""
+        return (1 - (2 * self.share() - 1).abs().pow(exponent)).sum()
+
+    def transform(self, x: Tensor) -> Tensor:
+        """`x` rounded as learned."""
+        if not self.started:
+            return x
+        if is_export():
+            if not self.hard:
+                raise QParamsError(
+                    f"quantizer '{self.name or '?'}' still rounds softly, between two codes",
+                    fix="call harden() when its reconstruction is done",
+                )
+        elif self.rounding.shape != x.shape:
+            raise QParamsError(
+                f"quantizer '{self.name or '?'}' learned to round a weight of shape "
+                f"{list(self.rounding.shape)}, not {list(x.shape)}",
+                fix="use it for the weight that start() was given",
+            )
+        s, z = self.spread(self.scale, x), self.spread(self.zero_point, x)
+        code = (x.detach() / s).floor() + self.share() + z
+        return (code.clamp(self.spec.lo, self.spec.hi) - z) * s
+
+    def quantize(self, x: Tensor) -> Tensor:
+        """Round as learned, or to the nearest code before `start`."""
+        return self.transform(x) if self.started else self.on_grid(x)
+
+    def get_extra_state(self) -> Tensor:
+        """The switches, and how far the rounding is."""
+        progress = torch.tensor((self.started, self.hard), dtype=torch.uint8)
+        return torch.cat([super().get_extra_state(), progress])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Set both as they were saved."""
+        super().set_extra_state(state[:3])
+        self.started, self.hard = map(bool, state[3:].tolist())

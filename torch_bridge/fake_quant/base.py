@@ -1,0 +1,247 @@
+"""What all quantizers share: two switches, a range from an observer, a grid for ONNX.
+
+While it observes, a quantizer takes its range from its observer; while it quantizes, it rounds to
+the grid (with whatever gradients the algorithm has); with neither it hands its input on. A new
+quantizer does neither.
+
+`scale` and `zero_point` always describe the grid in use: `refresh` derives them from what is
+learned before every call, and whenever the module is put into eval mode. Exporters read only
+them, so every algorithm becomes one `onnxq::FakeQuantize` node (behind `transform`, for the few
+that do not round their input itself).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from onnxq.errors import OnnxqError, OptionError, QParamsError
+from onnxq.qparams import QParams, Role
+from torch_bridge.functional import fake_quantize
+from torch_bridge.onnx_node import is_export
+from torch_bridge.spec import QuantizerSpec
+
+SMALLEST_SCALE = torch.finfo(torch.float32).eps
+"""Learned scales are kept above this: at 0 the division ends, below it the grid turns over."""
+
+
+class FakeQuantize(nn.Module):
+    """Base of the quantizers.
+
+    Args:
+        spec: codes, symmetry and granularity.
+        observer: finds the range; see `torch_bridge.observers`.
+        name: what messages call this quantizer: the path of the tensor it stands on.
+
+    Attributes:
+        observing: whether the range follows the observer.
+        quantizing: whether values are rounded.
+        initialised: whether there is a range.
+    """
+
+    algorithm: ClassVar[str] = ""
+    """Its name in the registry."""
+    learns_any_scale: ClassVar[bool] = False
+    """Whether training moves the scale freely, so that it cannot stay a power of two."""
+    per_element: ClassVar[frozenset[str]] = frozenset()
+    """Parameters with a value for each element of the tensor, not for each scale."""
+
+    scale: Tensor
+    zero_point: Tensor
+
+    def __init__(self, spec: QuantizerSpec, observer: nn.Module, name: str = "") -> None:
+        super().__init__()
+        if spec.power_of_two and self.learns_any_scale:
+            raise OptionError(
+                f"'{self.algorithm}' learns scales that are no powers of two",
+                fix="choose 'tqt', which learns the power, or 'fixed'",
+            )
+        self.spec = spec
+        self.observer = observer
+        self.name = name
+        # Plain attributes: they steer Python code, which compilers and exporters must see through.
+        self.observing = False
+        self.quantizing = False
+        self.initialised = False
+        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("zero_point", torch.zeros((), dtype=torch.int32))
+        self.register_load_state_dict_pre_hook(_take_sizes)
+
+    # -- what algorithms replace --------------------------------------------------------------
+
+    def quantize(self, x: Tensor) -> Tensor:
+        """`x` on the grid, with the gradients of the algorithm."""
+        return self.on_grid(x)
+
+    def transform(self, x: Tensor) -> Tensor:
+        """What is rounded: `x` itself, unless the algorithm reshapes it first."""
+        return x
+
+    def refresh(self) -> None:
+        """Bring what is learned into its domain, and scale and zero point in line with it."""
+
+    def set_range(self, scale: Tensor, zero_point: Tensor) -> None:
+        """Start from this grid."""
+        self._require_usable(scale)
+        self._set("scale", scale)
+        self._set("zero_point", zero_point)
+        self.initialised = True
+
+    # -- what all do --------------------------------------------------------------------------
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Observe and quantize, as far as switched on."""
+        if self.observing:
+            self.observe(x)
+        if not self.quantizing:
+            return x
+        if not self.initialised:
+            raise self._uninitialised()
+        if is_export():
+            return self.on_grid(self.transform(x))
+        self.refresh()
+        return self.quantize(x)
+
+    @torch.no_grad()
+    def observe(self, x: Tensor) -> None:
+        """Take the range of `x` into account."""
+        try:
+            self.observer(x.detach())
+            if not self.observer.ready:  # nothing but empty tensors so far
+                return
+            scale, zero_point = self.observer.calculate()
+        except OnnxqError as error:
+            error.add_note(f"in the quantizer '{self.name or '?'}' ({self.algorithm})")
+            raise
+        self.set_range(scale, zero_point)
+
+    def on_grid(self, x: Tensor) -> Tensor:
+        """`x` rounded with the current scale and zero point, straight-through."""
+        grid = self.spec.grid
+        return fake_quantize(
+            x,
+            self.scale,
+            self.zero_point,
+            axis=grid.axis,
+            lo=grid.lo,
+            hi=grid.hi,
+            block=grid.block,
+            stored=grid.stored,
+        )
+
+    @torch.no_grad()
+    def qparams(self, tensor: str, role: Role = Role.ACTIVATION) -> QParams:
+        """The grid in use, for the tensor of that name."""
+        if not self.initialised:
+            raise self._uninitialised()
+        self.refresh()
+        one_scale = self.scale.numel() == 1 and not self.spec.block
+        scale, zero_point = self.scale.detach().cpu(), self.zero_point.detach().cpu()
+        axis = self.spec.axis
+        if one_scale and axis is not None:  # a per-tensor checkpoint, or a single channel
+            scale, zero_point = scale.reshape(-1), zero_point.reshape(-1)
+            axis = axis if self.scale.dim() else None
+        return QParams(
+            tensor=tensor,
+            qtype=self.spec.qtype,
+            scale=scale.numpy(),
+            zero_point=zero_point.numpy(),
+            axis=axis,
+            block=self.spec.block,
+            lo=self.spec.lo,
+            hi=self.spec.hi,
+            role=role,
+            source=self.name,
+        )
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch to training or evaluation."""
+        super().train(mode)
+        if not mode and self.initialised:
+            self.refresh()
+        return self
+
+    @property
+    def name(self) -> str:
+        """What messages call this quantizer."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = name
+        self.observer.name = name
+
+    def extra_repr(self) -> str:
+        """What `print(model)` shows."""
+        does = [w for w, on in (("observes", self.observing), ("quantizes", self.quantizing)) if on]
+        return f"{self.spec}; {' and '.join(does) or 'off'}"
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def learn(self, name: str, initial: Tensor) -> None:
+        """Make `name` a parameter; a buffer of that name becomes one."""
+        if hasattr(self, name):
+            delattr(self, name)
+        self.register_parameter(name, nn.Parameter(initial.clone()))
+
+    def _set(self, name: str, value: Tensor) -> None:
+        """Give a parameter or buffer a value, of whatever size.
+
+        A parameter stays the same object, which optimizers hold.
+        """
+        current = getattr(self, name)
+        value = value.detach().to(current.device, current.dtype, copy=True)
+        if isinstance(current, nn.Parameter):
+            current.data = value
+        else:
+            setattr(self, name, value)
+
+    def spread(self, values: Tensor, x: Tensor) -> Tensor:
+        """One value per scale, viewed so that it broadcasts against `x`."""
+        return self.spec.grid.spread(values, x)
+
+    def _require_usable(self, scale: Tensor) -> None:
+        if not bool((torch.isfinite(scale) & (scale > 0)).all()):
+            raise QParamsError(
+                f"quantizer '{self.name or '?'}': the observed range gives a scale that is not "
+                "positive and finite",
+                fix="look for NaN or infinite values in what it observes",
+            )
+
+    def _uninitialised(self) -> QParamsError:
+        return QParamsError(
+            f"quantizer '{self.name or '?'}' has no range yet (uninitialised)",
+            fix="run calibration data through the model while it observes, before it quantizes",
+        )
+
+    def get_extra_state(self) -> Tensor:
+        """The switches, as a tensor: what any checkpoint format can hold."""
+        flags = (self.observing, self.quantizing, self.initialised)
+        return torch.tensor(flags, dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Set the switches as they were saved."""
+        self.observing, self.quantizing, self.initialised = map(bool, state.tolist())
+
+
+def _take_sizes(module: FakeQuantize, state_dict: dict[str, Any], prefix: str, *_: object) -> None:
+    """Before a checkpoint is loaded, make sizes agree.
+
+    A per-channel quantizer has one scale until it is calibrated. It takes the number of scales of
+    the checkpoint; one scale for the whole tensor is the same grid as that scale for all channels.
+    Many scales do not become one: torch's own error about sizes tells.
+    """
+    own = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+    for name, current in own:
+        saved = state_dict.get(prefix + name)
+        if not isinstance(saved, Tensor) or saved.shape == current.shape:
+            continue
+        per_scale = name not in module.per_element
+        if per_scale and not module.spec.per_channel and saved.numel() != 1:
+            continue
+        if per_scale and saved.numel() == 1 and current.numel() > 1:
+            state_dict[prefix + name] = saved.reshape(()).expand(current.shape)
+        else:
+            module._set(name, torch.empty(saved.shape, dtype=current.dtype))

@@ -1,0 +1,40 @@
+"""Weights squeezed by tanh before rounding (DoReFa-Net, Zhou et al., 2016).
+
+    t  = tanh(w) / max|tanh(w)|                     the maximum over the whole tensor
+    y  = (clamp(R(t/s) + z, lo, hi) - z) * s        t lies in -1..1, and so does y
+
+The gradient passes the rounding where the code is in range, and t by the chain rule, the maximum
+included. The observer sees t.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from torch_bridge.fake_quant.base import FakeQuantize
+
+
+class DoReFa(FakeQuantize):
+    """Straight-through rounding of squeezed weights."""
+
+    algorithm: ClassVar[str] = "dorefa"
+
+    def transform(self, x: Tensor) -> Tensor:
+        """t of the formula."""
+        squeezed = torch.tanh(x)
+        # A weight of zeros stays one.
+        peak = squeezed.abs().max().clamp(min=torch.finfo(squeezed.dtype).tiny)
+        return squeezed / peak
+
+    def observe(self, x: Tensor) -> None:
+        """Take the range of the squeezed weight into account."""
+        # tanh hides what is infinite, and an empty tensor has no maximum: the observer knows both.
+        usable = x.numel() and torch.isfinite(x).all()
+        super().observe(self.transform(x.detach()) if usable else x)
+
+    def quantize(self, x: Tensor) -> Tensor:
+        """Squeeze and round."""
+        return self.on_grid(self.transform(x))

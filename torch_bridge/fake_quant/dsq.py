@@ -1,0 +1,79 @@
+"""Differentiable soft quantization (Gong et al., 2019).
+
+Rounding is seen as the limit of a chain of tanh curves, one per step of the grid; the forward
+pass rounds, the backward pass has the slope of the curves. With v = x/s + z, f = v - floor(v):
+
+    phi(v) = floor(v) + (1 + t * tanh(k * (f - 1/2))) / 2,   t = 1 / (1 - a),  k = ln(2/a - 1)
+    y  = (clamp(R(x/s) + z, lo, hi) - z) * s                 R(phi(v)) = R(v)
+    dx = dy * t * k * (1 - tanh(k * (f - 1/2))^2) / 2        where lo <= v <= hi, else 0
+
+a in 0..1 is how far phi is from the step function: towards 0 the curve becomes the step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from onnxq.errors import OptionError
+from torch_bridge.fake_quant.base import FakeQuantize
+from torch_bridge.grid import Grid, working_type
+from torch_bridge.kernels import kernels_for
+from torch_bridge.spec import QuantizerSpec
+
+
+class Dsq(FakeQuantize):
+    """Rounding with the gradient of a chain of tanh curves.
+
+    Args:
+        spec: codes, symmetry and granularity.
+        observer: finds scale and zero point.
+        name: what messages call this quantizer.
+        softness: a of the formula.
+    """
+
+    algorithm: ClassVar[str] = "dsq"
+
+    def __init__(
+        self, spec: QuantizerSpec, observer: nn.Module, name: str = "", *, softness: float = 0.4
+    ) -> None:
+        super().__init__(spec, observer, name)
+        if not 0 < softness < 1:
+            raise OptionError(
+                f"softness {softness} is not between 0 and 1", fix="choose for instance 0.4"
+            )
+        self.softness = softness
+
+    def quantize(self, x: Tensor) -> Tensor:
+        """Round, with the soft gradient."""
+        return _SoftRound.apply(x, self.scale, self.zero_point, self.spec.grid, self.softness)
+
+
+class _SoftRound(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid, softness: float
+    ) -> Tensor:
+        ctx.save_for_backward(values, scale, zero_point)
+        ctx.grid, ctx.softness = grid, softness
+        dtype = working_type(values)
+        x, s = values.to(dtype), grid.spread(scale.to(dtype), values)
+        z = grid.spread(zero_point.to(dtype), values)
+        return kernels_for(x).forward(x, s, z, grid.lo, grid.hi).to(values.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        values, scale, zero_point = ctx.saved_tensors
+        grid = ctx.grid
+        dtype = working_type(values)
+        v = values.to(dtype) / grid.spread(scale.to(dtype), values)
+        v = v + grid.spread(zero_point.to(dtype), values)
+        t = 1 / (1 - ctx.softness)
+        k = math.log(2 / ctx.softness - 1)
+        curve = torch.tanh(k * (v - v.floor() - 0.5))
+        slope = 0.5 * t * k * (1 - curve * curve)
+        dx = torch.where((v >= grid.lo) & (v <= grid.hi), dy * slope, 0.0)
+        return dx.to(dy.dtype), None, None, None, None

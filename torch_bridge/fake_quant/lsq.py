@@ -1,0 +1,71 @@
+"""Learned step size quantization (Esser et al., 2020).
+
+    y  = (clamp(R(x/s) + z, lo, hi) - z) * s
+    dx = dy where lo - z < x/s < hi - z, else 0
+    ds = g * Σ dy * (R(x/s) - x/s inside, lo - z below, hi - z above)
+    g  = 1 / sqrt(n * hi), n = elements per scale
+
+g makes a step of the scale as large, relative to the scale, as one of the weights. z is fixed.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from torch_bridge.fake_quant.base import SMALLEST_SCALE, FakeQuantize
+from torch_bridge.functional import lsq
+from torch_bridge.spec import QuantizerSpec
+
+
+class Lsq(FakeQuantize):
+    """The scale learns.
+
+    Args:
+        spec: codes, symmetry and granularity.
+        observer: finds the first scale.
+        name: what messages call this quantizer.
+        scale_gradient: whether the gradient of the scale is multiplied by g.
+    """
+
+    algorithm: ClassVar[str] = "lsq"
+    learns_any_scale: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        spec: QuantizerSpec,
+        observer: nn.Module,
+        name: str = "",
+        *,
+        scale_gradient: bool = True,
+    ) -> None:
+        super().__init__(spec, observer, name)
+        self.scale_gradient = scale_gradient
+        self.learn("scale", torch.ones(()))
+
+    def quantize(self, x: Tensor) -> Tensor:
+        """Round with a scale that learns."""
+        return lsq(
+            x,
+            self.scale,
+            self.zero_point,
+            axis=self.spec.axis,
+            lo=self.spec.lo,
+            hi=self.spec.hi,
+            block=self.spec.block,
+            grad_scale=self.grad_scale(x),
+        )
+
+    def grad_scale(self, x: Tensor) -> float:
+        """g of the formula."""
+        if not self.scale_gradient:
+            return 1.0
+        # x may be empty, and hi is 0 for codes that are all negative.
+        elements = max(x.numel() // self.scale.numel(), 1)
+        return (elements * max(self.spec.hi, 1)) ** -0.5
+
+    def refresh(self) -> None:
+        """Keep the scale positive."""
+        self.scale.data.abs_().clamp_(min=SMALLEST_SCALE)

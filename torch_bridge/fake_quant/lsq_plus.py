@@ -1,0 +1,76 @@
+"""LSQ with a learned offset (LSQ+, Bhalgat et al., 2020).
+
+The offset b is a real number; codes use the integer z = clamp(R(b), lo, hi):
+
+    y  = (clamp(R(x/s) + z, lo, hi) - z) * s
+    dx = dy where lo - z < x/s < hi - z, else 0
+    ds = g * Σ dy * (R(x/s) - x/s inside, lo - z below, hi - z above)
+    db = g * Σ dy * (0 inside, -s outside)
+    g  = 1 / sqrt(n * hi), n = elements per scale
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from torch_bridge.fake_quant.lsq import Lsq
+from torch_bridge.functional import lsq_plus
+from torch_bridge.spec import QuantizerSpec
+
+
+class LsqPlus(Lsq):
+    """Scale and zero point learn; the same as LSQ where the spec is symmetric.
+
+    Args:
+        spec: codes, symmetry and granularity.
+        observer: finds the first scale and zero point.
+        name: what messages call this quantizer.
+        scale_gradient: whether both gradients are multiplied by g.
+    """
+
+    algorithm: ClassVar[str] = "lsq-plus"
+
+    offset: Tensor
+
+    def __init__(
+        self,
+        spec: QuantizerSpec,
+        observer: nn.Module,
+        name: str = "",
+        *,
+        scale_gradient: bool = True,
+    ) -> None:
+        super().__init__(spec, observer, name, scale_gradient=scale_gradient)
+        if not spec.symmetric:
+            self.learn("offset", torch.zeros(()))
+
+    def quantize(self, x: Tensor) -> Tensor:
+        """Round with a scale and an offset that learn."""
+        if self.spec.symmetric:
+            return super().quantize(x)
+        return lsq_plus(
+            x,
+            self.scale,
+            self.offset,
+            axis=self.spec.axis,
+            lo=self.spec.lo,
+            hi=self.spec.hi,
+            block=self.spec.block,
+            grad_scale=self.grad_scale(x),
+        )
+
+    def set_range(self, scale: Tensor, zero_point: Tensor) -> None:
+        """Start from this grid."""
+        super().set_range(scale, zero_point)
+        if not self.spec.symmetric:
+            self._set("offset", zero_point)
+
+    def refresh(self) -> None:
+        """Keep the scale positive and the offset in range; round it to the zero point."""
+        super().refresh()
+        if not self.spec.symmetric:
+            self.offset.data.clamp_(self.spec.lo, self.spec.hi)
+            self._set("zero_point", self.offset.detach().round())

@@ -1,0 +1,90 @@
+"""NNIE's logarithmic grid: 16 values per octave, 8 octaves below the largest magnitude c.
+
+    Z = R(16 * log2 c) - 127
+    x > 2^((Z - 16)/16):    y =  2^((clamp(R(16 * log2 x) - Z, 0, 127) + Z)/16)
+    x < -2^((Z - 15)/16):   y = -2^((clamp(R(16 * log2 -x) - Z, 1, 127) + Z)/16)
+    else                    y = 0
+    dx = dy
+
+Code 0 of the negative side means 0, hence the clamp at 1; values down to half the smallest
+magnitude round up to it. Computed in float64. c is the range of the observer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from onnxq.errors import OptionError
+from onnxq.qparams import QParams, Role
+from torch_bridge.fake_quant.base import FakeQuantize
+from torch_bridge.spec import QuantizerSpec
+
+
+class Nnie(FakeQuantize):
+    """Rounding to powers of 2^(1/16)."""
+
+    algorithm: ClassVar[str] = "nnie"
+
+    data_max: Tensor
+
+    def __init__(self, spec: QuantizerSpec, observer: nn.Module, name: str = "") -> None:
+        super().__init__(spec, observer, name)
+        if spec.per_channel or not spec.symmetric:
+            raise OptionError(
+                "'nnie' has one symmetric range per tensor",
+                fix="make the spec symmetric and per tensor",
+            )
+        self.register_buffer("data_max", torch.ones(()))
+
+    def set_range(self, scale: Tensor, zero_point: Tensor) -> None:
+        """Start from the magnitude that this grid reaches."""
+        super().set_range(scale, zero_point)
+        reach = (self.spec.hi - self.spec.lo) / 2 if self.spec.lo < 0 else self.spec.hi
+        self._set("data_max", scale.double() * reach)
+
+    def on_grid(self, x: Tensor) -> Tensor:
+        """`x` on the logarithmic grid (exported as elementary operations)."""
+        return logarithmic(x, self.data_max)
+
+    def quantize(self, x: Tensor) -> Tensor:
+        """Round; the gradient passes unchanged."""
+        return _Logarithmic.apply(x, self.data_max)
+
+    def qparams(self, tensor: str, role: Role = Role.ACTIVATION) -> QParams:
+        """Not possible: the grid has no scale. `data_max` is its parameter."""
+        raise OptionError(
+            f"quantizer '{self.name or '?'}': a logarithmic grid has no scale and zero point",
+            fix="read data_max instead",
+        )
+
+
+def logarithmic(x: Tensor, data_max: Tensor) -> Tensor:
+    """`x` on the grid whose largest magnitude is `data_max`."""
+    base = torch.round(16 * torch.log2(data_max.double())) - 127
+    wide = x.double()
+    # Of 0 the logarithm is not taken: it lies on neither side.
+    magnitude = wide.abs().clamp(min=torch.finfo(torch.float64).tiny)
+    code = torch.round(16 * torch.log2(magnitude)) - base
+    up = _power((code.clamp(0, 127) + base) / 16)
+    down = -_power((code.clamp(1, 127) + base) / 16)
+    positive = wide > _power((base - 16) / 16)
+    negative = wide < -_power((base - 15) / 16)
+    nothing = torch.zeros_like(wide)
+    return torch.where(positive, up, torch.where(negative, down, nothing)).to(x.dtype)
+
+
+def _power(exponent: Tensor) -> Tensor:
+    return torch.pow(2.0, exponent)  # exporters have no exp2
+
+
+class _Logarithmic(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, data_max: Tensor) -> Tensor:
+        return logarithmic(x, data_max)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        return dy, None

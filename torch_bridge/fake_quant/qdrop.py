@@ -1,0 +1,50 @@
+"""Quantization dropped at random while the scale learns (QDrop, Wei et al., 2022).
+
+    q  = (clamp(R(x/s) + z, lo, hi) - z) * s
+    y  = q with probability p, x else; element by element, in training mode only
+    dx = dy where x was kept or lo - z < x/s < hi - z, else 0
+    ds = Σ over the quantized elements of dy * (R(x/s) - x/s inside, lo - z below, hi - z above)
+
+p = 1 never drops. z is fixed.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from onnxq.errors import OptionError
+from torch_bridge.fake_quant.lsq import Lsq
+from torch_bridge.spec import QuantizerSpec
+
+
+class QDrop(Lsq):
+    """The scale learns while some elements stay unquantized.
+
+    Args:
+        spec: codes, symmetry and granularity.
+        observer: finds the first scale.
+        name: what messages call this quantizer.
+        probability: p, the share of elements that are quantized in training mode.
+    """
+
+    algorithm: ClassVar[str] = "qdrop"
+
+    def __init__(
+        self, spec: QuantizerSpec, observer: nn.Module, name: str = "", *, probability: float = 0.5
+    ) -> None:
+        super().__init__(spec, observer, name, scale_gradient=False)
+        if not 0 <= probability <= 1:
+            raise OptionError(
+                f"probability {probability} is not in 0..1", fix="choose for instance 0.5"
+            )
+        self.probability = probability
+
+    def quantize(self, x: Tensor) -> Tensor:
+        """Round; in training mode only a random part."""
+        y = super().quantize(x)
+        if not self.training or self.probability >= 1:
+            return y
+        return torch.where(torch.rand_like(x) < self.probability, y, x)

@@ -1,0 +1,176 @@
+"""Fake quantization with gradients: straight-through, LSQ and LSQ+.
+
+All three compute, bit for bit, what QuantizeLinear and DequantizeLinear do in onnxruntime:
+
+    y = (clamp(round_half_even(x / scale) + zero_point, lo, hi) - zero_point) * scale
+
+One scale serves the whole tensor (axis None), a channel (1-D, along `axis`) or a block of `block`
+elements along `axis` (shape of x, with as many scales as blocks at `axis`). Gradients are in
+`torch_bridge.kernels`. Both ONNX exporters write one `onnxq::FakeQuantize` node.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_bridge.grid import Grid, working_type
+from torch_bridge.kernels import compile_kernels, kernels_for
+from torch_bridge.onnx_node import dynamo_node, is_dynamo_export, script_node
+
+__all__ = ["compile_kernels", "fake_quantize", "lsq", "lsq_plus"]
+
+
+def fake_quantize(
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    *,
+    axis: int | None,
+    lo: int,
+    hi: int,
+    block: int = 0,
+    stored: torch.dtype | None = None,
+) -> Tensor:
+    """Quantize and dequantize, straight-through.
+
+    dx = dy where lo <= round(x / scale) + zero_point <= hi, else 0; nothing flows to the scale.
+
+    Args:
+        x: any floating-point tensor; computed in float32 where it is narrower.
+        scale: positive, float32.
+        zero_point: integers in lo..hi, shaped like the scale.
+        axis: what the scales run along; None for one scale.
+        lo: lowest code.
+        hi: highest code.
+        block: elements per scale along `axis`; 0 for a scale per channel.
+        stored: type of the zero point in ONNX; by default the narrowest for lo..hi.
+    """
+    grid = Grid(axis, lo, hi, block, stored)
+    if is_dynamo_export():
+        return dynamo_node(x, scale, zero_point, grid)
+    return _StraightThrough.apply(x, scale, zero_point, grid)
+
+
+def lsq(
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    *,
+    axis: int | None,
+    lo: int,
+    hi: int,
+    grad_scale: float,
+    block: int = 0,
+    stored: torch.dtype | None = None,
+) -> Tensor:
+    """Quantize and dequantize; the scale learns (Learned Step Size Quantization).
+
+    With v = x / scale, L = lo - zero_point, H = hi - zero_point:
+
+        dx     = dy where L < v < H, else 0
+        dscale = grad_scale * Σ dy * (round(v) - v where L < v < H; L where v <= L; H where v >= H)
+
+    The sum runs over all elements that share the scale.
+    """
+    grid = Grid(axis, lo, hi, block, stored)
+    if is_dynamo_export():
+        return dynamo_node(x, scale, zero_point, grid)
+    return _Learned.apply(x, scale, zero_point, grid, grad_scale)
+
+
+def lsq_plus(
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    *,
+    axis: int | None,
+    lo: int,
+    hi: int,
+    grad_scale: float,
+    block: int = 0,
+    stored: torch.dtype | None = None,
+) -> Tensor:
+    """Quantize and dequantize; scale and zero point learn (LSQ+).
+
+    `zero_point` is a real number; the code uses z = clamp(round(zero_point), lo, hi), and the
+    gradient passes the rounding straight through. dx and dscale are those of `lsq` for z, and
+
+        dzero_point = grad_scale * Σ dy * (0 where L < v < H, else -scale)
+    """
+    grid = Grid(axis, lo, hi, block, stored)
+    if torch.onnx.is_in_onnx_export():
+        integer = zero_point.round().clamp(lo, hi).to(torch.int32)
+        return fake_quantize(x, scale, integer, axis=axis, lo=lo, hi=hi, block=block, stored=stored)
+    return _Learned.apply(x, scale, zero_point, grid, grad_scale)
+
+
+class _StraightThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid) -> Tensor:
+        ctx.save_for_backward(values, scale, zero_point)
+        ctx.grid = grid
+        x, s, z = _operands(values, scale, zero_point, grid)
+        return kernels_for(x).forward(x, s, z, grid.lo, grid.hi).to(values.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        values, scale, zero_point = ctx.saved_tensors
+        grid = ctx.grid
+        x, s, z = _operands(values, scale, zero_point, grid)
+        dx = kernels_for(x).ste(dy.to(x.dtype), x, s, z, grid.lo, grid.hi)
+        return dx.to(dy.dtype), None, None, None
+
+    @staticmethod
+    def symbolic(g: Any, values: Any, scale: Any, zero_point: Any, grid: Grid) -> Any:
+        return script_node(g, values, scale, zero_point, grid)
+
+
+class _Learned(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        values: Tensor,
+        scale: Tensor,
+        zero_point: Tensor,
+        grid: Grid,
+        grad_scale: float,
+    ) -> Tensor:
+        ctx.save_for_backward(values, scale, zero_point)
+        ctx.grid, ctx.grad_scale = grid, grad_scale
+        x, s, z = _operands(values, scale, zero_point, grid)
+        return kernels_for(x).forward(x, s, z, grid.lo, grid.hi).to(values.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        values, scale, zero_point = ctx.saved_tensors
+        grid, grad_scale = ctx.grid, ctx.grad_scale
+        x, s, z = _operands(values, scale, zero_point, grid)
+        dy_wide = dy.to(x.dtype)
+        dims = [] if grid.block else grid.others(x, scale)
+        dx, terms = kernels_for(x).lsq(dy_wide, x, s, z, grid.lo, grid.hi, dims)
+        ds = terms.reshape(scale.shape) if dims or not x.dim() else grid.gather(terms, scale)
+        dz = None
+        if ctx.needs_input_grad[2]:
+            outside = (dy_wide - dx).mul(-s)
+            dz = (grid.gather(outside, zero_point) * grad_scale).to(zero_point.dtype)
+        return dx.to(dy.dtype), (ds * grad_scale).to(scale.dtype), dz, None, None
+
+    @staticmethod
+    def symbolic(
+        g: Any, values: Any, scale: Any, zero_point: Any, grid: Grid, grad_scale: float
+    ) -> Any:
+        return script_node(g, values, scale, zero_point, grid)
+
+
+def _operands(
+    values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x, s and z as the kernels take them; a real zero point is rounded and kept in range."""
+    dtype = working_type(values)
+    if zero_point.is_floating_point():
+        zero_point = zero_point.round().clamp(grid.lo, grid.hi)
+    s, z = scale.detach().to(dtype), zero_point.detach().to(dtype)
+    return values.detach().to(dtype), grid.spread(s, values), grid.spread(z, values)

@@ -1,0 +1,45 @@
+"""Batch normalisation written as a gain and a bias of the layer before it.
+
+f = γ / √(v + ε)                    gain per output channel, from the running variance
+BN(conv(x, W) + b) = conv(x, W·f) + (b - μ)·f + β       with the running statistics
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from torch_bridge.nn.layout import out_channels
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+SMALLEST_GAIN = 1e-5
+"""Channels with a smaller |f| are trained unquantized; see `FusedQatLayer`."""
+
+
+def gain(bn: nn.Module) -> Tensor:
+    """γ / √(v + ε), by the same float operations wherever it is needed."""
+    deviation = torch.sqrt(bn.running_var + bn.eps)
+    return torch.reciprocal(deviation) if bn.weight is None else bn.weight / deviation
+
+
+def folded_bias(bn: nn.Module, bias: Tensor | None, f: Tensor) -> Tensor:
+    """(b - μ)·f + β."""
+    shifted = -bn.running_mean if bias is None else bias - bn.running_mean
+    folded = shifted * f
+    return folded if bn.bias is None else folded + bn.bias
+
+
+def why_not_foldable(layer: nn.Module, bn: nn.Module) -> str:
+    """The reason why `bn` cannot be folded into `layer`; "" if it can."""
+    if bn.running_var is None or bn.running_mean is None:
+        return "it keeps no running statistics (track_running_stats=False)"
+    channels = out_channels(layer)
+    if bn.num_features != channels:
+        return f"it normalises {bn.num_features} channels, but the layer makes {channels}"
+    return ""
+
+
+def is_batch_norm(module: nn.Module) -> bool:
+    """Whether `module` is a batch normalisation of torch (frozen ones included)."""
+    return isinstance(module, BATCH_NORMS)

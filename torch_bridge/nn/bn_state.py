@@ -1,0 +1,78 @@
+"""Freezing, thawing and folding the batch normalisations of a whole model."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from torch import nn
+
+from torch_bridge.nn.children import Place, places
+from torch_bridge.nn.frozen_batch_norm import FROZEN, FrozenBatchNorm
+from torch_bridge.nn.fused import HasBatchNorm
+from torch_bridge.nn.fused_qat import FusedQatLayer
+
+_FROZEN_HERE = "frozen_by_freeze_bn_stats"
+
+
+def freeze_bn_stats(model: nn.Module) -> nn.Module:
+    """Stop every batch norm of `model` from using or collecting batch statistics.
+
+    Holds through `model.train()`. Batch norms inside fused layers are frozen there; those that
+    stand alone become FrozenBatchNorm modules with the same parameters.
+    """
+    frozen: dict[int, nn.Module] = {}
+    for place in _alone(model):
+        kind = FROZEN.get(type(place.child))
+        if kind is not None:
+            made = frozen.setdefault(id(place.child), kind.from_float(place.child))
+            setattr(made, _FROZEN_HERE, True)
+            place.put(made)
+    for module in model.modules():
+        if isinstance(module, HasBatchNorm):
+            module.freeze_bn()
+    return model
+
+
+def unfreeze_bn_stats(model: nn.Module) -> nn.Module:
+    """Undo `freeze_bn_stats`; batch norms that the model's author froze stay frozen."""
+    thawed: dict[int, nn.Module] = {}
+    for place in _alone(model):
+        if getattr(place.child, _FROZEN_HERE, False):
+            made = thawed.setdefault(id(place.child), place.child.thaw(place.parent.training))
+            place.put(made)
+    for made in thawed.values():
+        delattr(made, _FROZEN_HERE)
+    for module in model.modules():
+        if isinstance(module, HasBatchNorm) and not isinstance(module.bn, FrozenBatchNorm):
+            module.unfreeze_bn()
+    return model
+
+
+def fold_bn(model: nn.Module) -> nn.Module:
+    """Fold every batch norm of the fused quantized layers of `model`, in place and for good.
+
+    Eval computes the same before and after: the folded weight and bias are made by the operations
+    that eval uses. An exporter then writes them as they are, rather than folding by its own.
+    """
+    for module in model.modules():
+        if isinstance(module, FusedQatLayer):
+            module.fold_bn()
+    return model
+
+
+@contextlib.contextmanager
+def folded_bn(model: nn.Module) -> Iterator[nn.Module]:
+    """`model` with its batch norms folded; afterwards it has its own parameters again."""
+    layers = [module for module in model.modules() if isinstance(module, FusedQatLayer)]
+    kept = [(layer.weight, layer.bias, layer.bn) for layer in layers]
+    try:
+        yield fold_bn(model)
+    finally:
+        for layer, (weight, bias, bn) in zip(layers, kept, strict=True):
+            layer.weight, layer.bias, layer.bn = weight, bias, bn
+
+
+def _alone(model: nn.Module) -> list[Place]:
+    """The places of all modules except those held by a fused layer."""
+    return [place for place in places(model) if not isinstance(place.parent, HasBatchNorm)]

@@ -1,0 +1,112 @@
+"""Batch normalisation whose statistics never change.
+
+    y = γ * (x - μ) / √(v + ε) + β      with the running μ and v, in training too
+
+γ and β may still be trained. The state has the names of BatchNorm's, so checkpoints load.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from onnxq.errors import OptionError
+from torch_bridge.nn.adopt import adopt
+from torch_bridge.nn.children import places
+
+
+class FrozenBatchNorm:
+    """What makes a BatchNorm class frozen: `train()` never reaches it."""
+
+    thawed_class: ClassVar[type[nn.Module]]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _require_statistics(self)
+        self.training = False
+
+    def train(self, mode: bool = True) -> FrozenBatchNorm:
+        """Stay in evaluation mode."""
+        return super().train(False)
+
+    @classmethod
+    def from_float(cls, norm: nn.Module) -> FrozenBatchNorm:
+        """The frozen form of a BatchNorm, with its parameters and buffers."""
+        _require_statistics(norm)
+        made = adopt(cls, norm)
+        made.training = False
+        return made
+
+    def thaw(self, training: bool = True) -> nn.Module:
+        """The BatchNorm it was made from, with the same parameters and buffers."""
+        return adopt(self.thawed_class, self).train(training)
+
+
+class FrozenBatchNorm1d(FrozenBatchNorm, nn.BatchNorm1d):
+    thawed_class = nn.BatchNorm1d
+
+
+class FrozenBatchNorm2d(FrozenBatchNorm, nn.BatchNorm2d):
+    thawed_class = nn.BatchNorm2d
+
+
+class FrozenBatchNorm3d(FrozenBatchNorm, nn.BatchNorm3d):
+    thawed_class = nn.BatchNorm3d
+
+
+class FrozenSyncBatchNorm(FrozenBatchNorm, nn.SyncBatchNorm):
+    thawed_class = nn.SyncBatchNorm
+
+
+FROZEN: dict[type[nn.Module], type[FrozenBatchNorm]] = {
+    frozen.thawed_class: frozen
+    for frozen in (FrozenBatchNorm1d, FrozenBatchNorm2d, FrozenBatchNorm3d, FrozenSyncBatchNorm)
+}
+"""The frozen class of each BatchNorm class."""
+
+
+def replace_foreign_frozen(model: nn.Module) -> list[str]:
+    """Replace other libraries' frozen batch norms (buffers only) by this one; names replaced.
+
+    Detection libraries write their own FrozenBatchNorm2d, which a tracer takes apart into
+    arithmetic; as a module it can be folded into the convolution before it.
+    """
+    made: dict[int, nn.Module] = {}
+    replaced = []
+    for place in places(model):
+        if _is_foreign_frozen(place.child):
+            place.put(made.setdefault(id(place.child), _from_buffers(place.child)))
+            replaced.append(place.path)
+    return replaced
+
+
+def _is_foreign_frozen(module: nn.Module) -> bool:
+    buffers = dict(module.named_buffers(recurse=False))
+    return (
+        type(module).__name__ == "FrozenBatchNorm2d"
+        and not isinstance(module, FrozenBatchNorm)
+        and {"weight", "bias", "running_mean", "running_var"} <= set(buffers)
+    )
+
+
+def _from_buffers(foreign: nn.Module) -> FrozenBatchNorm2d:
+    made = FrozenBatchNorm2d(
+        foreign.running_mean.numel(),
+        eps=getattr(foreign, "eps", 1e-5),
+        device=foreign.weight.device,
+        dtype=foreign.weight.dtype,
+    )
+    with torch.no_grad():
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            getattr(made, name).copy_(getattr(foreign, name))
+    return made.requires_grad_(False)
+
+
+def _require_statistics(norm: nn.Module) -> None:
+    if norm.running_mean is None or norm.running_var is None:
+        raise OptionError(
+            f"{type(norm).__name__} has no running statistics to freeze",
+            fix="build the BatchNorm with track_running_stats=True",
+        )

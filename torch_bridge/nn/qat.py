@@ -1,0 +1,93 @@
+"""Layers that compute with quantized weights.
+
+    y = layer(FQ_x(x), FQ_w(W), FQ_b(b))
+
+`weight_fake_quant` is always there; `bias_fake_quant` and `input_fake_quant` where the target
+wants them (the input quantizer only where no graph exists to hold it). `weight` and `bias` keep
+the names they have in the float layer, so float checkpoints load with strict=False.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from torch_bridge.nn.adopt import adopt
+from torch_bridge.nn.layer_op import (
+    ConvOp,
+    ConvTransposeOp,
+    EmbeddingOp,
+    LinearOp,
+    check_quantizable,
+)
+
+
+class QatLayer:
+    """What is common to all quantized layers."""
+
+    def __init__(
+        self,
+        *args: Any,
+        weight_quantizer: nn.Module,
+        bias_quantizer: nn.Module | None = None,
+        input_quantizer: nn.Module | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._attach(weight_quantizer, bias_quantizer, input_quantizer)
+
+    @classmethod
+    def from_float(
+        cls,
+        layer: nn.Module,
+        weight_quantizer: nn.Module,
+        bias_quantizer: nn.Module | None = None,
+        input_quantizer: nn.Module | None = None,
+    ) -> QatLayer:
+        """The quantized form of `layer`, with its parameters (the same objects)."""
+        check_quantizable(layer)
+        made = adopt(cls, layer)
+        made._attach(weight_quantizer, bias_quantizer, input_quantizer)
+        return made
+
+    def _attach(self, weight: nn.Module, bias: nn.Module | None, input_: nn.Module | None) -> None:
+        check_quantizable(self)
+        self.weight_fake_quant = weight
+        self.bias_fake_quant = bias
+        self.input_fake_quant = input_
+
+    def quantize_input(self, x: Tensor) -> Tensor:
+        return x if self.input_fake_quant is None else self.input_fake_quant(x)
+
+    def quantize_bias(self, bias: Tensor | None) -> Tensor | None:
+        return bias if bias is None or self.bias_fake_quant is None else self.bias_fake_quant(bias)
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        weight = self.weight_fake_quant(self.weight)
+        bias = self.quantize_bias(getattr(self, "bias", None))
+        return self.apply_weights(self.quantize_input(x), weight, bias, *args, **kwargs)
+
+
+class QatConv1d(QatLayer, ConvOp, nn.Conv1d): ...
+
+
+class QatConv2d(QatLayer, ConvOp, nn.Conv2d): ...
+
+
+class QatConv3d(QatLayer, ConvOp, nn.Conv3d): ...
+
+
+class QatConvTranspose1d(QatLayer, ConvTransposeOp, nn.ConvTranspose1d): ...
+
+
+class QatConvTranspose2d(QatLayer, ConvTransposeOp, nn.ConvTranspose2d): ...
+
+
+class QatConvTranspose3d(QatLayer, ConvTransposeOp, nn.ConvTranspose3d): ...
+
+
+class QatLinear(QatLayer, LinearOp, nn.Linear): ...
+
+
+class QatEmbedding(QatLayer, EmbeddingOp, nn.Embedding): ...

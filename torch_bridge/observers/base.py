@@ -1,0 +1,205 @@
+r"""What every observer does: look at tensors, remember a bounded statistic, give scale and zero.
+
+A batch goes through three steps, of which a subclass replaces those it needs:
+
+    extremes    min and max of the batch, per tensor, channel or block   (here, checked for NaN)
+    propose     the range that this batch alone would ask for
+    merge       that range joined with the ranges of earlier batches
+
+In a distributed run every step works on the statistics of *all* processes, reduced while the
+batch is observed. The state is thus the same on every process at any time (also where wrappers
+broadcast buffers), equal to that of one process seeing the whole batches, and `calculate` needs
+no communication. Hence observing is a collective: all processes observe equally often; one that
+has no data left passes an empty tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onnxq.errors import QParamsError
+from torch_bridge.observers import scales
+from torch_bridge.observers.reduce import largest
+from torch_bridge.spec import QuantizerSpec
+
+_EMPTY, _FINITE, _BROKEN = 0.0, 1.0, 2.0
+
+
+class Observer(nn.Module):
+    """Base of all observers; by itself the running minimum and maximum.
+
+    Args:
+        spec: The quantizer that the statistic is for.
+
+    Attributes:
+        name: What messages call this observer; set by its owner.
+    """
+
+    min_val: Tensor
+    max_val: Tensor
+    batches: Tensor
+
+    def __init__(self, spec: QuantizerSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.name = ""
+        self._initial: dict[str, Tensor] = {}
+        self.remember("min_val", torch.tensor(torch.inf))
+        self.remember("max_val", torch.tensor(-torch.inf))
+        self.remember("batches", torch.tensor(0))
+        self.register_load_state_dict_pre_hook(_take_sizes)  # type: ignore[no-untyped-call]
+
+    # -- what subclasses replace --------------------------------------------------------------
+
+    def propose(self, rows: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """The range this batch asks for.
+
+        Args:
+            rows: This process's values, float32, shape (*S, n), where S is () per tensor, (C,)
+                per channel; n is 0 where only other processes have data.
+            low: Minimum over all processes, shape S.
+            high: Maximum over all processes, shape S.
+        """
+        return low, high
+
+    def merge(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """The range after a batch that asked for `low`..`high`."""
+        return torch.minimum(self.min_val, low), torch.maximum(self.max_val, high)
+
+    def range(self) -> tuple[Tensor, Tensor]:
+        """The range to quantize."""
+        return self.min_val, self.max_val
+
+    def scale(self) -> Tensor:
+        """The scale in float64, positive and finite."""
+        return scales.scale_of(*self.range(), self.spec)
+
+    # -- what owners call ---------------------------------------------------------------------
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> None:
+        """Take the statistic of `x` into account; an empty tensor changes nothing."""
+        rows = self._rows(x.detach().float())
+        low, high, state = self._extremes(rows)
+        if state == _BROKEN:
+            raise self._not_finite(x)
+        if state == _EMPTY:
+            return
+        self.min_val, self.max_val = self.merge(*self.propose(rows, low, high))
+        self.batches = self.batches + 1
+
+    @torch.no_grad()
+    def calculate(self) -> tuple[Tensor, Tensor]:
+        """Scale (float32) and zero point (int32, within lo..hi), both of shape S."""
+        if not self.ready:
+            raise self._error("has not seen any data", "run calibration batches through the model")
+        if not self.spec.per_channel and self.min_val.ndim:
+            raise self._error(
+                f"holds {self.min_val.numel()} ranges, but quantizes per tensor",
+                "load a checkpoint of the same scheme, or call reset() and calibrate again",
+            )
+        scale = self.scale()
+        return scale.float(), scales.zero_point_of(self.range()[0], scale, self.spec)
+
+    @property
+    def ready(self) -> bool:
+        """Whether something was observed."""
+        return bool(self.batches > 0)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        for name, value in self._initial.items():
+            setattr(self, name, value.to(self.batches.device, copy=True))
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def remember(self, name: str, initial: Tensor) -> None:
+        """Make `name` a part of the state, saved in checkpoints and set back by `reset`."""
+        self._initial[name] = initial
+        self.register_buffer(name, initial.clone())
+
+    def _rows(self, x: Tensor) -> Tensor:
+        """`x` as (*S, n): one row for each scale."""
+        axis = self.spec.axis
+        if axis is None:
+            return x.reshape(-1)
+        if not x.numel() and self.min_val.ndim:
+            return x.new_empty(*self.min_val.shape, 0)
+        if not -x.ndim <= axis < x.ndim:
+            raise self._error(
+                f"works along axis {axis}, which a tensor of shape {list(x.shape)} does not have",
+                "quantize this tensor per tensor, or along an axis it has",
+            )
+        if self.spec.block:
+            rows = self._block_rows(x, axis % x.ndim)
+        else:
+            n = x.numel() // x.shape[axis] if x.shape[axis] else 0
+            rows = x.movedim(axis, 0).reshape(x.shape[axis], n)
+        if self.min_val.ndim and self.min_val.shape != rows.shape[:-1]:
+            raise self._error(
+                f"has seen {list(self.min_val.shape)} channels and now gets {[*rows.shape[:-1]]}",
+                "call reset() before observing another tensor",
+            )
+        return rows
+
+    def _block_rows(self, x: Tensor, axis: int) -> Tensor:
+        size, block = x.shape[axis], self.spec.block
+        if size % block:
+            raise self._error(
+                f"has blocks of {block}, which do not divide {size} (axis {axis} of shape "
+                f"{list(x.shape)})",
+                "choose a block size that divides the axis",
+            )
+        split = (*x.shape[:axis], size // block, block, *x.shape[axis + 1 :])
+        return x.reshape(split).movedim(axis + 1, -1)
+
+    def _extremes(self, rows: Tensor) -> tuple[Tensor, Tensor, float]:
+        """Minimum and maximum over all processes, and whether there is data and all finite."""
+        shape = rows.shape[:-1]
+        if rows.numel():
+            low, high = torch.aminmax(rows, dim=-1)  # hands on NaN, and shows Inf
+            finite = torch.isfinite(low).all() & torch.isfinite(high).all()
+            state = torch.where(finite, _FINITE, _BROKEN)
+        else:
+            low = rows.new_full(shape, torch.inf)
+            high, state = -low, rows.new_tensor(_EMPTY)
+        # One reduction for all three. The state goes along so that all processes raise together;
+        # were only one to raise, the others would wait for it forever.
+        packed = largest(torch.cat([-low.flatten(), high.flatten(), state.float().reshape(1)]))
+        rest, state = packed[:-1], packed[-1]
+        half = len(rest) // 2
+        return -rest[:half].reshape(shape), rest[half:].reshape(shape), state.item()
+
+    def _not_finite(self, x: Tensor) -> QParamsError:
+        nan, inf = int(x.isnan().sum()), int(x.isinf().sum())
+        if nan or inf:
+            found = f"{nan} NaN and {inf} infinite of {x.numel()} values"
+        elif torch.isfinite(x).all() and not torch.isfinite(x.float()).all():
+            found = "values beyond float32"
+        else:
+            found = "NaN or infinite values on another process"
+        return self._error(
+            f"got {found} (shape {list(x.shape)})",
+            "find the layer or sample that makes them (torch.autograd.set_detect_anomaly helps "
+            "in training), or leave this tensor unquantized",
+        )
+
+    def _error(self, what: str, fix: str) -> QParamsError:
+        whose = f" of '{self.name}'" if self.name else ""
+        return QParamsError(f"the {type(self).__name__} observer{whose} {what}", fix=fix)
+
+    def extra_repr(self) -> str:
+        """What `print(model)` shows."""
+        return f"{self.name!r}, batches={int(self.batches)}" if self.name else ""
+
+
+def _take_sizes(module: Observer, state_dict: Mapping[str, Any], prefix: str, *_: object) -> None:
+    """Before a checkpoint is loaded, give each buffer the size that the checkpoint has."""
+    for name in module._initial:
+        saved, buffer = state_dict.get(prefix + name), getattr(module, name)
+        if isinstance(saved, Tensor) and saved.shape != buffer.shape:
+            setattr(module, name, buffer.new_zeros(saved.shape))

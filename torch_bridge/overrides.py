@@ -1,0 +1,77 @@
+"""What a user changes in a backend's scheme for one training run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from onnxq.errors import OptionError, near_matches
+from onnxq.scheme import QSpec
+from torch_bridge.fake_quant import algorithm
+from torch_bridge.observers import observer
+
+
+@dataclass(frozen=True)
+class Override:
+    """Changes to how weights or activations are quantized; None leaves the backend's choice."""
+
+    algorithm: str | None = None
+    """A name in `torch_bridge.fake_quant.ALGORITHMS`."""
+    observer: str | None = None
+    """A name in `torch_bridge.observers.OBSERVERS`."""
+    bits: int | None = None
+    symmetric: bool | None = None
+    per_channel: bool | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the algorithm."""
+    observer_options: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the observer."""
+
+    @classmethod
+    def of(cls, given: Override | Mapping[str, Any] | str | None) -> Override:
+        """From what a user wrote: an Override, its fields, or the name of an algorithm."""
+        if given is None:
+            return cls()
+        if isinstance(given, Override):
+            return given
+        if isinstance(given, str):
+            return cls(algorithm=given)
+        known = {f.name for f in fields(cls)}
+        for key in given:
+            if key not in known:
+                raise OptionError(
+                    f"there is no option '{key}' of a quantizer", fix=near_matches(key, known)
+                )
+        return cls(**given)
+
+    def applied(self, spec: QSpec, what: str, backend: str) -> QSpec:
+        """The rules with these changes; `what` and `backend` are for messages."""
+        spec = spec.trained()
+        if self.algorithm is not None:
+            algorithm(self.algorithm)
+            if spec.algorithm_is_grid and self.algorithm != spec.algorithm:
+                raise OptionError(
+                    f"{backend} computes {what} on the grid of '{spec.algorithm}', "
+                    f"'{self.algorithm}' cannot train for it",
+                    fix=f"leave the algorithm out, or prepare for another backend than {backend}",
+                )
+            spec = replace(spec, algorithm=self.algorithm)
+        if self.observer is not None:
+            observer(self.observer)
+            spec = replace(spec, observer=self.observer)
+        if self.per_channel and not spec.per_channel:
+            raise OptionError(
+                f"{backend} has one scale per tensor for {what}, not one per channel",
+                fix="leave per_channel out, or prepare for a backend that has them",
+            )
+        if self.per_channel is not None:
+            spec = replace(spec, per_channel=self.per_channel)
+        if self.symmetric is False and spec.symmetric:
+            raise OptionError(
+                f"{backend} has no zero points for {what}",
+                fix="leave symmetric out, or prepare for a backend that has zero points",
+            )
+        if self.symmetric is not None:
+            spec = replace(spec, symmetric=self.symmetric)
+        return spec if self.bits is None else spec.with_bits(self.bits)

@@ -1,0 +1,184 @@
+"""Which chains of float modules are fused, and which quantized module each becomes.
+
+`PATTERNS` is the one table. A new layer or chain is one `Pattern`:
+
+    PATTERNS.add(Pattern(
+        "MyConv+MyNorm",
+        chain=(Step("MyConv", (MyConv,)), Step("MyNorm", (MyNorm,))),
+        fused=MyFusedConv,          # .from_float(my_conv, my_norm): the float form
+        qat=MyQatConv,              # .from_float(fused, weight, bias, input quantizer)
+    ))
+
+A chain of one step has no fused form: it is a layer that is only quantized. `backend=` adds or
+removes a pattern for one backend, in place of the common pattern of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.nn import functional as F
+
+from onnxq.errors import OptionError, near_matches
+from torch_bridge import nn as qnn
+from torch_bridge.nn.bn_fold import is_batch_norm, why_not_foldable
+from torch_bridge.nn.layout import channel_axis
+
+
+@dataclass(frozen=True)
+class Step:
+    """One place in a chain: a module of exactly one of `types`, or a function that equals one."""
+
+    name: str
+    types: tuple[type[nn.Module], ...]
+    functions: tuple[Callable[..., Any], ...] = ()
+    methods: tuple[str, ...] = ()
+
+    def module(self, node: fx.Node, modules: dict[str, nn.Module]) -> nn.Module | None:
+        """The module that `node` calls, or one equal to its function; None if it is neither."""
+        if node.op == "call_module":
+            module = modules.get(str(node.target))
+            return module if type(module) in self.types else None
+        called = node.op == "call_function" and node.target in self.functions
+        called = called or (node.op == "call_method" and node.target in self.methods)
+        return self.types[0]() if called else None
+
+
+def no_objection(*modules: nn.Module) -> str:
+    """Fuse every chain that matches."""
+    return ""
+
+
+def norm_objection(layer: nn.Module, *others: nn.Module) -> str:
+    """Why the batch norm of a chain cannot be folded into its layer; "" if it can."""
+    reasons = (why_not_foldable(layer, m) for m in others if is_batch_norm(m))
+    return next((reason for reason in reasons if reason), "")
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A chain of modules, each the only reader of the one before, and its quantized form."""
+
+    name: str
+    chain: tuple[Step, ...]
+    qat: Any
+    """Class with `from_float(module, weight, bias, input quantizer)`."""
+    fused: Any = None
+    """Class with `from_float(*modules of the chain)`; None for a chain of one."""
+    axis: Callable[[nn.Module], int | None] = channel_axis
+    """The weight's channel axis, None for one scale per tensor."""
+    objection: Callable[..., str] = no_objection
+    """Why these modules (of a chain that matches) cannot be fused; "" if they can."""
+
+    def __post_init__(self) -> None:
+        if not self.chain or (len(self.chain) > 1) != (self.fused is not None):
+            raise OptionError(
+                f"pattern '{self.name}': a chain of {len(self.chain)} "
+                + ("has no fused form" if len(self.chain) == 1 else "needs a fused form"),
+                fix="give `fused` for chains of two and more steps, and only for them",
+            )
+
+    @property
+    def float_types(self) -> tuple[type[nn.Module], ...]:
+        """Classes of the modules that `qat` replaces."""
+        return self.chain[0].types if self.fused is None else (self.fused,)
+
+
+class PatternTable:
+    """Patterns by name, common ones and those of single backends."""
+
+    def __init__(self) -> None:
+        self._common: dict[str, Pattern] = {}
+        self._of_backend: dict[str, dict[str, Pattern | None]] = {}
+
+    def add(self, pattern: Pattern, *, backend: str | None = None, replace: bool = False) -> None:
+        """Add a pattern for all backends, or for one (then it may replace a common one)."""
+        if backend is not None:
+            self._of_backend.setdefault(backend, {})[pattern.name] = pattern
+        elif pattern.name in self._common and not replace:
+            raise OptionError(
+                f"there is a pattern '{pattern.name}' already",
+                fix="choose another name, or pass replace=True",
+            )
+        else:
+            self._common[pattern.name] = pattern
+
+    def remove(self, name: str, *, backend: str | None = None) -> None:
+        """Take a pattern away from all backends, or from one."""
+        known = {**self._common, **self._of_backend.get(backend or "", {})}
+        if name not in known:
+            raise OptionError(f"no pattern '{name}'", fix=near_matches(name, known))
+        if backend is None:
+            del self._common[name]
+        elif name in self._common:
+            self._of_backend.setdefault(backend, {})[name] = None
+        else:
+            del self._of_backend[backend][name]
+
+    def of(self, backend: str | None = None) -> tuple[Pattern, ...]:
+        """The patterns that hold for `backend`: longest chain first, then the latest added."""
+        merged = {**self._common, **self._of_backend.get(backend or "", {})}
+        found = [pattern for pattern in merged.values() if pattern is not None]
+        return tuple(sorted(reversed(found), key=lambda p: -len(p.chain)))
+
+
+RELU = Step("ReLU", (nn.ReLU,), (F.relu, F.relu_, torch.relu, torch.relu_), ("relu", "relu_"))
+RELU6 = Step("ReLU6", (nn.ReLU6,), (F.relu6,))
+BATCH_NORM = {
+    rank: Step("BatchNorm", (norm, nn.SyncBatchNorm, frozen, qnn.FrozenSyncBatchNorm))
+    for rank, norm, frozen in (
+        (1, nn.BatchNorm1d, qnn.FrozenBatchNorm1d),
+        (2, nn.BatchNorm2d, qnn.FrozenBatchNorm2d),
+        (3, nn.BatchNorm3d, qnn.FrozenBatchNorm3d),
+    )
+}
+_LAYERS: tuple[tuple[type[nn.Module], Any, Any, Any, int], ...] = (
+    (nn.Conv1d, qnn.QatConv1d, qnn.FusedConv1d, qnn.FusedQatConv1d, 1),
+    (nn.Conv2d, qnn.QatConv2d, qnn.FusedConv2d, qnn.FusedQatConv2d, 2),
+    (nn.Conv3d, qnn.QatConv3d, qnn.FusedConv3d, qnn.FusedQatConv3d, 3),
+    (
+        nn.ConvTranspose1d,
+        qnn.QatConvTranspose1d,
+        qnn.FusedConvTranspose1d,
+        qnn.FusedQatConvTranspose1d,
+        1,
+    ),
+    (
+        nn.ConvTranspose2d,
+        qnn.QatConvTranspose2d,
+        qnn.FusedConvTranspose2d,
+        qnn.FusedQatConvTranspose2d,
+        2,
+    ),
+    (
+        nn.ConvTranspose3d,
+        qnn.QatConvTranspose3d,
+        qnn.FusedConvTranspose3d,
+        qnn.FusedQatConvTranspose3d,
+        3,
+    ),
+    (nn.Linear, qnn.QatLinear, qnn.FusedLinear, qnn.FusedQatLinear, 1),
+)
+
+
+def _builtin() -> PatternTable:
+    table = PatternTable()
+    embedding = Step("Embedding", (nn.Embedding,))
+    table.add(Pattern(embedding.name, (embedding,), qat=qnn.QatEmbedding))
+    for kind, qat, fused, fused_qat, rank in _LAYERS:
+        layer = Step(kind.__name__, (kind,))
+        table.add(Pattern(layer.name, (layer,), qat=qat))
+        norm = BATCH_NORM[rank]
+        for rest in ((norm,), (RELU,), (RELU6,), (norm, RELU), (norm, RELU6)):
+            chain = (layer, *rest)
+            name = "+".join(step.name for step in chain)
+            table.add(Pattern(name, chain, qat=fused_qat, fused=fused, objection=norm_objection))
+    return table
+
+
+PATTERNS = _builtin()
+"""The table that `fusion.fuse` and `fusion.swap` read."""

@@ -1,0 +1,255 @@
+"""From a float model to one that trains with a backend's quantizers."""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, fx, nn
+
+from onnxq.backend import Backend
+from onnxq.discovery import find_backend
+from onnxq.errors import OptionError, UnsupportedModelError, near_matches
+from torch_bridge import fusion
+from torch_bridge.attention import ActivationProduct, Attention, expand_attention
+from torch_bridge.example_call import ExampleCall
+from torch_bridge.fake_quant import FakeQuantize
+from torch_bridge.nn import freeze_bn_stats, replace_foreign_frozen
+from torch_bridge.op_kinds import module_kind
+from torch_bridge.overrides import Override
+from torch_bridge.quantized_graph import Method, QuantizedGraph
+from torch_bridge.quantizer import (
+    Maker,
+    asks_for_inputs,
+    fill_untraced,
+    insert_activation_quantizers,
+    insert_weight_quantizers,
+    list_quantizers,
+)
+from torch_bridge.report import Report
+from torch_bridge.rules import Rules
+from torch_bridge.selectors import Selection, Selector, select
+from torch_bridge.tracing import TraceOptions, inside, trace
+from torch_bridge.value_types import mark_values
+
+How = Override | Mapping[str, Any] | str | None
+
+
+def prepare(
+    model: nn.Module,
+    backend: str | Backend,
+    example_inputs: Sequence[Any] | Tensor = (),
+    example_kwargs: Mapping[str, Any] | None = None,
+    *,
+    weight: How = None,
+    activation: How = None,
+    exclude: Selector | Iterable[Selector] = (),
+    include: Selector | Iterable[Selector] = (),
+    leaf_modules: Iterable[str | type[nn.Module]] = (),
+    concrete_args: Mapping[str, Any] | None = None,
+    tracer: fx.Tracer | type[fx.Tracer] | None = None,
+    preserve_attributes: Iterable[str] = (),
+    freeze_bn: bool = False,
+) -> nn.Module:
+    """A copy of `model` with quantizers where `backend` has them, all of them off.
+
+    Args:
+        model: a float model; it is not changed.
+        backend: a name ('onnxq backends' lists them) or a Backend.
+        example_inputs: positional arguments of a typical call.
+        example_kwargs: keyword arguments of that call.
+        weight: changes for weights: an Override, a mapping of its fields, or an algorithm's name.
+        activation: the same for activations.
+        exclude: what stays float: paths, node names, globs, module classes, functions.
+        include: what gets quantized inputs although the backend's rules do not say so.
+        leaf_modules: modules (paths, globs or classes) that the tracer does not look into.
+        concrete_args: values of arguments that the graph is made for.
+        tracer: a torch.fx.Tracer, or a class of one, to trace with.
+        preserve_attributes: paths of attributes and methods that the prepared model must have.
+        freeze_bn: use the running statistics of batch normalisations in training too.
+
+    Returns:
+        The prepared model, with `onnxq_report` (what was done) and `onnxq_backend` (its name).
+    """
+    backend = find_backend(backend) if isinstance(backend, str) else backend
+    if any(isinstance(m, FakeQuantize) for m in model.modules()):
+        raise OptionError(
+            f"{type(model).__name__} is prepared already",
+            fix="prepare the float model, and load a checkpoint into what prepare returns",
+        )
+    maker = Maker(backend, Override.of(weight), Override.of(activation))
+    call = ExampleCall(model, example_inputs, example_kwargs)
+    ours = _copied(model)
+    report = Report(backend.name)
+    report.notes += [f"{p}: frozen batch norm" for p in replace_foreign_frozen(ours)]
+    ours, notes = expand_attention(ours)
+    report.notes += notes
+    call.run(ours)
+    traced = trace(ours, call, _trace_options(ours, backend, leaf_modules, concrete_args, tracer))
+    report.leaves += traced.leaves
+    if traced.graph_module is None:
+        report.traced = False
+        prepared = _without_graph(ours, maker, exclude, include, report)
+    else:
+        graph_module = traced.graph_module
+        mark_values(graph_module, call)
+        prepared = _with_graph(ours, graph_module, maker, exclude, include, report)
+        _preserve(ours, graph_module, preserve_attributes)
+    _follow_device(prepared)
+    if freeze_bn:
+        freeze_bn_stats(prepared)
+    list_quantizers(prepared, report)
+    prepared.onnxq_report = report
+    prepared.onnxq_backend = backend.name
+    report.warn()
+    return prepared
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} cannot be copied: {type(error).__name__}: {error}",
+            fix="detach tensors that the model holds besides its parameters and buffers",
+        ) from error
+
+
+def _trace_options(
+    model: nn.Module,
+    backend: Backend,
+    leaf_modules: Iterable[str | type[nn.Module]],
+    concrete_args: Mapping[str, Any] | None,
+    tracer: fx.Tracer | type[fx.Tracer] | None,
+) -> TraceOptions:
+    kinds = {kind for kind in leaf_modules if isinstance(kind, type)}
+    names = [name for name in leaf_modules if isinstance(name, str)]
+    return TraceOptions(
+        (*kinds, *fusion.leaf_types(backend.name), Attention, ActivationProduct),
+        frozenset(select(names, model, None, "leaf_modules").modules),
+        None if concrete_args is None else dict(concrete_args),
+        tracer,
+    )
+
+
+# -- with and without a graph ----------------------------------------------------------------------
+
+
+def _with_graph(
+    model: nn.Module,
+    graph_module: fx.GraphModule,
+    maker: Maker,
+    exclude: Selector | Iterable[Selector],
+    include: Selector | Iterable[Selector],
+    report: Report,
+) -> nn.Module:
+    placement = maker.backend.placement
+    left_out = select(exclude, model, graph_module.graph, "exclude")
+    taken_in = select(include, model, graph_module.graph, "include")
+    if placement.fuse:
+        report.notes += fusion.fuse(graph_module, maker.backend.name)
+    boundary: set[fx.Node] = set()
+    if placement.boundary_bits is not None:
+        boundary = Rules(graph_module, placement, left_out, taken_in).boundary_layers()
+    called = {str(n.target) for n in graph_module.graph.nodes if n.op == "call_module"}
+    at_the_ends = {str(n.target) for n in boundary if n.op == "call_module"}
+    untraced = [p for p in called if module_kind(graph_module.get_submodule(p)) is None]
+    _swap(graph_module, maker, left_out, untraced, at_the_ends, report)
+    rules = Rules(graph_module, placement, left_out, taken_in)
+    insert_weight_quantizers(graph_module, rules, maker, boundary)
+    insert_activation_quantizers(
+        graph_module, Rules(graph_module, placement, left_out, taken_in), maker
+    )
+    fill_untraced(graph_module, untraced, maker)
+    return graph_module
+
+
+def _without_graph(
+    model: nn.Module,
+    maker: Maker,
+    exclude: Selector | Iterable[Selector],
+    include: Selector | Iterable[Selector],
+    report: Report,
+) -> nn.Module:
+    left_out = select(exclude, model, None, "exclude")
+    select(include, model, None, "include")
+    if maker.backend.placement.boundary_bits is not None:
+        report.notes.append("first and last layers are not known without a graph")
+    _swap(model, maker, left_out, [""], set(), report)
+    fill_untraced(model, [""], maker)
+    return model
+
+
+def _swap(
+    model: nn.Module,
+    maker: Maker,
+    left_out: Selection,
+    untraced: list[str],
+    boundary: set[str],
+    report: Report,
+) -> None:
+    """Replace layers by quantized ones; those outside of the graph quantize their inputs too."""
+    backend = maker.backend
+    path_of = {id(m): p for p, m in model.named_modules()}
+
+    def weight(layer: nn.Module, axis: int | None) -> nn.Module | None:
+        path = path_of[id(layer)]
+        if module_kind(layer) not in backend.placement.weights or left_out.has_module(path):
+            return None
+        bits = backend.placement.boundary_bits if path in boundary else None
+        return maker.for_weight(axis, f"{path}.weight", bits).train(layer.training)
+
+    def bias(layer: nn.Module) -> nn.Module | None:
+        return maker.for_bias(f"{path_of[id(layer)]}.bias")
+
+    def input_(layer: nn.Module) -> nn.Module | None:
+        path = path_of[id(layer)]
+        if not inside(path, untraced) or not asks_for_inputs(layer, backend):
+            return None
+        return maker.for_activation(f"{path}.input").train(layer.training)
+
+    report.notes += fusion.swap(
+        model,
+        weight,
+        make_bias_quantizer=bias,
+        make_input_quantizer=input_,
+        backend=backend.name,
+    )
+
+
+def _follow_device(model: nn.Module) -> None:
+    """Put the quantizers where the model is; one over several devices is moved by its owner."""
+    devices = {p.device for p in model.parameters() if p.device.type != "cpu"}
+    for module in model.modules():
+        if len(devices) == 1 and isinstance(module, FakeQuantize):
+            module.to(next(iter(devices)))
+
+
+# -- what else the prepared model keeps ------------------------------------------------------------
+
+
+def _preserve(model: nn.Module, graph_module: QuantizedGraph, paths: Iterable[str]) -> None:
+    """Give the graph's modules attributes and methods of the model they were traced from."""
+    for path in paths:
+        owner, _, name = path.rpartition(".")
+        try:
+            source = model.get_submodule(owner)
+            value = getattr(source, name)
+        except AttributeError:
+            raise _no_such_attribute(model, owner, path) from None
+        if isinstance(value, types.MethodType) and value.__self__ is source:
+            value = Method(value.__func__)
+        graph_module.keep(path, value)
+
+
+def _no_such_attribute(model: nn.Module, owner: str, path: str) -> OptionError:
+    modules = dict(model.named_modules())
+    if owner in modules:
+        known = [f"{owner}.{n}".lstrip(".") for n in dir(modules[owner]) if not n.startswith("_")]
+    else:
+        known = list(modules)
+    return OptionError(
+        f"preserve_attributes: the model has no '{path}'", fix=near_matches(path, known)
+    )

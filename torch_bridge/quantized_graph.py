@@ -1,0 +1,88 @@
+"""The graph of a prepared model, with whatever else the model must have.
+
+torch's GraphModule keeps only what its graph uses when it is copied or pickled; this one also
+keeps attributes and methods, at any depth.
+"""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx, nn
+
+
+@dataclass(frozen=True)
+class Method:
+    """A function to be bound to the module that holds it."""
+
+    function: Callable[..., Any]
+
+
+class QuantizedGraph(fx.GraphModule):
+    """A GraphModule that keeps attributes."""
+
+    def __init__(self, root: Any, graph: fx.Graph, class_name: str = "QuantizedGraph") -> None:
+        for node in graph.nodes:
+            node.type = None  # annotations may be strings, which pickled code cannot import
+        super().__init__(root, graph, class_name)
+        self.kept: dict[str, Any] = {}
+
+    def keep(self, path: str, value: Any) -> None:
+        """Have the attribute at `path`, for good."""
+        self.kept[path] = value
+        self._set(path, value)
+
+    def _set(self, path: str, value: Any) -> None:
+        owner, _, name = path.rpartition(".")
+        try:
+            target: nn.Module = self.get_submodule(owner) if owner else self
+        except AttributeError:  # nothing below it is called, so the graph has no such module
+            target = nn.Module().train(self.training)
+            self.add_submodule(owner, target)
+        if isinstance(value, Method):
+            value = types.MethodType(value.function, target)
+        setattr(target, name, value)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> QuantizedGraph:
+        made = QuantizedGraph.__new__(QuantizedGraph)
+        memo[id(self)] = made
+        type(made).__name__ = type(self).__name__  # every graph module has a class of its own
+        nn.Module.__init__(made)
+        state = {k: v for k, v in self.__dict__.items() if not isinstance(v, fx.Graph)}
+        made.__dict__.update(copy.deepcopy(state, memo))
+        made.graph = copy.deepcopy(self.graph)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        bound = {p.rpartition(".")[2] for p, v in self.kept.items() if isinstance(v, Method)}
+        made, (state, imports) = super().__reduce__()
+        # A bound method would pickle the module it is bound to, without an end.
+        state = {k: v for k, v in state.items() if k not in bound}
+        name = type(self).__name__
+        return _unpickled, (made, state, imports, name, self.kept, self.training)
+
+
+def _unpickled(
+    make: Callable[..., fx.GraphModule],
+    state: dict[str, Any],
+    imports: str,
+    name: str,
+    kept: dict[str, Any],
+    training: bool,
+) -> QuantizedGraph:
+    plain = make(state, imports)
+    made = QuantizedGraph(plain, plain.graph, name)
+    for attribute, value in plain.__dict__.items():
+        if attribute not in made.__dict__:
+            setattr(made, attribute, value)
+    modules = dict(plain.named_modules())
+    for path, module in made.named_modules():
+        module.training = modules[path].training
+    made.training = training
+    for path, value in kept.items():
+        made.keep(path, value)
+    return made
