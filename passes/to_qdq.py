@@ -26,6 +26,7 @@ from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
 from onnxq.qparams import QParams, Role
 from onnxq.qtype import QType
+from onnxq.quantized_weights import clamp
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class ToQdq(Pass):
             trace.rewrote(node, str(params.qtype))
         if self.bias == "int32":
             self._biases(model, trace)
-        model.qparams.rows = [r for r in model.qparams.rows if r.role is not Role.BIAS]
+        model.qparams.rows = []  # the nodes tell it all now
 
     # -- weights ----------------------------------------------------------------------------
 
@@ -81,10 +82,7 @@ class ToQdq(Pass):
             # A float weight can be clamped here and now.
             value = array(x)
             assert value is not None
-            low, high = params.range
-            shape = params.broadcast(value.shape)[0].shape
-            clamped = np.clip(value, _as(low, shape), _as(high, shape)).astype(value.dtype)
-            x = constant(model, f"{x.name}.clamped", clamped)
+            x = constant(model, f"{x.name}.clamped", clamp(params, value))
         elif narrow and kind.bits == 16:
             x = self._clamp_float(x, params, node, model)
         base = node.name or node.outputs[0].name
@@ -199,11 +197,6 @@ class ToQdq(Pass):
                 attrs=_attrs(row),
             )
             trace.rewrote(f"'{row.tensor}'", "int32 bias")
-
-
-def _as(values: Any, shape: tuple[int, ...]) -> Any:
-    """Per-channel values shaped like their broadcast scale."""
-    return np.asarray(values).reshape(shape) if np.asarray(values).size > 1 else values
 
 
 def _attrs(params: QParams) -> dict[str, Any]:
