@@ -19,7 +19,7 @@ import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize
 from onnxq.constants import array
-from onnxq.edit import constant, new_node, read_by, remove, set_input, users, variable
+from onnxq.edit import constant, describe, new_node, read_by, remove, set_input, users, variable
 from onnxq.errors import PassError, near_matches
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
@@ -46,13 +46,14 @@ class ToQdq(Pass):
         if self.opset is not None:
             model.require_opset(self.opset, "asked for by to-qdq{opset}")
         for node in model.nodes(FAKE_QUANTIZE):
+            label = describe(node)  # writing takes the node apart
             params = fake_quantize.params_of(node)
             weight = array(node.inputs[0])
             if weight is not None and self.weights == "stored":
                 self._stored(node, params, weight, model)
             else:
                 self._pair(node, params, weight is not None, model)
-            trace.rewrote(node, str(params.qtype))
+            trace.rewrote(label, str(params.qtype))
         if self.bias == "int32":
             self._biases(model, trace)
         model.qparams.rows = []  # the nodes tell it all now
