@@ -39,7 +39,8 @@ def _limit_cpu(seconds: int) -> None:
     """Let the system end this process after `seconds` more of CPU time."""
     import resource
 
-    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + seconds, -1))
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + seconds, most))
 
 
 def _fold(name: str, model: Path, limit: int) -> dict[str, Any]:

@@ -26,7 +26,6 @@ def fold_and_quantize(chain: Chain) -> bytes:
     model = from_proto(onnx.load_model_from_string(chain.data))
     model.qparams = table
     Pipeline.parse(FOLD_AND_QUANTIZE).run(model, in_place=True)
-    model.qparams = QParamTable()  # as `onnxq convert` does: every row is in the graph now
     return model.to_proto().SerializeToString()
 
 

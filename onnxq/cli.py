@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -12,12 +13,13 @@ from typing import Annotated, Any, Literal, NoReturn
 import typer
 from rich.console import RenderableType
 
-from onnxq import __version__, discovery, render
-from onnxq.convert import READERS, Conversion, Proof, convert
+from onnxq import __version__, discovery, files, render
+from onnxq.convert import READERS, Conversion, convert
 from onnxq.discovery import Broken, find_pass
 from onnxq.errors import OnnxqError, OptionError
 from onnxq.graph import load, save
 from onnxq.pipeline import Dump, Pipeline
+from onnxq.prove import Proof
 from onnxq.summary import summarize
 from onnxq.verify import verify
 
@@ -28,6 +30,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 ModelPath = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
@@ -37,7 +40,7 @@ DataPath = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Samples = Annotated[int, typer.Option("--samples", min=1, help="Number of random inputs.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of the random inputs.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the random inputs.")]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show what each pass did, and what it left and why.")
 ]
@@ -45,7 +48,8 @@ Explain = Annotated[
 
 def _show(as_json: bool, document: Callable[[], Any], view: Callable[[], RenderableType]) -> None:
     if as_json:
-        sys.stdout.write(json.dumps(document(), ensure_ascii=False, allow_nan=False) + "\n")
+        # Pure ASCII: valid whatever encoding standard output has.
+        sys.stdout.write(json.dumps(document(), allow_nan=False) + "\n")
     else:
         render.console().print(view())
 
@@ -77,8 +81,7 @@ def convert_(
     as_json: Json = False,
 ) -> None:
     """Convert a quantized model for a backend and prove that the files compute the same."""
-    if output.exists() and not output.is_dir():
-        raise OptionError(f"{output} is a file", fix="give a folder with --output")
+    files.check_folder(output)
     with _progress(as_json) as progress:
         done = convert(
             model,
@@ -99,16 +102,17 @@ def convert_(
 def _finish(done: Conversion, output: Path, as_json: bool) -> None:
     console = render.console(stderr=as_json)
     if not done.proofs:
-        console.print(f"written to {output}, not verified", style="yellow")
+        console.print(f"written to {output}, not verified", style="yellow", markup=False)
         return
     if done.proven:
-        console.print(f"written to {output}, proven", style="green")
+        console.print(f"written to {output}, proven", style="green", markup=False)
         return
     console.print(
         f"NOT PROVEN: the files in {output} do not compute what the model does.\n"
         f"  next: compare layer by layer with 'onnxq verify MODEL FILE --per-layer', or see what "
         "the passes did with --explain",
         style="bold red",
+        markup=False,
     )
     raise typer.Exit(1)
 
@@ -128,6 +132,10 @@ def run(
 ) -> None:
     """Run passes on a model, and no others (readers go in front where a pass needs them)."""
     pipeline = Pipeline.parse(passes)
+    if not len(pipeline):
+        raise OptionError("no passes are given", fix="'onnxq passes' lists them")
+    files.check_target(output)
+    files.check_folder(output.parent)
     if any(step.needs_canonical for step in pipeline):
         listed = {step.name for step in pipeline}
         missing = [find_pass(name)() for name in READERS if name not in listed]
@@ -138,13 +146,13 @@ def run(
         progress(f"running {len(pipeline)} passes")
         result = pipeline.run(source, *(() if dump is None else (Dump(dump),)), in_place=True)
         progress("writing")
-        files = save(result.model, output)
+        written = save(result.model, output)
     notes = result.model.export_notes
     _show(
         as_json,
         lambda: {
             "pipeline": str(pipeline),
-            "files": [str(f) for f in files],
+            "files": [str(f) for f in written],
             "notes": notes,
             "traces": [t.to_json() for t in result.traces],
         },
@@ -153,8 +161,8 @@ def run(
     if not as_json:
         console = render.console()
         for note in notes:
-            console.print(f"note: {note}", style="yellow")
-        console.print(f"written to {', '.join(map(str, files))}")
+            console.print(f"note: {note}", style="yellow", markup=False)
+        console.print(f"written to {', '.join(map(str, written))}", markup=False)
 
 
 @app.command("verify")
@@ -278,9 +286,9 @@ def demo(
     )
     if not as_json:
         for note in (n for c in done.values() for n in c.notes):
-            console.print(f"note: {note}", style="yellow")
+            console.print(f"note: {note}", style="yellow", markup=False)
         for name, conversion in done.items():
-            console.print(f"{name}: " + ", ".join(str(p) for p in conversion.files))
+            console.print(f"{name}: " + ", ".join(str(p) for p in conversion.files), markup=False)
     if not all(c.proven for c in done.values()):
         raise typer.Exit(1)
 
@@ -306,6 +314,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # names a terminal cannot show must not stop us
     try:
         app(words)
     except OnnxqError as error:
@@ -319,6 +330,14 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:  # a fault of onnxq or of the machine, never a result
+        if debug:
+            raise
+        console = render.console(stderr=True)
+        text = f"error: {type(error).__name__}: {error}"
+        console.print(text, style="red", markup=False, soft_wrap=True)
+        console.print("  next: run again with --debug and report what it shows", soft_wrap=True)
+        sys.exit(2)
     sys.exit(0)
 
 

@@ -10,26 +10,27 @@ in. A side file is proven by reading it back and applying it to the clean model 
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import onnx_graphsurgeon as gs
 
 from onnxq import files
-from onnxq.backend import Backend, OnnxFile, TableFile
+from onnxq.backend import Backend, OnnxFile
 from onnxq.discovery import find_backend, find_pass
-from onnxq.errors import BackendError, OnnxqError
+from onnxq.errors import BackendError
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, load, save
 from onnxq.pass_ import Trace
 from onnxq.pipeline import Observer, Pipeline
+from onnxq.prove import Proof, prove
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import Role
-from onnxq.runtime import Kind
-from onnxq.verify import Report, saturates, verify
+from onnxq.verify import Report
 
 if TYPE_CHECKING:
     from onnxq.samples import Data
@@ -54,14 +55,6 @@ class Artifact:
         if isinstance(self.content, Model):
             return save(self.content, path)
         return [files.write_text(path, self.content)]
-
-
-@dataclass(frozen=True)
-class Proof:
-    """One comparison of what was written with what was read."""
-
-    what: str
-    report: Report
 
 
 @dataclass
@@ -95,11 +88,21 @@ class Conversion:
     @property
     def proven(self) -> bool:
         """Whether there is a proof and all of it holds."""
-        return bool(self.proofs) and all(p.report.passed for p in self.proofs)
+        return bool(self.proofs) and all(p.passed for p in self.proofs)
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write all files into `folder`."""
-        self.files = [p for a in self.artifacts for p in a.write(Path(folder), self.stem)]
+        """Write all files into `folder`, or none: they are complete before the first is moved."""
+        folder = Path(folder)
+        files.check_folder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".onnxq-", dir=folder) as name:
+            made = [p for a in self.artifacts for p in a.write(Path(name), self.stem)]
+            targets = [folder / p.name for p in made]
+            for target in targets:
+                files.check_target(target)
+            for source, target in zip(made, targets, strict=True):
+                os.replace(source, target.resolve() if target.is_symlink() else target)
+        self.files = targets
         return self.files
 
     def to_json(self) -> dict[str, Any]:
@@ -108,7 +111,10 @@ class Conversion:
             "backend": self.backend.name,
             "files": [str(p) for p in self.files],
             "proven": self.proven,
-            "proofs": [{"what": p.what, **p.report.to_json()} for p in self.proofs],
+            "proofs": [
+                {"what": p.what, "refused": p.refused, **p.report.to_json(), "passed": p.passed}
+                for p in self.proofs
+            ],
             "notes": self.notes,
             "table": self.table.to_json(),
             "traces": [t.to_json() for t in self.traces],
@@ -117,8 +123,30 @@ class Conversion:
 
 def canonical(model: Model, *observers: Observer) -> tuple[Model, tuple[Trace, ...]]:
     """`model` with every dialect read into FakeQuantize nodes."""
+    model = constants_frozen(model)
     result = Pipeline(*(find_pass(name)() for name in READERS)).run(model, *observers)
     return result.model, result.traces
+
+
+def constants_frozen(model: Model) -> Model:
+    """`model`, or a copy in which initializers are constants although they are listed as inputs.
+
+    Some exporters list every initializer as an input, which lets the caller replace it. A deployed
+    model has its weights in it.
+    """
+    listed = [t.name for t in model.graph.inputs if isinstance(t, gs.Constant)]
+    if not listed or model.ir_version < 4:
+        return model
+    twin = model.clone()
+    for tensor in twin.graph.inputs:
+        if isinstance(tensor, gs.Constant):
+            tensor.overridable = False
+    twin.graph.inputs = [t for t in twin.graph.inputs if not isinstance(t, gs.Constant)]
+    twin.upgrades.append(
+        f"{len(listed)} initializers ('{listed[0]}' first) were listed as graph inputs; they are "
+        "constants now"
+    )
+    return twin
 
 
 def convert(
@@ -142,17 +170,17 @@ def convert(
             fix="train for it and keep the canonical ONNX, or convert for a backend that "
             "'onnxq backends' shows with files",
         )
+    if isinstance(data, Iterator):
+        data = list(data)  # every proof needs all of it
     if not isinstance(source, Model):
         progress(f"reading {source}")
         path = Path(source)
         stem = stem or path.stem
         source = load(path)
+    source = constants_frozen(source)
     before, traces = canonical(source)
     if not before.nodes(FAKE_QUANTIZE):
-        raise BackendError(
-            "the model has no quantizers that onnxq can read",
-            fix=_why_unquantized(traces),
-        )
+        raise _unquantized(before, traces)
     progress(f"running {len(backend.pipeline)} passes")
     legal = backend.pipeline.run(source, *observers)
     _check_scheme(legal.model, backend)
@@ -173,129 +201,42 @@ def convert(
             artifacts.append(Artifact(output.suffix, output.summary, text))
     conversion = Conversion(backend, stem or "model", before, table, tuple(done), tuple(artifacts))
     if verify:
-        conversion.proofs = _prove(conversion, data, count, seed, progress)
+        conversion.proofs = prove(conversion, data, count, seed, progress)
     return conversion
 
 
-def _why_unquantized(traces: tuple[Trace, ...]) -> str:
+def _unquantized(model: Model, traces: tuple[Trace, ...]) -> BackendError:
     skips = [s for t in traces for s in t.skips]
-    if skips:
-        return f"{skips[0].where} was left as it is: {skips[0].reason}"
-    return "give a model with QuantizeLinear/DequantizeLinear or onnxq::FakeQuantize nodes"
+    if model.qparams.of(Role.ACTIVATION, Role.WEIGHT):
+        return BackendError(
+            "the model carries a quantization table, but no quantizers",
+            fix="put them in first: onnxq run MODEL -p apply-qparams -o QUANTIZED.onnx",
+        )
+    why = f" ({skips[0].where}: {skips[0].reason})" if skips else ""
+    return BackendError(
+        f"the model has no quantizers that onnxq can read{why}",
+        fix="give a model with QuantizeLinear/DequantizeLinear or onnxq::FakeQuantize nodes; "
+        "'onnxq inspect' lists what was found",
+    )
 
 
 def _check_scheme(model: Model, backend: Backend) -> None:
     """One error for everything that the target would not accept."""
-    broken: list[str] = []
+    broken: dict[str, None] = {}  # in order, each once
     for node in model.nodes(FAKE_QUANTIZE):
         params = params_of(node)
         rules = backend.scheme.violations(params)
         if rules:
-            broken.append(f"'{params.tensor}' ({params.role}): {'; '.join(rules)}")
+            broken[f"'{params.tensor}' ({params.role}): {'; '.join(rules)}"] = None
     if broken:
-        shown = "\n    ".join(broken[:20])
+        shown = "\n    ".join(list(broken)[:20])
         more = f"\n    ... and {len(broken) - 20} more" if len(broken) > 20 else ""
         raise BackendError(
-            f"{len(broken)} quantizers do not fit {backend.name}:\n    {shown}{more}",
+            f"{len(broken)} quantizer{'s' if len(broken) > 1 else ''} cannot be written for "
+            f"{backend.name} as they are:\n    {shown}{more}",
             fix=f"train or quantize with {backend.name}'s scheme: "
             f"weights ({backend.scheme.weight}), activations ({backend.scheme.activation})",
         )
 
 
-def _prove(
-    conversion: Conversion, data: Data | None, count: int, seed: int, progress: Progress
-) -> tuple[Proof, ...]:
-    """Write everything to a temporary folder, read it back and compare."""
-    proofs: list[Proof] = []
-    with tempfile.TemporaryDirectory(prefix="onnxq-") as name:
-        folder = Path(name)
-        written = {}
-        for artifact in conversion.artifacts:
-            written[artifact.suffix] = artifact.write(folder, "model")[0]
-        first = conversion.artifacts[0]
-        for kind in conversion.backend.sessions:
-            progress(f"proving {first.suffix.lstrip('_')} in onnxruntime ({kind} session)")
-            report = verify(
-                conversion.source,
-                written[first.suffix],
-                data,
-                sessions=("reference", kind),
-                count=count,
-                seed=seed,
-                **_tolerance(conversion, kind),
-            )
-            proofs.append(Proof(f"{first.suffix.lstrip('_')} ({kind})", report))
-        if "deployed" in conversion.backend.sessions:
-            conversion.notes += _saturation(written[first.suffix], data)
-        for output in conversion.backend.outputs:
-            if not isinstance(output, TableFile):
-                continue
-            progress(f"proving {output.suffix.lstrip('_')} by reading it back")
-            model = load(written[output.beside])
-            text = written[output.suffix].read_text(encoding="utf-8")
-            read = output.format.read(text, model)
-            model.qparams = _restored(model.qparams, read)
-            restored = Pipeline(find_pass("apply-qparams")()).run(model).model
-            report = verify(
-                conversion.source,
-                restored,
-                data,
-                count=count,
-                seed=seed,
-                **_tolerance(conversion, "reference"),
-            )
-            proofs.append(Proof(f"{output.suffix.lstrip('_')} (read back)", report))
-    return tuple(proofs)
-
-
-def _tolerance(conversion: Conversion, kind: Kind) -> dict[str, Any]:
-    """What may differ: next to nothing in the reference session, rounding in integer kernels.
-
-    An integer kernel rounds sums where the float graph rounds products, so any value may land on a
-    neighbouring code, and deep networks carry that on. Four steps, or 10 % where an output has no
-    step (more with fewer bits), is rounding; beyond that something is wrong. The same holds for
-    float16 models, which onnxruntime rounds here or there depending on what stands around.
-    """
-    half = any(n.inputs[1].dtype == np.float16 for n in conversion.source.nodes(FAKE_QUANTIZE))
-    if kind == "reference" and not half:
-        return {}
-    bits = min((row.qtype.bits for row in conversion.table.of(Role.ACTIVATION)), default=8)
-    return {
-        "max_steps": 4.0,
-        "max_moved": 1.0,
-        "max_relative": min(1.0, 0.1 * 2.0 ** max(0, 8 - bits)),
-    }
-
-
-def _saturation(path: Path, data: Data | None) -> list[str]:
-    """A warning where onnxruntime's default session gives other numbers on this CPU."""
-    try:
-        off = saturates(path, data)
-    except OnnxqError as error:
-        return [f"onnxruntime's default session does not run the model: {error.what}"]
-    if off is None:
-        return []
-    return [
-        f"onnxruntime's default session is off by {off.max:.3g} {off.unit} at '{off.name}' on this "
-        "CPU: its 8-bit kernels saturate. Run with session.x64quantprecision=1, or deploy to a CPU "
-        "with VNNI"
-    ]
-
-
-def _restored(whole: QParamTable, read: QParamTable) -> QParamTable:
-    """The table with its activations as a side file tells them.
-
-    Side files have ranges but no readers: these, and the weights, come from the converted graph.
-    """
-    found = {row.tensor: row for row in read}
-    return QParamTable(
-        [
-            found[row.tensor].with_(readers=row.readers)
-            if row.role is Role.ACTIVATION and row.tensor in found
-            else row
-            for row in whole
-        ]
-    )
-
-
-__all__ = ["READERS", "Artifact", "Conversion", "Proof", "canonical", "convert"]
+__all__ = ["READERS", "Artifact", "Conversion", "canonical", "constants_frozen", "convert"]

@@ -40,6 +40,8 @@ class Tolerance:
     max_steps: float = 1.0
     max_moved: float = 0.01
     max_relative: float = 1e-3
+    max_absolute: float = 1e-6
+    """Float noise: a tensor without a step that differs by less agrees, however small it is."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class TensorDiff:
         moved: share of elements that differ by half a step (relative: by 1e-6; exact: at all).
         count: number of elements compared.
         nonfinite: number of places where only one side has NaN or infinity.
+        finite: number of elements that took part, being numbers on both sides.
+        size: largest magnitude in the trusted model, what a relative difference is relative to.
         tolerance: the limits `passed` is judged by.
     """
 
@@ -72,6 +76,8 @@ class TensorDiff:
     moved: float
     count: int
     nonfinite: int
+    finite: int
+    size: float
     tolerance: Tolerance
 
     @property
@@ -82,6 +88,8 @@ class TensorDiff:
         if self.unit == "exact":
             return math.inf if self.moved else 0.0
         if self.unit == "relative":
+            if self.max * self.size <= self.tolerance.max_absolute:
+                return 0.0
             return _ratio(self.max, self.tolerance.max_relative)
         return max(
             _ratio(self.max, self.tolerance.max_steps),
@@ -190,6 +198,8 @@ class RunningDiff:
             moved=self._moved / self._count if self._count else 0.0,
             count=self._count,
             nonfinite=self._nonfinite,
+            finite=self._finite,
+            size=size,
             tolerance=tolerance,
         )
 

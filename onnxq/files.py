@@ -98,6 +98,9 @@ def write_model(
             return proto
 
         file.write(_serialize(to_proto(write), path))
+    if not data_path.stat().st_size:
+        data_path.unlink()  # every constant was small enough to stay in the model
+        return [path]
     # Values that lay in the file just replaced lie in the new one from now on.
     new = ExternalData.stamp_of(data_path)
     for values, external in moved:
@@ -110,6 +113,31 @@ def write_text(path: Path, text: str) -> Path:
     with replacing([path]) as (file,):
         file.write(text.encode())
     return path
+
+
+def check_target(path: Path) -> None:
+    """Refuse what must not be replaced by a file: folders, devices, pipes."""
+    if path.is_dir():
+        raise SaveError(f"{path} is a folder", fix="give a file name")
+    if path.exists() and not path.is_file():
+        raise SaveError(f"{path} is not a regular file", fix="give the name of a file")
+
+
+def check_folder(folder: Path) -> None:
+    """Raise where no file can be written to `folder`, before work is spent; leaves no trace."""
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        raise SaveError(f"{existing} is a file", fix="give a folder")
+    try:
+        with tempfile.NamedTemporaryFile(dir=existing, prefix=".onnxq-"):
+            pass
+    except OSError as error:
+        raise SaveError(
+            f"{folder}: cannot be written ({error.strerror or error})",
+            fix="check that the folder is writable and has room",
+        ) from error
 
 
 def _keep(path: Path, backup: Path) -> None:
@@ -136,14 +164,15 @@ def replacing(paths: list[Path]) -> Iterator[list[BinaryIO]]:
 
     When moving a later file fails, the earlier ones are put back from hard links.
     """
+    # A link is followed: its target is what the user means to replace.
+    paths = [path.resolve() if path.is_symlink() else path for path in paths]
     made: list[tuple[Path, BinaryIO]] = []
     backups: list[Path] = []
     moved: list[tuple[Path, Path | None]] = []
     current = paths[0]
     try:
         for current in paths:
-            if current.is_dir():
-                raise SaveError(f"{current} is a folder", fix="give a file name")
+            check_target(current)
             current.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=current.parent, prefix=f".{current.name[:32]}.")
             made.append((Path(name), os.fdopen(handle, "wb")))

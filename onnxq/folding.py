@@ -23,6 +23,7 @@ from onnxq.edit import (
     remove,
     replace,
     set_input,
+    set_output,
     variable,
 )
 from onnxq.exporter import describe
@@ -42,6 +43,8 @@ class Folding:
 
     model: Model
     trace: Trace
+    flip: bool = True
+    """Whether codes may be counted from the other end where a negative gain asks for it."""
     _changed_bias: dict[str, tuple[gs.Tensor, set[Reader]]] = field(default_factory=dict)
 
     @quiet
@@ -55,7 +58,7 @@ class Folding:
         gain, shift = step.vectors(layer.layout.channels)
         # The first entry decides nearly always, without the price of a reduction.
         keeps_weight = gain[0] == 1.0 and bool((gain == 1.0).all())
-        weight = None if keeps_weight else scaled_outputs(layer, gain)
+        weight = None if keeps_weight else scaled_outputs(layer, gain, self.flip)
         bias, dtype = bias_of(layer)
         changes_bias = shift[0] != 0.0 or bool(shift.any())
         if bias is not None:
@@ -67,16 +70,21 @@ class Folding:
         last, y = chain[-1], node.outputs[0]
         for link in reversed(chain[:-1]):
             remove(link, model)
-        if node.op != "MatMul":
-            if new_bias is not None:
-                self._set_bias(node, new_bias)
-            replace(last, y, model)
-        elif new_bias is None:
-            replace(last, y, model)
-        else:
-            result, graph = last.outputs[0], last.owner
-            remove(last, model)
+        result, graph = last.outputs[0], last.owner
+        if node.op != "MatMul" and new_bias is not None:
+            self._set_bias(node, new_bias)
+        if graph is not node.owner and (node.op != "MatMul" or new_bias is None):
+            replace(last, y, model)  # a body returns what a layer outside of it computes
+            return
+        remove(last, model)
+        if node.op == "MatMul" and new_bias is not None:
+            if weight is not None:
+                y = variable(model, _folded(y.name), like=y)
+                set_output(node, 0, y)
             self._add(node, y, new_bias, result, graph)
+            return
+        # The layer makes the tensor that the chain made: names tell values, before and after.
+        set_output(node, 0, result)
 
     @quiet
     def before(self, layer: Layer, front: gs.Node, step: Affine) -> None:

@@ -21,6 +21,7 @@ from onnxq.exporter import live_nodes
 from onnxq.gc_pause import gc_paused
 from onnxq.importer import bodies
 from onnxq.qparam_table import QParamTable
+from onnxq.qparams import Role
 from onnxq.structure import check_graph
 from onnxq.tensors import to_tensor_proto
 
@@ -240,9 +241,10 @@ class Model:
         self.export_notes = model.upgrades[len(self.upgrades) :]
         proto = ModelProto()
         proto.CopyFrom(model.header)
-        if model.qparams.rows:
+        table = model._rows_without_nodes()
+        if len(table):
             entry = proto.metadata_props.add()
-            entry.key, entry.value = TABLE_KEY, model.qparams.dumps()
+            entry.key, entry.value = TABLE_KEY, table.dumps()
         used = {domain_of(node) for node in model.nodes() if _changed_domain(node)}
         opsets = dict(model.opsets)
         for domain in sorted(used - {"" if d == "ai.onnx" else d for d in opsets}):
@@ -251,6 +253,14 @@ class Model:
         proto.functions.extend(model.functions)
         exporter.export_graph(model.graph, proto.graph, write, made)
         return proto
+
+    def _rows_without_nodes(self) -> QParamTable:
+        """The rows to carry along: biases, and all where no quantizer tells the others."""
+        from onnxq.fake_quantize import FAKE_QUANTIZE
+
+        if not len(self.qparams) or not self.nodes(FAKE_QUANTIZE):
+            return self.qparams
+        return QParamTable(self.qparams.of(Role.BIAS))
 
     def _unlisted_constants(self) -> list[gs.Constant]:
         """Constants in use that no graph declared at load: made by passes, in order."""

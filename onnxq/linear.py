@@ -156,7 +156,7 @@ def bias_add(node: gs.Node, model: Model) -> gs.Node | None:
 # -- arithmetic -------------------------------------------------------------------------------
 
 
-def scaled_outputs(layer: Layer, gain: Array) -> Array | Rescaled:
+def scaled_outputs(layer: Layer, gain: Array, flip: bool = True) -> Array | Rescaled:
     """The weight times one gain per output channel."""
     weight, fake = layer.weight, layer.fake
     if fake is None:
@@ -164,7 +164,7 @@ def scaled_outputs(layer: Layer, gain: Array) -> Array | Rescaled:
     for tensor in fake.inputs[1:3]:
         if not is_constant(tensor):
             raise CannotFold(_unknown("scale or zero point", tensor, fake))
-    return rescale(fake_quantize.params_of(fake), weight, layer.where, gain)
+    return rescale(fake_quantize.params_of(fake), weight, layer.where, gain, flip)
 
 
 def scaled_inputs(layer: Layer, step: Affine) -> tuple[Array, Array]:

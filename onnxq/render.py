@@ -10,10 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from onnxq.backend import Backend
-from onnxq.convert import Conversion, Proof
+from onnxq.convert import Conversion
 from onnxq.diff import TensorDiff
 from onnxq.discovery import Broken
 from onnxq.pass_ import Pass, Trace
+from onnxq.prove import Proof
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams
 from onnxq.summary import Summary
@@ -38,12 +39,14 @@ def number(value: float) -> str:
 def diff_cells(diff: TensorDiff) -> list[RenderableType]:
     """The cells of one difference, as `_NUMBERS` names them, and the verdict."""
     unit = {"steps": "steps", "relative": "relative", "exact": "abs"}[diff.unit]
+    if diff.unit == "steps" and diff.max == 1:
+        unit = "step"
     return [
         f"{number(diff.max)} {unit}",
         number(diff.mean),
         f"{100 * diff.moved:.3g} %",
         f"{diff.count:,}",
-        OK if diff.passed else FAILED,
+        OK if diff.passed and diff.finite else FAILED,
     ]
 
 
@@ -56,7 +59,11 @@ def proofs(found: Iterable[Proof], title: str = "Proof") -> RenderableType:
     notes: list[str] = []
     for proof in found:
         for diff in proof.report.outputs:
-            table.add_row(proof.what, Text(diff.name), *diff_cells(diff))
+            *numbers, verdict = diff_cells(diff)
+            verdict = FAILED if proof.refused else verdict
+            table.add_row(proof.what, Text(diff.name), *numbers, verdict)
+        if proof.refused:
+            notes.append(f"{proof.what}: {proof.refused}")
         notes += [n for n in proof.report.notes if n not in notes]
     return Group(table, *(Text(f"note: {note}", "yellow") for note in notes))
 
@@ -158,6 +165,7 @@ def qparams(rows: QParamTable | Iterable[QParams], title: str = "Quantizers") ->
 def summary(found: Summary) -> RenderableType:
     """What a model holds."""
     head = _table("Model", "", "")
+    head.show_header = False
     opsets = ", ".join(f"{domain} {version}" for domain, version in found.opsets.items())
     for key, value in (
         ("opset", opsets),

@@ -31,10 +31,13 @@ class Rescaled:
 
 
 @quiet
-def rescale(params: QParams, weight: Array, where: WeightAxis, gain: Array) -> Rescaled:
+def rescale(
+    params: QParams, weight: Array, where: WeightAxis, gain: Array, flip: bool = True
+) -> Rescaled:
     """Multiply the quantized `weight` by one gain per output channel, exactly.
 
-    Raises CannotFold where the layout of the scales cannot hold the gain.
+    Raises CannotFold where the layout of the scales cannot hold the gain, and, without `flip`,
+    where a zero point would have to move.
     """
     gain = _per_position(where, gain)
     rank, axis = weight.ndim, where.axis
@@ -77,9 +80,12 @@ def rescale(params: QParams, weight: Array, where: WeightAxis, gain: Array) -> R
     assert lo is not None and hi is not None
     if (gain < 0).any():
         flipped = _must_flip(params, steps, over_weight, axis if over_weight.ndim else None)
-        flip = flipped.reshape(over_scale.shape)
-        zero_point = np.where(flip, lo + hi - zero_point, zero_point)
         count = int(flipped.sum())
+        if count and not flip:
+            raise CannotFold(
+                f"the code {lo} of its weight meets a negative gain, and its negative is no code"
+            )
+        zero_point = np.where(flipped.reshape(over_scale.shape), lo + hi - zero_point, zero_point)
         if count:
             subject = (
                 f"{count} of {gain.size} output channels" if over_weight.ndim else "its weight"

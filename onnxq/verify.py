@@ -16,7 +16,7 @@ import onnx
 
 from onnxq import runtime
 from onnxq.diff import RunningDiff, TensorDiff, Tolerance
-from onnxq.errors import VerifyError
+from onnxq.errors import InvalidModelError, VerifyError
 from onnxq.ort_values import TensorSpec
 from onnxq.qparams import Array
 from onnxq.runtime import Kind, ModelSource, OpenModel, Session, open_model
@@ -24,6 +24,7 @@ from onnxq.samples import Data, cast, is_float, samples
 from onnxq.step_size import Steps
 
 _RANK = ("first", "second")
+_NEARLY_ZERO = 1e-4
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether every output is within the tolerance."""
-        return all(o.passed for o in self.outputs)
+        """Whether every output is within the tolerance; nothing compared is nothing proven."""
+        return all(o.passed and o.finite for o in self.outputs)
 
     @property
     def worst(self) -> TensorDiff | None:
@@ -134,7 +135,7 @@ def verify(
         (runs[0].kind, runs[1].kind),
         (),
     )
-    notes = tuple(_notes(models, runs, tapped, report.passed))
+    notes = tuple(_notes(models, runs, tapped, report.passed)) + tuple(_weak(report.outputs))
     return Report(report.outputs, report.layers, number, report.sessions, notes)
 
 
@@ -208,8 +209,9 @@ def _shared(models: tuple[OpenModel, OpenModel], plain: bool) -> list[str]:
     return [
         name
         for name in _in_order(models[0].proto.graph)
-        if name in second and first[name][0] != "Constant"
-        if plain or (first[name][0] == second[name][0] == "DequantizeLinear" and name in varying)
+        # Weights are no layers: passes rewrite them and keep their names.
+        if name in second and name in varying
+        if plain or first[name][0] == second[name][0] == "DequantizeLinear"
     ]
 
 
@@ -229,7 +231,13 @@ def _in_order(graph: onnx.GraphProto) -> Iterator[str]:
     needs = [sorted({maker[n] for n in _read_by(node) if n in maker}) for node in nodes]
     order: Iterable[int] = range(len(nodes))
     if any(i <= last for i, before in enumerate(needs) for last in before):
-        order = graphlib.TopologicalSorter(dict(enumerate(needs))).static_order()
+        try:
+            order = list(graphlib.TopologicalSorter(dict(enumerate(needs))).static_order())
+        except graphlib.CycleError as error:
+            raise InvalidModelError(
+                f"node {nodes[error.args[1][0]].name!r} depends on its own output (cycle)",
+                fix="the file is not a valid ONNX graph: export it again",
+            ) from error
     for i in order:
         yield from (name for name in nodes[i].output if name)
 
@@ -253,6 +261,18 @@ def _read_by(node: onnx.NodeProto) -> Iterator[str]:
             for inner in runtime.walk(body):
                 yield from inner.input
             yield from (o.name for o in body.output)
+
+
+def _weak(outputs: Iterable[TensorDiff]) -> Iterator[str]:
+    """Outputs that say little, whatever the comparison found."""
+    for diff in outputs:
+        if not diff.finite:
+            yield f"output '{diff.name}': no finite value was compared; give other inputs (data)"
+        elif diff.unit == "relative" and diff.size < _NEARLY_ZERO:
+            yield (
+                f"output '{diff.name}' is nearly zero (at most {diff.size:.2g}) on these inputs; "
+                "give real ones (data)"
+            )
 
 
 def _notes(

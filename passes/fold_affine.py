@@ -45,8 +45,10 @@ class FoldAffine(Pass):
     name: ClassVar[str] = "fold-affine"
     exact: ClassVar[bool] = True
 
+    flip: bool = True
+
     def run(self, model: Model, trace: Trace) -> None:
-        folding = Folding(model, trace)
+        folding = Folding(model, trace, self.flip)
         for node in model.nodes(*LINEAR_OPS):
             first = _affine_reader(node.outputs[0])
             if first is None:

@@ -32,13 +32,15 @@ class FoldBatchNorm(Pass):
     name: ClassVar[str] = "fold-batch-norm"
     exact: ClassVar[bool] = True
 
+    flip: bool = True
+
     def run(self, model: Model, trace: Trace) -> None:
         nodes = model.nodes("BatchNormalization")
         if model.opset < 7:
             for node in nodes:
                 trace.skip(node, f"opset {model.opset} broadcasts by other rules: raise it to 7")
             return
-        folding = Folding(model, trace)
+        folding = Folding(model, trace, self.flip)
         left: list[tuple[gs.Node, str]] = []
         for node in nodes:
             label = describe(node)  # folding takes the node apart

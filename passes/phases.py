@@ -25,3 +25,6 @@ CLEAN = (
 
 FOLD = (FoldAffine(), FoldBatchNorm())
 """Normalisation and scaling into the layers they belong to, whole chains first."""
+
+FOLD_SYMMETRIC = (FoldAffine(flip=False), FoldBatchNorm(flip=False))
+"""The same for targets whose weights have zero point 0: what would move it stays unfolded."""

@@ -47,6 +47,7 @@ class ReadQdq(Pass):
     def run(self, model: Model, trace: Trace) -> None:
         done: dict[tuple[int, ...], gs.Tensor] = {}
         for node in model.nodes(*DEQUANTIZE):
+            label = describe(node)  # reading takes the node apart
             try:
                 detail = _read(node, model, done)
             except _Unreadable as reason:
@@ -54,7 +55,7 @@ class ReadQdq(Pass):
             except QParamsError as error:
                 raise QParamsError(f"{describe(node)}: {error.what}", fix=error.fix) from error
             else:
-                trace.rewrote(node, detail)
+                trace.rewrote(label, detail)
         for node in model.nodes(*QUANTIZE):
             needed = _codes_read_by(node.outputs[0], model)
             if needed:

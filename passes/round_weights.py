@@ -7,11 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from onnxq.constants import array, is_constant
 from onnxq.edit import constant, set_input
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
+from onnxq.quantized_weights import quantized_weights
 
 
 @dataclass(frozen=True)
@@ -27,22 +26,16 @@ class RoundWeights(Pass):
     needs_canonical: ClassVar[bool] = True
 
     def run(self, model: Model, trace: Trace) -> None:
-        for node in model.nodes(FAKE_QUANTIZE):
+        for node, params, weight in quantized_weights(model):
             source = node.inputs[0]
-            if not is_constant(source):
-                continue
-            weight, params = array(source), params_of(node)
-            assert weight is not None
             codes = params.quantize(weight)
             with np.errstate(over="ignore"):  # a value beyond the type becomes inf: found below
                 rounded = params.dequantize(codes).astype(weight.dtype)
             if np.array_equal(rounded, weight):
                 trace.skip(node, f"'{source.name}' lies on its grid")
             elif not np.array_equal(params.quantize(rounded), codes):
-                trace.skip(
-                    node, f"{weight.dtype} cannot tell the {params.qtype} values of "
-                    f"'{source.name}' apart",
-                )  # fmt: skip
+                what = f"the {params.qtype} values of '{source.name}'"
+                trace.skip(node, f"{weight.dtype} cannot tell {what} apart")
             else:
                 set_input(node, 0, constant(model, source.name, rounded))
                 trace.rewrote(node, f"'{source.name}'")

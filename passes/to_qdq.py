@@ -19,13 +19,14 @@ import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize
 from onnxq.constants import array
-from onnxq.edit import constant, new_node, read_by, remove, set_input, users, variable
+from onnxq.edit import constant, describe, new_node, read_by, remove, set_input, users, variable
 from onnxq.errors import PassError, near_matches
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
 from onnxq.qparams import QParams, Role
 from onnxq.qtype import QType
+from onnxq.quantized_weights import clamp
 
 
 @dataclass(frozen=True)
@@ -45,16 +46,17 @@ class ToQdq(Pass):
         if self.opset is not None:
             model.require_opset(self.opset, "asked for by to-qdq{opset}")
         for node in model.nodes(FAKE_QUANTIZE):
+            label = describe(node)  # writing takes the node apart
             params = fake_quantize.params_of(node)
             weight = array(node.inputs[0])
             if weight is not None and self.weights == "stored":
                 self._stored(node, params, weight, model)
             else:
                 self._pair(node, params, weight is not None, model)
-            trace.rewrote(node, str(params.qtype))
+            trace.rewrote(label, str(params.qtype))
         if self.bias == "int32":
             self._biases(model, trace)
-        model.qparams.rows = [r for r in model.qparams.rows if r.role is not Role.BIAS]
+        model.qparams.rows = []  # the nodes tell it all now
 
     # -- weights ----------------------------------------------------------------------------
 
@@ -81,10 +83,7 @@ class ToQdq(Pass):
             # A float weight can be clamped here and now.
             value = array(x)
             assert value is not None
-            low, high = params.range
-            shape = params.broadcast(value.shape)[0].shape
-            clamped = np.clip(value, _as(low, shape), _as(high, shape)).astype(value.dtype)
-            x = constant(model, f"{x.name}.clamped", clamped)
+            x = constant(model, f"{x.name}.clamped", clamp(params, value))
         elif narrow and kind.bits == 16:
             x = self._clamp_float(x, params, node, model)
         base = node.name or node.outputs[0].name
@@ -199,11 +198,6 @@ class ToQdq(Pass):
                 attrs=_attrs(row),
             )
             trace.rewrote(f"'{row.tensor}'", "int32 bias")
-
-
-def _as(values: Any, shape: tuple[int, ...]) -> Any:
-    """Per-channel values shaped like their broadcast scale."""
-    return np.asarray(values).reshape(shape) if np.asarray(values).size > 1 else values
 
 
 def _attrs(params: QParams) -> dict[str, Any]:

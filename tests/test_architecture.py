@@ -22,6 +22,7 @@ PASSES = [path for path in PASS_FILES if path.stem not in ("__init__", "phases")
 THROUGH_GRAPH = "one half of graph.py's work: tests/onnxq/test_graph.py, tests/test_identity.py"
 COVERED_ELSEWHERE = {
     "onnxq/cloning.py": THROUGH_GRAPH,
+    "onnxq/__main__.py": "one line: tests/onnxq/test_cli.py",
     "onnxq/constants.py": "tests/onnxq/test_edit.py",
     "onnxq/qtype.py": "tests/onnxq/test_qparams.py",
     "onnxq/qparam_table.py": "tests/onnxq/test_qparams.py",

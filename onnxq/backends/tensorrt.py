@@ -17,7 +17,7 @@ from onnxq.placement import INPUTS_ONLY, WEIGHTED
 from onnxq.scheme import QSpec, Scheme
 from passes.clip_weights import ClipWeights
 from passes.collect_qparams import CollectQParams
-from passes.phases import CLEAN, FOLD, READ
+from passes.phases import CLEAN, FOLD_SYMMETRIC, READ
 from passes.remove_fake_quant import RemoveFakeQuant
 from passes.retype_activations import RetypeActivations
 from passes.to_qdq import ToQdq
@@ -30,7 +30,7 @@ BACKEND = Backend(
         weight=QSpec(("int8", "int4"), symmetric=True, per_channel=True, blocks=True, lo=-127),
         activation=QSpec(("int8",), symmetric=True, full_range=True, observer="ema-minmax"),
     ),
-    pipeline=Pipeline(*READ, *CLEAN, *FOLD, RetypeActivations(to="int8"), WidenRange()),
+    pipeline=Pipeline(*READ, *CLEAN, *FOLD_SYMMETRIC, RetypeActivations(to="int8"), WidenRange()),
     outputs=(
         OnnxFile("_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model for explicit quantization"),
         OnnxFile(

@@ -7,6 +7,8 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from onnxq.graph import load, save
 from tests.zoo import ZOO
 
 Run = Callable[..., tuple[int, str, str]]
+ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture
@@ -302,7 +305,9 @@ def test_a_bad_file_is_named(onnxq: Run, tmp_path: Path, case: str, command: str
         ("run {m} -p remove-fake-quant,collect-qparams -o {t}/o.onnx", "stands before"),
         ("convert {m} -b tensort -o {t}/o", "did you mean 'tensorrt'"),
         ("convert {m} -b tensorrt -o {m}", "is a file"),
-        ("run {m} -p drop-identity -o {m}/o.onnx", "cannot be written"),
+        ("run {m} -p drop-identity -o {m}/o.onnx", "is a file"),
+        ("run {m} -p drop-identity -o /dev/null", "not a regular file"),
+        ("run {m} -p '' -o {t}/o.onnx", "no passes"),
         ("convert {m} -b tensorrt -o {t}/o --data {t}/none.npz", "none.npz"),
         ("verify {m} {m} --data {t}/none.npz", "none.npz"),
     ],
@@ -311,6 +316,48 @@ def test_bad_usage(onnxq: Run, network: Path, tmp_path: Path, words: str, patter
     model = tmp_path / "m.onnx"
     shutil.copy(network, model)
     refused(onnxq, tmp_path, pattern, *shlex.split(words.format(m=model, t=tmp_path)))
+
+
+def test_a_link_is_followed(onnxq: Run, network: Path, tmp_path: Path) -> None:
+    target, link = tmp_path / "target.onnx", tmp_path / "link.onnx"
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    assert onnxq("run", network, "-p", "drop-identity", "-o", link)[0] == 0
+    assert link.is_symlink()
+    assert load(target).nodes("Conv")
+
+
+def test_names_with_markup_reach_the_user(onnxq: Run, network: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out[bold]"
+    code, out, _ = onnxq("convert", network, "-b", "tensorrt", "-o", folder, "--no-verify")
+    assert code == 0
+    assert "out[bold]" in out.replace("\n", "")
+
+
+def test_all_files_or_none(onnxq: Run, network: Path, tmp_path: Path) -> None:
+    (tmp_path / "o" / "net_clip_ranges.json").mkdir(parents=True)
+    refused(
+        onnxq, tmp_path, "is a folder", "convert", network, "-b", "tensorrt", "-o", tmp_path / "o"
+    )
+
+
+def test_a_fault_of_the_program_is_not_exit_code_1(
+    onnxq: Run, network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> None:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr(cli, "summarize", broken)
+    code, out, err = onnxq("inspect", network)
+    assert (code, out) == (2, "")
+    assert "ZeroDivisionError: a fault" in err
+    assert "--debug" in err
+
+
+def test_as_a_module(network: Path) -> None:
+    command = [sys.executable, "-m", "onnxq", "inspect", str(network), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert json.loads(done.stdout)["dialects"] == ["canonical"]
 
 
 def refused(onnxq: Run, folder: Path, pattern: str, *words: object) -> None:

@@ -1,0 +1,35 @@
+"""Weights in front of quantizers, and cutting them without moving a code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onnxq.qparams import QParams
+from onnxq.qtype import qtype
+from onnxq.quantized_weights import clamp, quantized_weights
+from tests.build import parse, quantize, weight
+
+
+def test_only_constants_count() -> None:
+    model = parse(
+        "g (float[1,2] x) => (float[1,2] y) <float[2,2] w = {1,2,3,4}> { y = MatMul(x, w) }"
+    )
+    weight(quantize(model, "x"), "w")
+    ((node, params, values),) = quantized_weights(model)
+    assert (node.inputs[0].name, params.tensor, values.shape) == ("w", "w", (2, 2))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("zero_point", [0, -3])
+def test_clamping_moves_no_code(dtype: type, zero_point: int) -> None:
+    values = np.random.default_rng(0).normal(0, 9, (3, 40)).astype(dtype)
+    scale = np.float16([0.013, 0.07, 0.11]).astype(np.float32)
+    params = QParams("w", qtype("int8"), scale, zero_point, axis=0, lo=-100, hi=90)
+    cut = clamp(params, values)
+    assert cut.dtype == dtype
+    assert (cut != values).any()
+    np.testing.assert_array_equal(params.quantize(cut), params.quantize(values))
+    low, high = (end[:, None] for end in params.range)
+    assert (cut >= low - scale[:, None] / 2).all()
+    assert (cut <= high + scale[:, None] / 2).all()
