@@ -43,8 +43,8 @@ $(VENV)/.base: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.base
-	@echo "installing the test tools"
-	@$(INSTALL) --no-build-isolation -e ".[dev]"
+	@echo "installing the test tools and torch"
+	@$(INSTALL) --no-build-isolation -e ".[dev,torch]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.base

@@ -206,8 +206,8 @@ def quantized(
 ) -> nn.Module:
     """The network trained with `plan.bits` bits."""
     x = data[0]
-    bits = {"algorithm": "lsq", "bits": plan.bits}
-    model = prepare(float_model, backend(plan.bits), (x[:2],), weight=bits, activation=bits)
+    how = {"algorithm": "lsq", "observer": "lsq", "bits": plan.bits}
+    model = prepare(float_model, backend(plan.bits), (x[:2],), weight=how, activation=how)
     with torch.no_grad(), calibrating(model.eval()):
         for start in range(0, 1000, 100):
             model(x[start : start + 100])

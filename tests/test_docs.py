@@ -54,12 +54,20 @@ def test_readme_names_every_command() -> None:
 
 
 def test_readme_python(folder: Path) -> None:
-    (code,) = blocks("README.md", "python")
+    code, _ = blocks("README.md", "python")
     image = np.random.default_rng(0).normal(size=(1, 3, 32, 32)).astype(np.float32)
     names: dict[str, object] = {"data": [{"image": image}]}
     exec(compile(code, "README.md", "exec"), names)
     assert names["result"].proven
     assert (folder / "out").is_dir()
+
+
+def test_readme_training(folder: Path) -> None:
+    pytest.importorskip("torch", reason="the training side needs torch")
+    _, code = blocks("README.md", "python")
+    exec(compile(code, "README.md", "exec"), {})
+    assert (folder / "trained.onnx").is_file()
+    assert list((folder / "deployed").iterdir())
 
 
 def test_readme_begins_with_the_two_commands() -> None:

@@ -1,1 +1,36 @@
-"""Quantization-aware training in torch, exported as exactly what was trained."""
+"""Quantization-aware training in torch, exported as exactly what was trained.
+
+    q = prepare(net, backend="tensorrt", example_inputs=(x,))
+    enable_calibration(q)      # run some batches
+    enable_quantization(q)     # train
+    deploy(q, (x,), "out/")    # canonical ONNX, the backend's files, and the proof
+
+What a backend wants (types, ranges, where quantizers stand) is data in `onnxq.backends`.
+"""
+
+from torch_bridge.deploy import deploy
+from torch_bridge.export import export
+from torch_bridge.nn import freeze_bn_stats, unfreeze_bn_stats
+from torch_bridge.prepare import prepare
+from torch_bridge.state import (
+    calibrating,
+    disable_all,
+    enable_calibration,
+    enable_quantization,
+    quantizers,
+    quantizing,
+)
+
+__all__ = [
+    "calibrating",
+    "deploy",
+    "disable_all",
+    "enable_calibration",
+    "enable_quantization",
+    "export",
+    "freeze_bn_stats",
+    "prepare",
+    "quantizers",
+    "quantizing",
+    "unfreeze_bn_stats",
+]
