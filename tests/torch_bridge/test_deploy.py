@@ -118,7 +118,7 @@ def test_without_a_backend(tmp_path: Path) -> None:
 
 def test_codes_the_target_does_not_take(tmp_path: Path) -> None:
     model, args, _ = ready("conv1d")  # activations with zero points
-    with pytest.raises(BackendError, match="do not fit tensorrt"):
+    with pytest.raises(BackendError, match="cannot be written for tensorrt"):
         deploy(model, args, tmp_path, backend="tensorrt")
 
 
