@@ -7,7 +7,7 @@ VENV    := .venv
 PY      := $(VENV)/bin/python
 INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench bench-training clean
 .DELETE_ON_ERROR:
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make test    lint, type check and run all tests"
 	@echo "make lint    ruff and mypy only"
 	@echo "make bench   compare speed and memory with other ONNX tools"
+	@echo "make bench-training   cost of quantization-aware training beside torch.ao"
 	@echo "make clean   remove the environment, builds and caches"
 
 demo: $(VENV)/.base
@@ -31,6 +32,9 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.bench
 	$(PY) -m benchmarks
+
+bench-training: $(VENV)/.dev
+	$(PY) -m benchmarks.training
 
 # A stamp is written last, so a set-up that failed half-way is done again. The build tools come
 # first and pinned; without build isolation pip then fetches no others.

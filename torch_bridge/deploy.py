@@ -102,8 +102,8 @@ def _unproven(conversion: Conversion) -> VerifyError:
     assert worst is not None
     where = _first_difference(failed.report)
     return VerifyError(
-        f"{failed.what}: output '{worst.name}' is off by {worst.max:.3g} {worst.unit}, "
-        f"{worst.moved:.2%} of its elements moved{where}",
+        f"{failed.what}: '{worst.node or worst.name}' is off by {worst.max:.3g} "
+        f"({worst.unit}), {worst.moved:.2%} of its elements moved{where}",
         fix="look at the proofs of deploy(..., strict=False), whose reports list every quantizer",
     )
 

@@ -97,7 +97,7 @@ def test_a_failed_proof_is_an_error_that_names_the_place(tmp_path: Path) -> None
     x = torch.randn(4, 4, 32)
     model = calibrated(Tampered(), x)
     with pytest.raises(
-        VerifyError, match=r"\(torch\): output 'output' is off by .* steps"
+        VerifyError, match=r"\(torch\): 'net.body.0.input_fake_quant' is off by .* \(steps\)"
     ) as error:
         deploy(model, x, tmp_path, backend="onnxruntime")
     assert "the first quantizer to differ is 'net.body.0.input_fake_quant'" in error.value.what

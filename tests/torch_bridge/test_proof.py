@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 
 from torch import nn  # noqa: E402
 
-from tests.torch_bridge.hand_prepared import calibrated, hand_prepared  # noqa: E402
+from onnxq.verify import Report  # noqa: E402
+from tests.torch_bridge.hand_prepared import calibrated, hand_prepared, quantizer  # noqa: E402
 from tests.torch_bridge.models import Conv1dNet  # noqa: E402
 from torch_bridge import proof  # noqa: E402
 from torch_bridge.export import export  # noqa: E402
@@ -47,6 +48,52 @@ def test_a_changed_weight_is_found(exported: tuple[nn.Module, torch.Tensor, Path
     assert not report.passed
     moved = [layer.node for layer in report.layers if layer.moved]
     assert moved[0] == "body.3.weight_fake_quant"
+
+
+class Tie(nn.Module):
+    """Rounds the first value down in torch and up in the file: it lies between two codes."""
+
+    def __init__(self, off: float) -> None:
+        super().__init__()
+        self.off = off
+        self.act = quantizer((-2, 1))
+        self.fc = nn.Linear(4096, 8, bias=False)
+        self.out = quantizer((-127, 127))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        off = torch.zeros(4096)
+        if torch.onnx.is_in_onnx_export():
+            off[: 1 if self.off < 1e-3 else None] = self.off
+        return self.out(self.fc(self.act(x + off)))
+
+
+def _tied(off: float, tmp_path: Path) -> Report:
+    model = Tie(off)
+    nn.init.constant_(model.fc.weight, 0.1)
+    x = torch.zeros(1, 4096)
+    x[0, 1:9] = torch.tensor([-2.0, 1.0] * 4)
+    calibrated(model, x)
+    x[0, 0] = 0.5 * float(
+        model.act.scale.detach()
+    )  # half to even: 0 in torch, 1 with anything added
+    model.out.set_range(torch.tensor(0.01), torch.tensor(0))
+    file = export(model, x, tmp_path / "m.onnx")
+    return proof.prove_export(FlatCall(model, (x,), None), file, {"x": x.numpy()})
+
+
+def test_a_value_between_two_codes_is_no_fault(tmp_path: Path) -> None:
+    report = _tied(1e-6, tmp_path)
+    assert report.passed
+    assert "went another way" in report.notes[0]
+    moved = {layer.node: layer.moved for layer in report.layers if layer.moved}
+    assert moved == {"act": 1 / 4096}
+
+
+def test_many_other_codes_are_a_fault(tmp_path: Path) -> None:
+    report = _tied(0.9, tmp_path)
+    assert not report.passed
+    assert report.worst is not None
+    assert report.worst.node == "act"
 
 
 def test_outputs_without_a_quantizer_are_measured_on_an_8_bit_grid() -> None:
