@@ -186,7 +186,7 @@ class Plan:
     rate: float
 
 
-PLANS = (Plan(8, 0.5, 0.01), Plan(4, 1.0, 0.02), Plan(2, 2.0, 0.04))
+PLANS = (Plan(8, 0.5, 0.01), Plan(4, 1.0, 0.02), Plan(2, 2.0, 0.02))
 
 
 def backend(bits: int) -> Backend:
@@ -206,7 +206,7 @@ def quantized(
 ) -> nn.Module:
     """The network trained with `plan.bits` bits."""
     x = data[0]
-    how = {"algorithm": "lsq", "observer": "lsq", "bits": plan.bits}
+    how = {"algorithm": "lsq", "observer": "mse", "bits": plan.bits}
     model = prepare(float_model, backend(plan.bits), (x[:2],), weight=how, activation=how)
     with torch.no_grad(), calibrating(model.eval()):
         for start in range(0, 1000, 100):

@@ -84,10 +84,14 @@ def export(
 
 
 def unwrapped(q: nn.Module) -> nn.Module:
-    """The model inside DistributedDataParallel and DataParallel."""
-    while isinstance(q, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
-        q = q.module
-    return q
+    """The model inside DistributedDataParallel, DataParallel and torch.compile."""
+    while True:
+        if isinstance(q, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+            q = q.module
+        elif type(q).__name__ == "OptimizedModule":  # what torch.compile returns has no public name
+            (q,) = q.children()
+        else:
+            return q
 
 
 def check_exportable(model: nn.Module) -> None:

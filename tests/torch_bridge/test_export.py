@@ -220,9 +220,10 @@ def test_a_part_may_stay_float(tmp_path: Path) -> None:
     assert_equal(file, model, args)
 
 
-def test_data_parallel_wrappers_are_looked_into(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrapper", [nn.DataParallel, torch.compile])
+def test_wrappers_are_looked_into(wrapper: Any, tmp_path: Path) -> None:
     model, args, _ = ready("conv1d")
-    file = export(nn.DataParallel(model), args, tmp_path / "m.onnx")
+    file = export(wrapper(model), args, tmp_path / "m.onnx")
     assert "body.0/Conv" in {n.name for n in load(file).nodes("Conv")}
 
 

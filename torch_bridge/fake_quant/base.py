@@ -79,6 +79,13 @@ class FakeQuantize(nn.Module):
         """What is rounded: `x` itself, unless the algorithm reshapes it first."""
         return x
 
+    def quantize_scaled(self, x: Tensor, gain: Tensor) -> Tensor | None:
+        """FQ(x·gain) / gain in one go, for one gain per scale; None where that needs two steps.
+
+        On a symmetric grid it is `x` on the grid of step s/|gain|: codes keep, signs cancel.
+        """
+        return None
+
     def refresh(self) -> None:
         """Bring what is learned into its domain, and scale and zero point in line with it."""
 
@@ -177,6 +184,20 @@ class FakeQuantize(nn.Module):
         """What `print(model)` shows."""
         does = [w for w, on in (("observes", self.observing), ("quantizes", self.quantizing)) if on]
         return f"{self.spec}; {' and '.join(does) or 'off'}"
+
+    @property
+    def scales_freely(self) -> bool:
+        """Whether a gain per channel can be moved into the scales, here and now."""
+        return (
+            self.quantizing
+            and self.initialised
+            and not self.observing
+            and not is_export()
+            and self.spec.symmetric
+            and self.spec.lo == -self.spec.hi
+            and not self.spec.block
+            and self.scale.dim() == 1
+        )
 
     # -- parts --------------------------------------------------------------------------------
 

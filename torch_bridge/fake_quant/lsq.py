@@ -47,9 +47,19 @@ class Lsq(FakeQuantize):
 
     def quantize(self, x: Tensor) -> Tensor:
         """Round with a scale that learns."""
+        return self._rounded(x, self.scale)
+
+    def quantize_scaled(self, x: Tensor, gain: Tensor) -> Tensor | None:
+        """`x` on the grid of step s/|gain|; autograd takes the gradient back to s."""
+        if not self.scales_freely:
+            return None
+        self.refresh()
+        return self._rounded(x, self.scale / gain.abs())
+
+    def _rounded(self, x: Tensor, scale: Tensor) -> Tensor:
         return lsq(
             x,
-            self.scale,
+            scale,
             self.zero_point,
             axis=self.spec.axis,
             lo=self.spec.lo,
