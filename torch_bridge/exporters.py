@@ -167,6 +167,13 @@ def run(which: Exporter, request: Request) -> None:
         raise UnsupportedModelError(
             f"torch cannot export the model: {_summary(error)}", fix=f"try exporter='{other}'"
         ) from error
+    except RuntimeError as error:
+        if "dynamo-optimized" not in str(error):
+            raise
+        raise UnsupportedModelError(
+            "the model was compiled in place, which torch cannot trace",
+            fix="compile with torch.compile(model), which leaves the model itself as it is",
+        ) from error
 
 
 def _summary(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +221,11 @@ def test_a_part_may_stay_float(tmp_path: Path) -> None:
     assert_equal(file, model, args)
 
 
-@pytest.mark.parametrize("wrapper", [nn.DataParallel, torch.compile])
+@pytest.mark.parametrize(
+    "wrapper",
+    [nn.DataParallel, partial(torch.compile, backend="eager")],
+    ids=["parallel", "compiled"],
+)
 def test_wrappers_are_looked_into(wrapper: Any, tmp_path: Path) -> None:
     model, args, _ = ready("conv1d")
     file = export(wrapper(model), args, tmp_path / "m.onnx")

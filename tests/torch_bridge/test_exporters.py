@@ -54,6 +54,16 @@ def test_what_torch_cannot_export_is_said_in_one_line(tmp_path: Path) -> None:
     assert "dynamo" in error.value.fix
 
 
+# torch's compiler instantiates autograd functions, which torch itself deprecates.
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_a_model_compiled_in_place(tmp_path: Path) -> None:
+    model = calibrated(hand_prepared(nn.Sequential(nn.Linear(3, 3))), torch.randn(2, 3))
+    model.compile(backend="eager")
+    with pytest.raises(UnsupportedModelError, match="compiled in place") as error:
+        export(model, torch.randn(2, 3), tmp_path / "m.onnx")
+    assert "torch.compile(model)" in error.value.fix
+
+
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(request: object) -> None:
         raise ModuleNotFoundError("No module named 'onnxscript'", name="onnxscript")

@@ -94,6 +94,7 @@ def test_many_other_codes_are_a_fault(tmp_path: Path) -> None:
     assert not report.passed
     assert report.worst is not None
     assert report.worst.node == "act"
+    assert "went another way" not in report.notes[0]
 
 
 def test_outputs_without_a_quantizer_are_measured_on_an_8_bit_grid() -> None:
