@@ -11,7 +11,7 @@ INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check -
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo    convert a small quantized network for every backend and show the proof"
+	@echo "make demo    convert a small quantized network for onnxruntime and TensorRT, show the proof"
 	@echo "make test    lint, type check and run all tests"
 	@echo "make lint    ruff and mypy only"
 	@echo "make bench   compare speed and memory with other ONNX tools"

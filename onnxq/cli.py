@@ -261,7 +261,7 @@ def demo(
     ),
     as_json: Json = False,
 ) -> None:
-    """Convert a small quantized network for every backend and show the proof."""
+    """Convert a small quantized network for onnxruntime and TensorRT and show the proof."""
     from onnxq import demo as network
 
     done: dict[str, Conversion] = {}
