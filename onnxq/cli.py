@@ -14,7 +14,8 @@ import typer
 from rich.console import RenderableType
 
 from onnxq import __version__, discovery, files, render
-from onnxq.convert import READERS, Conversion, convert
+from onnxq.convert import Conversion, convert
+from onnxq.dialects import READERS, check_readable
 from onnxq.discovery import Broken, find_pass
 from onnxq.errors import OnnxqError, OptionError
 from onnxq.graph import load, save
@@ -136,13 +137,16 @@ def run(
         raise OptionError("no passes are given", fix="'onnxq passes' lists them")
     files.check_target(output)
     files.check_folder(output.parent)
-    if any(step.needs_canonical for step in pipeline):
+    canonical = any(step.needs_canonical for step in pipeline)
+    if canonical:
         listed = {step.name for step in pipeline}
         missing = [find_pass(name)() for name in READERS if name not in listed]
         pipeline = Pipeline(*missing, *pipeline)
     with _progress(as_json) as progress:
         progress(f"reading {model}")
         source = load(model)
+        if canonical:
+            check_readable(source)
         progress(f"running {len(pipeline)} passes")
         result = pipeline.run(source, *(() if dump is None else (Dump(dump),)), in_place=True)
         progress("writing")

@@ -21,6 +21,7 @@ import onnx_graphsurgeon as gs
 
 from onnxq import files
 from onnxq.backend import Backend, OnnxFile
+from onnxq.dialects import READERS, check_readable
 from onnxq.discovery import find_backend, find_pass
 from onnxq.errors import BackendError
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from onnxq.samples import Data
 
 Progress = Callable[[str], None]
-
-READERS = ("read-qdq",)
-"""The passes that bring a dialect to the canonical form."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +175,7 @@ def convert(
         path = Path(source)
         stem = stem or path.stem
         source = load(path)
+    check_readable(source)
     source = constants_frozen(source)
     before, traces = canonical(source)
     if not before.nodes(FAKE_QUANTIZE):
@@ -239,4 +238,4 @@ def _check_scheme(model: Model, backend: Backend) -> None:
         )
 
 
-__all__ = ["READERS", "Artifact", "Conversion", "canonical", "constants_frozen", "convert"]
+__all__ = ["Artifact", "Conversion", "canonical", "constants_frozen", "convert"]

@@ -6,23 +6,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from onnxq import dialects
 from onnxq.convert import canonical
 from onnxq.discovery import find_pass
-from onnxq.edit import producer
+from onnxq.edit import describe, producer
 from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize
-from onnxq.graph import Model, domain_of
+from onnxq.graph import Model
 from onnxq.pass_ import Skip
 from onnxq.pipeline import Pipeline
 from onnxq.qparam_table import QParamTable
 from onnxq.weight_axis import LINEAR_OPS
-
-_DIALECTS = {
-    "onnxq::FakeQuantize": "canonical",
-    "QuantizeLinear": "QDQ",
-    "DequantizeLinear": "QDQ",
-    "com.microsoft::QuantizeLinear": "QDQ (com.microsoft)",
-    "com.microsoft::DequantizeLinear": "QDQ (com.microsoft)",
-}
 
 
 @dataclass(frozen=True)
@@ -78,7 +71,7 @@ class Summary:
 
 def summarize(model: Model) -> Summary:
     """Look at a model; quantizers of every dialect are read into one table."""
-    ops = Counter(f"{domain_of(n)}::{n.op}" if domain_of(n) else n.op for n in model.nodes())
+    ops = Counter(dialects.op_name(node) for node in model.nodes())
     read, traces = canonical(model)
     table = Pipeline(find_pass("collect-qparams")()).run(read).model.qparams
     constants = [c for g in model.graphs() for c in g.record.constants]
@@ -91,10 +84,16 @@ def summarize(model: Model) -> Summary:
         ops=dict(ops.most_common()),
         constants=len(constants),
         constant_bytes=sum(int(c._values.nbytes) for c in constants),
-        dialects=sorted({_DIALECTS[op] for op in ops if op in _DIALECTS}),
+        dialects=dialects.found(list(ops), traces),
         table=table,
         layers=[_layer(node) for node in read.nodes(*LINEAR_OPS)],
-        unread=[skip for trace in traces for skip in trace.skips],
+        unread=[
+            *(
+                Skip(describe(node), f"{kind.name}: {kind.why}")
+                for node, kind in dialects.unreadable(model)
+            ),
+            *(skip for trace in traces for skip in trace.skips),
+        ],
     )
 
 

@@ -1,5 +1,6 @@
 """Named phases that backends put their pipelines together from."""
 
+from passes.correct_opset import CorrectOpset
 from passes.drop_identity import DropIdentity
 from passes.drop_zero_pad import DropZeroPad
 from passes.fold_affine import FoldAffine
@@ -7,11 +8,12 @@ from passes.fold_batch_norm import FoldBatchNorm
 from passes.fold_constants import FoldConstants
 from passes.infer_shapes import InferShapes
 from passes.lower_constants import LowerConstants
+from passes.read_ppq import ReadPpq
 from passes.read_qdq import ReadQdq
 from passes.split_shared_weights import SplitSharedWeights
 
-READ = (ReadQdq(),)
-"""Every dialect to the canonical form."""
+READ = (CorrectOpset(), ReadPpq(), ReadQdq())
+"""Every dialect to the canonical form: the passes of `onnxq.dialects.READERS`, in that order."""
 
 CLEAN = (
     InferShapes(),
