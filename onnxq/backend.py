@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from onnxq.errors import OptionError, near_matches
+from onnxq.lint_rule import LintRule
 from onnxq.pipeline import Pipeline
 from onnxq.placement import INPUTS_ONLY, Placement
 from onnxq.runtime import Kind
@@ -37,6 +40,15 @@ class TableFile:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """Another way to deploy to the same target: what differs from the backend's own way."""
+
+    summary: str
+    pipeline: Pipeline | None = None
+    outputs: tuple[OnnxFile | TableFile, ...] | None = None
+
+
+@dataclass(frozen=True)
 class Backend:
     """Everything onnxq knows about a target.
 
@@ -58,11 +70,17 @@ class Backend:
     step, others (real kernels) within their rounding."""
     placement: Placement = INPUTS_ONLY
     """Which tensors carry quantizers."""
+    lint: tuple[LintRule, ...] = ()
+    """What to look for in models for this target, besides what holds for all."""
+    variants: Mapping[str, Variant] = field(default_factory=dict, hash=False)
+    """Other ways to deploy, by the name they are chosen with."""
 
     def __post_init__(self) -> None:
         """Refuse a backend that could not be run; a wrong file then fails when it is imported."""
         if bool(self.outputs) != (self.proof is not None):
             raise ValueError(f"backend '{self.name}': what is written is proven, and only that")
+        for name in self.variants:
+            self.variant(name)
         if not self.outputs:
             return
         models = [o.suffix for o in self.outputs if isinstance(o, OnnxFile)]
@@ -83,6 +101,19 @@ class Backend:
         """Whether models can be converted for this target."""
         return bool(self.outputs)
 
+    def variant(self, name: str) -> Backend:
+        """The backend as its variant `name` deploys."""
+        if name not in self.variants:
+            has = near_matches(name, self.variants) if self.variants else "it has none"
+            raise OptionError(f"backend '{self.name}' has no variant '{name}'", fix=has)
+        chosen = self.variants[name]
+        return replace(
+            self,
+            pipeline=self.pipeline if chosen.pipeline is None else chosen.pipeline,
+            outputs=self.outputs if chosen.outputs is None else chosen.outputs,
+            variants={},
+        )
+
     def to_json(self) -> dict[str, Any]:
         """A JSON object for listings."""
         return {
@@ -93,6 +124,19 @@ class Backend:
             "bias": "float" if self.scheme.bias is None else str(self.scheme.bias),
             "writes": self.writes,
             "pipeline": str(self.pipeline),
-            "outputs": [{"suffix": o.suffix, "summary": o.summary} for o in self.outputs],
+            "outputs": _listed(self.outputs),
             "proof": self.proof,
+            "lint": [{"name": rule.name, "summary": rule.summary} for rule in self.lint],
+            "variants": {
+                name: {
+                    "summary": chosen.summary,
+                    "pipeline": str(self.variant(name).pipeline),
+                    "outputs": _listed(self.variant(name).outputs),
+                }
+                for name, chosen in self.variants.items()
+            },
         }
+
+
+def _listed(outputs: tuple[OnnxFile | TableFile, ...]) -> list[dict[str, str]]:
+    return [{"suffix": o.suffix, "summary": o.summary} for o in outputs]

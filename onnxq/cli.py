@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import json
 import sys
-from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
 import typer
-from rich.console import RenderableType
 
 from onnxq import __version__, discovery, files, render
-from onnxq.convert import Conversion, convert
+from onnxq.cli_encodings import encodings, formats
+from onnxq.cli_lint import explain, lint
+from onnxq.cli_options import (
+    AllowMissing,
+    DataPath,
+    EncodingFiles,
+    Explain,
+    Json,
+    ModelPath,
+    Samples,
+    Seed,
+    WeightRanges,
+    progress_line,
+    show,
+    show_notes,
+)
+from onnxq.convert import Conversion, constants_frozen, convert
+from onnxq.convert import canonical as canonical_form
 from onnxq.dialects import READERS, check_readable
 from onnxq.discovery import Broken, find_pass
+from onnxq.encodings import Weights, with_encodings
 from onnxq.errors import OnnxqError, OptionError
-from onnxq.graph import load, save
+from onnxq.graph import Model, load, save
 from onnxq.pipeline import Dump, Pipeline
 from onnxq.prove import Proof
 from onnxq.summary import summarize
@@ -34,36 +49,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-ModelPath = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
-DataPath = Annotated[
-    Path | None,
-    typer.Option("--data", help="Inputs: .npz, .npy, or a folder of them. Default: random."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-Samples = Annotated[int, typer.Option("--samples", min=1, help="Number of random inputs.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the random inputs.")]
-Explain = Annotated[
-    bool, typer.Option("--explain", help="Show what each pass did, and what it left and why.")
-]
-
-
-def _show(as_json: bool, document: Callable[[], Any], view: Callable[[], RenderableType]) -> None:
-    if as_json:
-        # Pure ASCII: valid whatever encoding standard output has.
-        sys.stdout.write(json.dumps(document(), allow_nan=False) + "\n")
-    else:
-        render.console().print(view())
-
-
-@contextlib.contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A status line on a terminal; silence elsewhere."""
-    console = render.console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield lambda _: None
-        return
-    with console.status("starting") as status:
-        yield lambda text: status.update(text)
+app.command()(encodings)
+app.command()(formats)
+app.command()(lint)
+app.command()(explain)
 
 
 @app.command("convert")
@@ -71,6 +60,13 @@ def convert_(
     model: ModelPath,
     backend: Annotated[str, typer.Option("--backend", "-b", help="See 'onnxq backends'.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")],
+    variant: Annotated[
+        str | None,
+        typer.Option("--variant", help="Another way to deploy: 'onnxq backends' lists them."),
+    ] = None,
+    encodings: EncodingFiles = None,
+    allow_missing: AllowMissing = False,
+    weights: WeightRanges = None,
     data: DataPath = None,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Skip the proof.")] = False,
     explain: Explain = False,
@@ -83,11 +79,15 @@ def convert_(
 ) -> None:
     """Convert a quantized model for a backend and prove that the files compute the same."""
     files.check_folder(output)
-    with _progress(as_json) as progress:
+    with progress_line(as_json) as progress:
         done = convert(
             model,
             backend,
+            variant=variant,
             data=data,
+            encodings=encodings or (),
+            allow_missing=allow_missing,
+            weights=weights,
             verify=not no_verify,
             progress=progress,
             observers=() if dump is None else (Dump(dump),),
@@ -96,12 +96,20 @@ def convert_(
         )
         progress("writing files")
         done.save(output)
-    _show(as_json, done.to_json, lambda: render.conversion(done, explain))
+    show(as_json, done.to_json, lambda: render.conversion(done, explain))
     _finish(done, output, as_json)
 
 
 def _finish(done: Conversion, output: Path, as_json: bool) -> None:
     console = render.console(stderr=as_json)
+    if any(finding.severity == "error" for finding in done.findings):
+        console.print(
+            f"written to {output}, but {done.backend.name} will refuse it or compute something "
+            "else: see the errors found",
+            style="bold red",
+            markup=False,
+        )
+        raise typer.Exit(1)
     if not done.proofs:
         console.print(f"written to {output}, not verified", style="yellow", markup=False)
         return
@@ -125,6 +133,9 @@ def run(
         str, typer.Option("--passes", "-p", help='Like "fold-batch-norm,to-qdq{opset=21}".')
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.")],
+    encodings: EncodingFiles = None,
+    allow_missing: AllowMissing = False,
+    weights: WeightRanges = None,
     explain: Explain = False,
     dump: Annotated[
         Path | None, typer.Option("--dump", help="Write the model after every pass here.")
@@ -142,17 +153,17 @@ def run(
         listed = {step.name for step in pipeline}
         missing = [find_pass(name)() for name in READERS if name not in listed]
         pipeline = Pipeline(*missing, *pipeline)
-    with _progress(as_json) as progress:
+    with progress_line(as_json) as progress:
         progress(f"reading {model}")
-        source = load(model)
+        source, told = _quantized(load(model), encodings, allow_missing, weights)
         if canonical:
             check_readable(source)
         progress(f"running {len(pipeline)} passes")
         result = pipeline.run(source, *(() if dump is None else (Dump(dump),)), in_place=True)
         progress("writing")
         written = save(result.model, output)
-    notes = result.model.export_notes
-    _show(
+    notes = told + result.model.export_notes
+    show(
         as_json,
         lambda: {
             "pipeline": str(pipeline),
@@ -163,10 +174,23 @@ def run(
         lambda: render.traces(result.traces, explain),
     )
     if not as_json:
-        console = render.console()
-        for note in notes:
-            console.print(f"note: {note}", style="yellow", markup=False)
-        console.print(f"written to {', '.join(map(str, written))}", markup=False)
+        show_notes(notes)
+        render.console().print(f"written to {', '.join(map(str, written))}", markup=False)
+
+
+def _quantized(
+    model: Model, encodings: list[Path] | None, allow_missing: bool, weights: Weights | None
+) -> tuple[Model, list[str]]:
+    """`model`, or its canonical form with the quantization that lies beside it, and notes."""
+    if encodings:
+        model = canonical_form(constants_frozen(model))[0]
+        return with_encodings(model, encodings, allow_missing=allow_missing, weights=weights)
+    if weights is not None or allow_missing:
+        raise OptionError(
+            "--weights and --allow-missing say what to do with encodings, and there are none",
+            fix="give --encodings FILE",
+        )
+    return model, []
 
 
 @app.command("verify")
@@ -189,7 +213,7 @@ def verify_(
     as_json: Json = False,
 ) -> None:
     """Compare two models on the same inputs, in quantization steps."""
-    with _progress(as_json) as progress:
+    with progress_line(as_json) as progress:
         progress("running both models")
         report = verify(
             trusted,
@@ -203,16 +227,27 @@ def verify_(
             max_moved=max_moved,
             max_relative=max_relative,
         )
-    _show(as_json, report.to_json, lambda: render.report(report, per_layer))
+    show(as_json, report.to_json, lambda: render.report(report, per_layer))
     if not report.passed:
         raise typer.Exit(1)
 
 
 @app.command()
-def inspect(model: ModelPath, as_json: Json = False) -> None:
+def inspect(
+    model: ModelPath,
+    encodings: EncodingFiles = None,
+    allow_missing: AllowMissing = False,
+    weights: WeightRanges = None,
+    as_json: Json = False,
+) -> None:
     """Show versions, operators, the quantization table and which layers are quantized."""
-    found = summarize(load(model))
-    _show(as_json, found.to_json, lambda: render.summary(found))
+    source = load(model)
+    quantized, notes = _quantized(source, encodings, allow_missing, weights)
+    found = summarize(source)
+    if encodings:
+        beside = summarize(quantized)
+        found = replace(found, table=beside.table, layers=beside.layers, notes=notes)
+    show(as_json, found.to_json, lambda: render.summary(found))
 
 
 @app.command("passes")
@@ -241,14 +276,14 @@ def passes_(as_json: Json = False) -> None:
             for name, found in known.items()
         ]
 
-    _show(as_json, document, lambda: render.pass_list(dict(known)))
+    show(as_json, document, lambda: render.pass_list(dict(known)))
 
 
 @app.command("backends")
 def backends_(as_json: Json = False) -> None:
     """List the backends: what they accept, what is written, how it is proven."""
     known = discovery.backends()
-    _show(
+    show(
         as_json,
         lambda: [
             {"name": n, "error": b.error} if isinstance(b, Broken) else b.to_json()
@@ -269,7 +304,7 @@ def demo(
     from onnxq import demo as network
 
     done: dict[str, Conversion] = {}
-    with _progress(as_json) as progress:
+    with progress_line(as_json) as progress:
         progress("making a small quantized network")
         source = network.quantize(network.build())
         save(source, output / "demo.onnx")
@@ -280,7 +315,7 @@ def demo(
     if not as_json:
         console = render.console()
         console.print(render.qparams(summarize(source).table, "The network's quantizers"))
-    _show(
+    show(
         as_json,
         lambda: {name: c.to_json() for name, c in done.items()},
         lambda: render.proofs(

@@ -2,47 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import onnx_graphsurgeon as gs
-from onnx import AttributeProto, TensorProto
+from onnx import AttributeProto
 
+from onnxq.constant_ops import MOVING, OPERATORS, Operator, evaluate
 from onnxq.graph import domain_of
 from onnxq.qparams import Array
-from onnxq.tensors import SparseStoredValues, numpy_dtype, values_of
+from onnxq.tensors import SparseStoredValues, values_of
+
+_MOST_NODES = 64
+"""Most nodes with several inputs that are looked through: constants that take more are folded by
+`fold-constants`, and what is no constant at all is given up early."""
 
 
 def array(tensor: gs.Tensor | None) -> Array | None:
     """The value of a constant tensor, read-only; None if it is only known at run time.
 
-    Sees through Constant nodes and through Identity, Cast, Transpose, Reshape, Squeeze and
-    Unsqueeze of constants, since exporters put those behind weights.
+    Sees through Constant nodes and through what moves or converts constants, since exporters put
+    casts and layout changes behind weights.
     """
-    chain: list[gs.Node] = []  # not by recursion: chains may be longer than Python's stack
-    while tensor is not None and tensor.name and not isinstance(tensor, gs.Constant):
-        node = tensor.inputs[0] if tensor.inputs else None
-        if node is None or domain_of(node):
-            return None
-        chain.append(node)
-        if node.op == "Constant":
-            break
-        if node.op not in _TRANSPARENT:
-            return None
-        tensor = node.inputs[0]
-    value: Array | None = None
-    if isinstance(tensor, gs.Constant):
-        value = None if getattr(tensor, "overridable", False) else values_of(tensor)
-    elif chain and chain[-1].op == "Constant":
-        value = constant_value(chain.pop())
-    while chain and value is not None:
-        node = chain.pop()
-        value = _TRANSPARENT[node.op](node, value)
+    return _value(tensor, MOVING)
+
+
+def computed(tensor: gs.Tensor | None) -> Array | None:
+    """`array`, also where small constants are computed: for scales, zero points and bounds.
+
+    A weight that is computed stays what it is to passes, a result of nodes.
+    """
+    return _value(tensor, OPERATORS)
+
+
+def _value(tensor: gs.Tensor | None, operators: Mapping[str, Operator]) -> Array | None:
+    if tensor is None or not tensor.name:
+        return None
+    known = isinstance(tensor, gs.Constant)
+    value = _stored(tensor) if known else _evaluated(tensor, operators)
     if value is not None:
         value = value.view()
         value.setflags(write=False)
     return value
+
+
+def _stored(tensor: gs.Constant) -> Array | None:
+    return None if getattr(tensor, "overridable", False) else values_of(tensor)
+
+
+def _evaluated(tensor: gs.Tensor, operators: Mapping[str, Operator]) -> Array | None:
+    """The value of what a node makes, each node on the way evaluated once."""
+    known: dict[int, Array] = {}
+    joins = 0
+    stack = [tensor]  # not by recursion: chains may be longer than Python's stack
+    while stack:
+        current = stack[-1]
+        if id(current) in known:
+            stack.pop()
+            continue
+        value: Array | None
+        node = current.inputs[0] if current.inputs else None
+        if isinstance(current, gs.Constant):
+            value = _stored(current)
+        elif node is None or domain_of(node):
+            return None
+        elif node.op == "Constant":
+            value = constant_value(node)
+        elif node.op not in operators or len(node.outputs) != 1:
+            return None
+        else:
+            needed = [t for t in node.inputs if t.name]
+            waiting = [t for t in needed if id(t) not in known]
+            if waiting:
+                joins += len(needed) > 1
+                if joins > _MOST_NODES:
+                    return None
+                stack += waiting
+                continue
+            value = evaluate(node, [known[id(t)] if t.name else None for t in node.inputs])
+        if value is None:
+            return None
+        known[id(current)] = value
+    return known[id(tensor)]
 
 
 def is_constant(tensor: gs.Tensor | None) -> bool:
@@ -72,72 +113,3 @@ def constant_value(node: gs.Node) -> Array | None:
         if key == "sparse_value" and isinstance(value, AttributeProto):
             return SparseStoredValues(value.sparse_tensor).load()
     return None
-
-
-_INTEGERS = {
-    *(TensorProto.INT2, TensorProto.INT4, TensorProto.INT8, TensorProto.INT16, TensorProto.INT32),
-    *(TensorProto.UINT2, TensorProto.UINT4, TensorProto.UINT8, TensorProto.UINT16),
-    *(TensorProto.INT64, TensorProto.UINT32, TensorProto.UINT64),
-}
-
-
-def _cast(node: gs.Node, value: Array) -> Array | None:
-    """The cast value; None where runtimes disagree: text, and numbers the new type cannot hold."""
-    if value.dtype.kind == "O" or node.attrs["to"] == TensorProto.STRING:
-        return None
-    dtype = numpy_dtype(node.attrs["to"])
-    with np.errstate(over="ignore", invalid="ignore"):
-        result = value.astype(dtype)
-        if dtype == np.bool_ or np.can_cast(value.dtype, dtype):
-            return result
-        before, after = value.astype(np.float64), result.astype(np.float64)
-    if node.attrs["to"] in _INTEGERS:
-        held = np.trunc(before) == after
-    else:
-        held = np.isfinite(before) == np.isfinite(after)
-    return result if held.all() else None
-
-
-def _transpose(node: gs.Node, value: Array) -> Array | None:
-    return np.transpose(value, node.attrs.get("perm"))
-
-
-def _reshape(node: gs.Node, value: Array) -> Array | None:
-    shape = array(node.inputs[1]) if len(node.inputs) > 1 else None
-    if shape is None:
-        return None
-    keep_zero = node.attrs.get("allowzero", 0)
-    dims = [
-        value.shape[i] if d == 0 and not keep_zero else int(d) for i, d in enumerate(shape.tolist())
-    ]
-    return value.reshape(dims)
-
-
-def _axes(node: gs.Node) -> tuple[bool, Any]:
-    """Whether the axes are known, and what they are (attribute before opset 13, then input)."""
-    if "axes" in node.attrs:
-        return True, tuple(node.attrs["axes"])
-    if len(node.inputs) < 2 or not node.inputs[1].name:
-        return True, None
-    axes = array(node.inputs[1])
-    return axes is not None, None if axes is None else tuple(axes.reshape(-1).tolist())
-
-
-def _squeeze(node: gs.Node, value: Array) -> Array | None:
-    known, axes = _axes(node)
-    return np.squeeze(value, axes) if known else None
-
-
-def _unsqueeze(node: gs.Node, value: Array) -> Array | None:
-    known, axes = _axes(node)
-    return np.expand_dims(value, axes) if known and axes is not None else None
-
-
-_TRANSPARENT: dict[str, Callable[[gs.Node, Array], Array | None]] = {
-    "Identity": lambda node, value: value,
-    "Cast": _cast,
-    "Transpose": _transpose,
-    "Reshape": _reshape,
-    "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
-}

@@ -5,14 +5,16 @@
               '-> backend's pipeline -> legal canonical -> files -> read back -> compared
 
 The proof runs the files as written, read back from disk, against the canonical form of what came
-in. A side file is proven by reading it back and applying it to the clean model beside it.
+in. A side file is proven by reading it back and applying it to the clean model beside it. Where a
+pass had to change what the model computes, the files are compared with what it made, and the
+change is measured.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,14 +25,20 @@ from onnxq import files
 from onnxq.backend import Backend, OnnxFile
 from onnxq.dialects import READERS, check_readable
 from onnxq.discovery import find_backend, find_pass
-from onnxq.errors import BackendError
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.encodings import Encodings, Weights, with_encodings
+from onnxq.errors import BackendError, OptionError
+from onnxq.fake_quantize import FAKE_QUANTIZE
+from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.graph import Model, load, save
+from onnxq.legal_form import Change, legal_form
+from onnxq.lint_findings import findings
+from onnxq.lint_rule import Finding, Subject
 from onnxq.pass_ import Trace
 from onnxq.pipeline import Observer, Pipeline
 from onnxq.prove import Proof, prove
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import Role
+from onnxq.side_file import Content
 from onnxq.verify import Report
 
 if TYPE_CHECKING:
@@ -45,13 +53,15 @@ class Artifact:
 
     suffix: str
     summary: str
-    content: Model | str
+    content: Model | Content
 
     def write(self, folder: Path, stem: str) -> list[Path]:
         """Write the file; returns what was written."""
         path = folder / f"{stem}{self.suffix}"
         if isinstance(self.content, Model):
             return save(self.content, path)
+        if isinstance(self.content, bytes):
+            return [files.write_bytes(path, self.content)]
         return [files.write_text(path, self.content)]
 
 
@@ -70,6 +80,14 @@ class Conversion:
     proofs: tuple[Proof, ...] = ()
     notes: list[str] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
+    findings: tuple[Finding, ...] = ()
+    """What lint says about the model to deploy."""
+    variant: str | None = None
+    """The way to deploy that was chosen; None: the backend's own."""
+    change: Change | None = None
+    """What had to be changed for the target; None: nothing."""
+    cost: Report | None = None
+    """How far that change takes the outputs from those of the source, where it was measured."""
 
     @property
     def model(self) -> Model:
@@ -90,33 +108,40 @@ class Conversion:
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write all files into `folder`, or none: they are complete before the first is moved."""
-        folder = Path(folder)
-        files.check_folder(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".onnxq-", dir=folder) as name:
-            made = [p for a in self.artifacts for p in a.write(Path(name), self.stem)]
-            targets = [folder / p.name for p in made]
-            for target in targets:
-                files.check_target(target)
-            for source, target in zip(made, targets, strict=True):
-                os.replace(source, target.resolve() if target.is_symlink() else target)
-        self.files = targets
+        self.files = write_all(self.artifacts, Path(folder), self.stem)
         return self.files
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return {
             "backend": self.backend.name,
+            "variant": self.variant,
             "files": [str(p) for p in self.files],
             "proven": self.proven,
             "proofs": [
                 {"what": p.what, "refused": p.refused, **p.report.to_json(), "passed": p.passed}
                 for p in self.proofs
             ],
+            "cost": None if self.cost is None else [o.to_json() for o in self.cost.outputs],
             "notes": self.notes,
+            "findings": [f.to_json() for f in self.findings],
             "table": self.table.to_json(),
             "traces": [t.to_json() for t in self.traces],
         }
+
+
+def write_all(artifacts: Iterable[Artifact], folder: Path, stem: str) -> list[Path]:
+    """Write all files into `folder`, or none: they are complete before the first is moved."""
+    files.check_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".onnxq-", dir=folder) as name:
+        made = [p for a in artifacts for p in a.write(Path(name), stem)]
+        targets = [folder / p.name for p in made]
+        for target in targets:
+            files.check_target(target)
+        for source, target in zip(made, targets, strict=True):
+            os.replace(source, target.resolve() if target.is_symlink() else target)
+    return targets
 
 
 def canonical(model: Model, *observers: Observer) -> tuple[Model, tuple[Trace, ...]]:
@@ -151,7 +176,11 @@ def convert(
     source: Model | str | Path,
     backend: str | Backend,
     *,
+    variant: str | None = None,
     data: Data | None = None,
+    encodings: Encodings | Iterable[Encodings] = (),
+    allow_missing: bool = False,
+    weights: Weights | None = None,
     verify: bool = True,
     stem: str | None = None,
     progress: Progress = lambda _: None,
@@ -159,9 +188,16 @@ def convert(
     count: int = 4,
     seed: int = 0,
 ) -> Conversion:
-    """Convert a quantized model for `backend`; nothing is written until `.save(folder)`."""
+    """Convert a quantized model for `backend`; nothing is written until `.save(folder)`.
+
+    `variant` chooses another way to deploy than the backend's own: `onnxq backends` lists them.
+    `encodings` are side files (or tables) with the quantization of a float model: they must fit
+    it, unless `allow_missing`. `weights="max"` quantizes weights they leave out.
+    """
     if isinstance(backend, str):
         backend = find_backend(backend)
+    if variant is not None:
+        backend = backend.variant(variant)
     if not backend.writes:
         raise BackendError(
             f"onnxq cannot write files for {backend.name} yet: its writer does not exist",
@@ -177,12 +213,27 @@ def convert(
         source = load(path)
     check_readable(source)
     source = constants_frozen(source)
+    notes: list[str] = []
+    beside = [encodings] if isinstance(encodings, str | Path | QParamTable) else list(encodings)
+    if beside:
+        progress("reading encodings")
+        source, notes = with_encodings(
+            canonical(source)[0],
+            beside,
+            backend=backend,
+            allow_missing=allow_missing,
+            weights=weights,
+        )
+    elif weights is not None:
+        raise OptionError(
+            "weights are quantized where encodings leave them out, and there are none",
+            fix="give encodings, or run the pass 'quantize-weights'",
+        )
     before, traces = canonical(source)
     if not before.nodes(FAKE_QUANTIZE):
-        raise _unquantized(before, traces)
+        raise unquantized(before, traces)
     progress(f"running {len(backend.pipeline)} passes")
-    legal = backend.pipeline.run(source, *observers)
-    _check_scheme(legal.model, backend)
+    legal = legal_form(source, backend, *observers)
     collected = Pipeline(find_pass("collect-qparams")()).run(legal.model)
     table = collected.model.qparams
     artifacts: list[Artifact] = []
@@ -195,21 +246,35 @@ def convert(
             clean[output.suffix] = made.model
             artifacts.append(Artifact(output.suffix, output.summary, made.model))
         else:
-            beside = clean[output.beside]
-            text = output.format.write(beside.qparams, beside)
-            artifacts.append(Artifact(output.suffix, output.summary, text))
+            model = clean[output.beside]
+            content = output.format.write(model.qparams, model)
+            artifacts.append(Artifact(output.suffix, output.summary, content))
     conversion = Conversion(backend, stem or "model", before, table, tuple(done), tuple(artifacts))
+    conversion.variant, conversion.change = variant, legal.change
+    conversion.notes += notes
+    if legal.change is not None:
+        conversion.notes += legal.change.notes()
+    progress("looking for what the target will not do")
+    conversion.findings = findings(Subject(backend, conversion.model, legal.model))
     if verify:
         conversion.proofs = prove(conversion, data, count, seed, progress)
     return conversion
 
 
-def _unquantized(model: Model, traces: tuple[Trace, ...]) -> BackendError:
+def unquantized(model: Model, traces: tuple[Trace, ...]) -> BackendError:
+    """The error for a model without quantizers, with what to do about it."""
     skips = [s for t in traces for s in t.skips]
     if model.qparams.of(Role.ACTIVATION, Role.WEIGHT):
         return BackendError(
             "the model carries a quantization table, but no quantizers",
             fix="put them in first: onnxq run MODEL -p apply-qparams -o QUANTIZED.onnx",
+        )
+    logarithmic = model.nodes(FAKE_QUANTIZE_LOG)
+    if logarithmic:
+        return BackendError(
+            f"all {len(logarithmic)} quantizers of the model have logarithmic grids, which no file "
+            "that onnxq writes can hold",
+            fix="train or quantize with linear grids; 'onnxq run' keeps this model canonical",
         )
     why = f" ({skips[0].where}: {skips[0].reason})" if skips else ""
     return BackendError(
@@ -219,23 +284,5 @@ def _unquantized(model: Model, traces: tuple[Trace, ...]) -> BackendError:
     )
 
 
-def _check_scheme(model: Model, backend: Backend) -> None:
-    """One error for everything that the target would not accept."""
-    broken: dict[str, None] = {}  # in order, each once
-    for node in model.nodes(FAKE_QUANTIZE):
-        params = params_of(node)
-        rules = backend.scheme.violations(params)
-        if rules:
-            broken[f"'{params.tensor}' ({params.role}): {'; '.join(rules)}"] = None
-    if broken:
-        shown = "\n    ".join(list(broken)[:20])
-        more = f"\n    ... and {len(broken) - 20} more" if len(broken) > 20 else ""
-        raise BackendError(
-            f"{len(broken)} quantizer{'s' if len(broken) > 1 else ''} cannot be written for "
-            f"{backend.name} as they are:\n    {shown}{more}",
-            fix=f"train or quantize with {backend.name}'s scheme: "
-            f"weights ({backend.scheme.weight}), activations ({backend.scheme.activation})",
-        )
-
-
-__all__ = ["Artifact", "Conversion", "canonical", "constants_frozen", "convert"]
+__all__ = ["READERS", "Artifact", "Conversion", "canonical", "constants_frozen", "convert"]
+__all__ += ["unquantized", "write_all"]

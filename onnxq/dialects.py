@@ -9,16 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq.edit import describe
 from onnxq.errors import UnsupportedModelError
 from onnxq.graph import Model, domain_of
 from onnxq.pass_ import Trace
+from onnxq.weight_axis import LINEAR_OPS
 
 READERS: Mapping[str, str] = {
     "correct-opset": "",
     "read-ppq": "",
+    "read-mqbench": "MQBench",
+    "read-qonnx": "QONNX",
+    "read-openvino": "OpenVINO FakeQuantize",
+    "read-matmul-nbits": "MatMulNBits",
+    "read-composed": "composed (Div, Round, Clip, Mul)",
+    "read-qoperator": "QOperator",
     "read-qdq": "QDQ",
 }
 """The passes that bring any model to the canonical form, in order, and the dialect each reads.
@@ -77,11 +85,23 @@ def op_name(node: gs.Node) -> str:
     return f"{domain_of(node)}::{node.op}" if domain_of(node) else str(node.op)
 
 
+_FLOAT8_ARITHMETIC = Unreadable(
+    "arithmetic on float8 tensors",
+    frozenset(),
+    "ONNX has no operator that multiplies float8 values without scales, and no runtime runs it",
+    "quantize the float model to FP8 with QuantizeLinear/DequantizeLinear and scales",
+)
+
+
 def unreadable(model: Model) -> Iterator[tuple[gs.Node, Unreadable]]:
     """The nodes of `model` that quantize in a way that cannot be read."""
     kinds = {op: kind for kind in UNREADABLE for op in kind.ops}
     for node in model.nodes(*kinds):
         yield node, kinds[op_name(node)]
+    for node in model.nodes(*LINEAR_OPS):
+        weight = node.inputs[1] if len(node.inputs) > 1 else None
+        if isinstance(weight, gs.Constant) and np.dtype(weight.dtype).name.startswith("float8"):
+            yield node, _FLOAT8_ARITHMETIC
 
 
 def check_readable(model: Model) -> None:
@@ -100,7 +120,7 @@ def check_readable(model: Model) -> None:
 
 def found(ops: Sequence[str], traces: Sequence[Trace]) -> list[str]:
     """The dialects of a model, from its operators and what the readers did to it."""
-    names = ["canonical"] if "onnxq::FakeQuantize" in ops else []
+    names = ["canonical"] if any(op.startswith("onnxq::FakeQuantize") for op in ops) else []
     for trace in traces:
         dialect = READERS.get(trace.name)
         if not dialect or not (trace.rewrites or trace.skips):

@@ -42,6 +42,9 @@ class Tolerance:
     max_relative: float = 1e-3
     max_absolute: float = 1e-6
     """Float noise: a tensor without a step that differs by less agrees, however small it is."""
+    max_mean_steps: float = math.inf
+    """For where single elements may be far off, but not many."""
+    max_mean_relative: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -90,9 +93,13 @@ class TensorDiff:
         if self.unit == "relative":
             if self.max * self.size <= self.tolerance.max_absolute:
                 return 0.0
-            return _ratio(self.max, self.tolerance.max_relative)
+            return max(
+                _ratio(self.max, self.tolerance.max_relative),
+                _ratio(self.mean, self.tolerance.max_mean_relative),
+            )
         return max(
             _ratio(self.max, self.tolerance.max_steps),
+            _ratio(self.mean, self.tolerance.max_mean_steps),
             _ratio(self.moved, self.tolerance.max_moved),
         )
 

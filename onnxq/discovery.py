@@ -1,4 +1,4 @@
-"""Finding passes and backends: a scan of the built-in packages plus entry points of others."""
+"""Finding passes, backends and formats: a scan of the built-in packages plus entry points."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from onnxq.pass_ import Pass
 
 if TYPE_CHECKING:
     from onnxq.backend import Backend
+    from onnxq.side_file import SideFile
 
 PASSES_GROUP = "onnxq.passes"
 BACKENDS_GROUP = "onnxq.backends"
+FORMATS_GROUP = "onnxq.formats"
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,11 @@ def backends() -> Mapping[str, Backend | Broken]:
     return _discover("onnxq.backends", BACKENDS_GROUP, _backends_in, "backend")
 
 
+def formats() -> Mapping[str, SideFile | Broken]:
+    """All known side-file formats by name."""
+    return _discover("onnxq.formats", FORMATS_GROUP, _formats_in, "format")
+
+
 def find_pass(name: str) -> type[Pass]:
     """The pass of that name."""
     found: type[Pass] = _find(name, passes(), "pass", "onnxq passes")
@@ -50,6 +57,12 @@ def find_pass(name: str) -> type[Pass]:
 def find_backend(name: str) -> Backend:
     """The backend of that name."""
     found: Backend = _find(name, backends(), "backend", "onnxq backends")
+    return found
+
+
+def find_format(name: str) -> SideFile:
+    """The side-file format of that name."""
+    found: SideFile = _find(name, formats(), "format", "onnxq formats")
     return found
 
 
@@ -91,6 +104,17 @@ def _backends_in(thing: Any) -> dict[str, Any]:
         return {} if backend is None else {backend.name: backend}
     if not isinstance(thing, Backend):
         raise TypeError(f"{thing!r} is not an onnxq.backend.Backend")
+    return {thing.name: thing}
+
+
+def _formats_in(thing: Any) -> dict[str, Any]:
+    from onnxq.side_file import SideFile
+
+    if isinstance(thing, ModuleType):
+        thing = getattr(thing, "FORMAT", None)
+        return {} if thing is None else {thing.name: thing}
+    if not isinstance(thing, SideFile):
+        raise TypeError(f"{thing!r} is not an onnxq.side_file.SideFile")
     return {thing.name: thing}
 
 

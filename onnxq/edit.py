@@ -20,8 +20,26 @@ from onnxq.gs_objects import make_constant, make_node, make_variable
 from onnxq.importer import bodies
 from onnxq.qparams import GRAPH_OUTPUT, Reader
 
-__all__ = ["constant", "describe", "identity", "inputs_of", "insert", "insert_at", "new_node"]
-__all__ += ["only_reader", "producer", "read_by", "readers", "remove", "remove_all", "replace"]
+__all__ = [
+    "constant",
+    "describe",
+    "drop_domains",
+    "identity",
+    "inputs_of",
+    "insert",
+    "insert_at",
+    "new_node",
+]
+__all__ += [
+    "new_values",
+    "only_reader",
+    "producer",
+    "read_by",
+    "readers",
+    "remove",
+    "remove_all",
+    "replace",
+]
 __all__ += ["set_input", "set_inputs", "set_output", "users", "variable"]
 
 # -- looking --------------------------------------------------------------------------------
@@ -83,6 +101,17 @@ def constant(model: Model, name: str, value: Any) -> gs.Constant:
     made = make_constant(model.fresh_name(name), np.asarray(value, order="C"))
     made.__dict__.update(owner=model.graph, overridable=False)
     model.made.append(made)
+    return made
+
+
+def new_values(model: Model, old: gs.Tensor, value: Any, reader: gs.Node) -> gs.Constant:
+    """A new initializer that `reader` can read instead of `old`.
+
+    Where nobody else reads `old` it goes, so the new one takes its name over.
+    """
+    made = constant(model, old.name, value)
+    if only_reader(old, reader, model):
+        made.name, old.name = old.name, made.name
     return made
 
 
@@ -176,6 +205,18 @@ def remove_all(nodes: Iterable[gs.Node]) -> None:
         detach(node)
     for tensor, count in cut.values():
         _cut_all(tensor.outputs, count)
+
+
+def drop_domains(model: Model, *domains: str) -> None:
+    """Forget those `domains`, functions and version, whose operators nothing uses any more."""
+    called = {(domain_of(node), node.op) for node in model.nodes()}
+    called |= {(node.domain, node.op_type) for f in model.functions for node in f.node}
+    model.functions = [
+        f for f in model.functions if f.domain not in domains or (f.domain, f.name) in called
+    ]
+    used = {domain for domain, _ in called} | {f.domain for f in model.functions}
+    for domain in set(domains) - used:
+        model.opsets.pop(domain, None)
 
 
 def replace(node: gs.Node, by: gs.Tensor, model: Model) -> None:

@@ -74,3 +74,14 @@ def near_matches(word: str, known: Iterable[str]) -> str:
     if near:
         return "did you mean " + " or ".join(f"'{w}'" for w in near) + "?"
     return "choose from: " + ", ".join(words)
+
+
+def cannot_write(dialect: str, problems: Iterable[str], *, fix: str) -> PassError:
+    """One error for everything that a dialect has no spelling for, each thing once."""
+    each = list(dict.fromkeys(problems))
+    shown = "\n    ".join(each[:20])
+    more = f"\n    ... and {len(each) - 20} more" if len(each) > 20 else ""
+    many = "quantizers" if len(each) > 1 else "quantizer"
+    return PassError(
+        f"{len(each)} {many} cannot be written as {dialect}:\n    {shown}{more}", fix=fix
+    )

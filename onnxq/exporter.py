@@ -215,18 +215,22 @@ def _export_attribute(
 def _export_constants(
     graph: gs.Graph, proto: GraphProto, write: ConstantWriter, extra: Iterable[gs.Constant]
 ) -> None:
+    for constant in kept_constants(graph):
+        if isinstance(constant._values, SparseStoredValues):
+            proto.sparse_initializer.append(constant._values.sparse)
+            proto.sparse_initializer[-1].values.name = constant.name
+        else:
+            proto.initializer.append(write(constant))
+    for constant in extra:
+        proto.initializer.append(write(constant))
+
+
+def kept_constants(graph: gs.Graph) -> list[gs.Constant]:
+    """The declared constants without those whose last reader is gone."""
     record: GraphRecord = graph.record
     wanted = {id(t) for t in graph.outputs} | {id(t) for t in graph.inputs}
     wanted |= record.unread_at_load
-    for constant in record.constants:
-        if id(constant) in wanted or is_read(constant) or _is_body_output(constant):
-            if isinstance(constant._values, SparseStoredValues):
-                proto.sparse_initializer.append(constant._values.sparse)
-                proto.sparse_initializer[-1].values.name = constant.name
-            else:
-                proto.initializer.append(write(constant))
-    for constant in extra:
-        proto.initializer.append(write(constant))
+    return [c for c in record.constants if id(c) in wanted or is_read(c) or _is_body_output(c)]
 
 
 def _is_body_output(constant: gs.Constant) -> bool:

@@ -7,11 +7,12 @@ model-local function, so a model that holds it passes onnx.checker and runs in a
 onnxruntime:
 
     q  = QuantizeLinear(x, scale, zero_point)          saturates to the type of zero_point
-    c  = Clip(Cast<int32>(q), quant_min, quant_max)    int32: runtimes lack a 16-bit Clip
+    c  = Clip(Cast<float>(q), quant_min, quant_max)    runtimes lack a Clip of 16-bit and float8
     y  = DequantizeLinear(CastLike(c, zero_point), scale, zero_point)
 
-zero_point is int8, uint8, int16 or uint16; narrower types live in the 8-bit ones with a narrow
-range until a writer packs them.
+float32 holds every code of 16 bits and of float8 exactly. zero_point is int8, uint8, int16,
+uint16 or a float8 type, for which rounding is to the values of that type; narrower types live in
+the 8-bit integers with a narrow range until a writer packs them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ OP = "FakeQuantize"
 FAKE_QUANTIZE = f"{DOMAIN}::{OP}"
 
 _MIN_OPSET = 15  # CastLike
-_MIN_IR = 8  # model-local functions
 
 
 @functools.cache
@@ -47,7 +47,7 @@ def function(opset: int) -> FunctionProto:
     def bound(attribute: str) -> list[NodeProto]:
         constant = helper.make_node("Constant", [], [attribute])
         constant.attribute.append(ref("value_int", attribute))
-        cast = helper.make_node("Cast", [attribute], [f"{attribute}_32"], to=TensorProto.INT32)
+        cast = helper.make_node("Cast", [attribute], [f"{attribute}_f"], to=TensorProto.FLOAT)
         return [constant, cast]
 
     quantize = helper.make_node("QuantizeLinear", ["x", "scale", "zero_point"], ["q"])
@@ -65,8 +65,8 @@ def function(opset: int) -> FunctionProto:
             *bound("quant_min"),
             *bound("quant_max"),
             quantize,
-            helper.make_node("Cast", ["q"], ["i"], to=TensorProto.INT32),
-            helper.make_node("Clip", ["i", "quant_min_32", "quant_max_32"], ["c"]),
+            helper.make_node("Cast", ["q"], ["f"], to=TensorProto.FLOAT),
+            helper.make_node("Clip", ["f", "quant_min_f", "quant_max_f"], ["c"]),
             helper.make_node("CastLike", ["c", "zero_point"], ["d"]),
             dequantize,
         ],
@@ -176,6 +176,8 @@ def params_of(
     block = int(node.attrs.get("block_size", 0))
     per_tensor = scale.ndim == 0 or (scale.size == 1 and not block)
     axis = None if per_tensor else int(node.attrs.get("axis", 1))
+    if axis is not None and x.shape is not None and -len(x.shape) <= axis < 0:
+        axis += len(x.shape)  # one axis has one name, so that tables compare
     params = QParams(
         tensor=x.name if tensor is None else tensor,
         qtype=narrowest(qtype(zero_point.dtype), lo, hi),
@@ -195,6 +197,8 @@ def params_of(
 
 def narrowest(stored: QType, lo: int, hi: int) -> QType:
     """The smallest type of the same sign that holds lo..hi: -8..7 in int8 means int4."""
+    if stored.floating:
+        return stored
     sign = "int" if stored.signed else "uint"
     for bits in (2, 4, 8, 16):
         kind = qtype(f"{sign}{bits}")
@@ -203,41 +207,13 @@ def narrowest(stored: QType, lo: int, hi: int) -> QType:
     return stored
 
 
-# -- the function travels with models that need it ---------------------------------------------
-
-
-def with_function(model: Model) -> Model:
-    """`model` itself, or a copy that carries the function, its opset raised as far as needed."""
-    nodes = model.nodes(FAKE_QUANTIZE)
-    if not nodes:
-        return model
-    twin = model.clone()
+def needed_opset(nodes: list[gs.Node]) -> int:
+    """The lowest opset whose operators the function body needs for these nodes."""
     need = _MIN_OPSET
     for node in nodes:
         kind = node.inputs[2].dtype
         if node.attrs.get("block_size") or (kind is not None and np.dtype(kind).itemsize > 1):
             need = 21
-        elif node.inputs[1].dtype == np.float16:
+        elif node.inputs[1].dtype == np.float16 or (kind is not None and qtype(kind).floating):
             need = max(need, 19)
-    twin.require_opset(need, "the canonical form's function body needs it")
-    twin.require_ir(_MIN_IR, "the canonical form is a model-local function")
-    twin.functions = [f for f in twin.functions if not _is_function(f)]
-    twin.functions.append(function(twin.opset))
-    twin.opsets[DOMAIN] = 1
-    return twin
-
-
-def take_function(model: Model) -> None:
-    """Forget the function of a model just read: `with_function` adds a fresh one.
-
-    It stays where nothing would add it again: in a model without nodes that call it, and where
-    other functions do.
-    """
-    inner = (node for f in model.functions for node in f.node)
-    if model.nodes(FAKE_QUANTIZE) and not any((n.domain, n.op_type) == (DOMAIN, OP) for n in inner):
-        model.functions = [f for f in model.functions if not _is_function(f)]
-        model.opsets.pop(DOMAIN, None)
-
-
-def _is_function(candidate: FunctionProto) -> bool:
-    return (candidate.domain, candidate.name) == (DOMAIN, OP)
+    return need

@@ -110,8 +110,13 @@ def write_model(
 
 def write_text(path: Path, text: str) -> Path:
     """Write a text file, all or nothing."""
+    return write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> Path:
+    """Write a file, all or nothing."""
     with replacing([path]) as (file,):
-        file.write(text.encode())
+        file.write(data)
     return path
 
 

@@ -174,7 +174,20 @@ class Model:
             left = live_nodes(graph)
             if len(left) < len(graph.nodes):
                 graph.nodes[:] = left
+                self._forget_constants(graph)
         return dropped
+
+    def _forget_constants(self, graph: gs.Graph) -> None:
+        """Drop constants nobody reads any more; their names may be taken again."""
+        record = graph.record
+        kept = exporter.kept_constants(graph)
+        gone = {c.name for c in record.constants} - {c.name for c in kept}
+        if not gone:
+            return
+        record.constants[:] = kept
+        record.stray_infos[:] = [i for i in record.stray_infos if i.name not in gone]
+        if self._names is not None:
+            self._names -= gone
 
     def _is_dead(self, node: gs.Node) -> bool:
         for tensor in node.outputs:
@@ -229,9 +242,9 @@ class Model:
     @gc_paused()
     def to_proto(self, write: exporter.ConstantWriter = to_tensor_proto) -> ModelProto:
         """The protobuf; `write` makes the TensorProto of each constant."""
-        from onnxq import fake_quantize
+        from onnxq.local_functions import with_functions
 
-        model = fake_quantize.with_function(self)
+        model = with_functions(self)
         made = model._unlisted_constants()
         if made and model.ir_version < 4:
             if model is self:
@@ -351,9 +364,9 @@ def from_proto(proto: ModelProto, base_dir: Path | None = None) -> Model:
             model.qparams = QParamTable.loads(entry.value)
             del header.metadata_props[index]
             break
-    from onnxq import fake_quantize
+    from onnxq.local_functions import take_functions
 
-    fake_quantize.take_function(model)
+    take_functions(model)
     model.check()
     return model
 

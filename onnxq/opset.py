@@ -21,9 +21,9 @@ from typing import Any
 import onnx_graphsurgeon as gs
 from onnx import AttributeProto, FunctionProto, NodeProto, defs, helper
 
-from onnxq import fake_quantize
 from onnxq.errors import UnsupportedModelError
 from onnxq.graph import MAX_IR, MAX_OPSET, Model, domain_of
+from onnxq.local_functions import fresh
 from onnxq.opset_rules import MOVED, RULES, move_to_input, refusal
 
 __all__ = ["MOVED", "RULES", "raise_opset"]
@@ -104,8 +104,9 @@ def _upgrade(node: gs.Node, step: int, model: Model) -> None:
 
 def _restamped(function: FunctionProto, version: int) -> FunctionProto:
     """The function for `version`: its body is opaque, so none of its operators may have changed."""
-    if (function.domain, function.name) == (fake_quantize.DOMAIN, fake_quantize.OP):
-        return fake_quantize.function(version)
+    ours = fresh(function, version)
+    if ours is not None:
+        return ours
     entry = next((e for e in function.opset_import if e.domain in _DEFAULT), None)
     if entry is None or entry.version >= version:
         return function

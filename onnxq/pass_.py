@@ -72,6 +72,9 @@ class Pass:
     name: ClassVar[str] = ""
     exact: ClassVar[bool] = False
     """Whether the model computes the same as before, up to float rounding."""
+    lossy: ClassVar[bool] = False
+    """Whether it changes results because the target cannot do otherwise. A conversion then proves
+    what stands before and behind it, and measures what it costs."""
     needs_canonical: ClassVar[bool] = False
     """Whether quantization must have been read into FakeQuantize nodes before."""
     after: ClassVar[tuple[str, ...]] = ()

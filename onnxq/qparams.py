@@ -6,6 +6,9 @@ For a real tensor x, scale s > 0 and integer zero point z in lo..hi
     dequantize  y = (q - z) * s
     fake        y = dequantize(quantize(x))
 
+Codes of a float8 type are its values, and z = 0: quantizing rounds x / s to the nearest of them,
+ties to the even one, saturates at the ends and keeps NaN.
+
 The division is float32, as onnxruntime computes it: x * (1/s) lands in another bin for one value
 in a million, and for one in eight on values that already lie on another grid. The subtraction is
 exact, the final product is one float32 rounding. `quantize` and `dequantize` are numpy oracles,
@@ -78,6 +81,11 @@ class QParams:
                 f"range {lo}..{hi} does not fit {self.qtype} ({self.qtype.lo}..{self.qtype.hi})",
                 "use a wider type or a narrower range",
             )
+        if self.qtype.floating and (lo, hi) != (self.qtype.lo, self.qtype.hi):
+            raise self._rejected(
+                f"range {lo}..{hi} is narrower than {self.qtype}",
+                "float8 has its whole range only: leave lo and hi out, or use an integer type",
+            )
         # A NaN among the scales makes both ends NaN, and every comparison false.
         least, most = _ends(scale)
         if not (least > 0 and most < math.inf):
@@ -93,6 +101,11 @@ class QParams:
             raise self._rejected(
                 f"zero point {_first(bad)} is outside {lo}..{hi}",
                 "zero must be exactly representable: clamp the range so that it contains 0",
+            )
+        if self.qtype.floating and (least or most):
+            raise self._rejected(
+                f"zero point {_first(zero_point[zero_point != 0])} for codes of type {self.qtype}",
+                "float8 codes have zero point 0",
             )
         scale.setflags(write=False)
         zero_point.setflags(write=False)
@@ -146,11 +159,18 @@ class QParams:
 
     # -- arithmetic -------------------------------------------------------------------------
 
-    def quantize(self, x: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Codes of `x` (int64, whatever the storage type): the oracle for QuantizeLinear."""
+    def quantize(self, x: npt.ArrayLike) -> Array:
+        """Codes of `x`, the oracle for QuantizeLinear: int64, or float32 for a float8 type."""
         values = np.asarray(x, dtype=np.float32)
         scale, zero_point = self.broadcast(values.shape)
         assert self.lo is not None and self.hi is not None
+        if self.qtype.floating:
+            with np.errstate(over="ignore"):
+                inside = np.clip(values / scale, self.lo, self.hi)  # keeps NaN
+            return np.asarray(inside.astype(self.qtype.dtype).astype(np.float32))
+        if self.qtype.bits > 16:
+            # No runtime quantizes to 32 bits; in double the codes of biases are found again.
+            values, scale = np.asarray(x, np.float64), scale.astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             codes = np.rint(values / scale).astype(np.float64) + zero_point
             # NaN has no code; runtimes give the lowest one, and so does fmax.
@@ -159,6 +179,9 @@ class QParams:
 
     def dequantize(self, codes: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Real values of `codes`: the oracle for DequantizeLinear."""
+        if self.qtype.floating:
+            values = np.asarray(codes, dtype=np.float32)
+            return values * self.broadcast(values.shape)[0]
         q = np.asarray(codes, dtype=np.int64)
         scale, zero_point = self.broadcast(q.shape)
         return (q - zero_point).astype(np.float32) * scale
@@ -253,7 +276,8 @@ class QParams:
     def grid_key(self) -> Hashable:
         """Equal for the same grid, so that quantizers can be grouped."""
         grid = (self.scale.tobytes(), self.zero_point.tobytes(), self.scale.shape)
-        return (self.lo, self.hi, self.axis, self.block, *grid)
+        values = self.qtype.name if self.qtype.floating else ""  # lo..hi tell those of integers
+        return (values, self.lo, self.hi, self.axis, self.block, *grid)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, QParams):

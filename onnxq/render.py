@@ -9,6 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from onnxq import render_lint
 from onnxq.backend import Backend
 from onnxq.convert import Conversion
 from onnxq.diff import TensorDiff
@@ -17,6 +18,8 @@ from onnxq.pass_ import Pass, Trace
 from onnxq.prove import Proof
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams
+from onnxq.side_export import SideExport
+from onnxq.side_file import SideFile
 from onnxq.summary import Summary
 from onnxq.verify import Report
 
@@ -66,6 +69,14 @@ def proofs(found: Iterable[Proof], title: str = "Proof") -> RenderableType:
             notes.append(f"{proof.what}: {proof.refused}")
         notes += [n for n in proof.report.notes if n not in notes]
     return Group(table, *(Text(f"note: {note}", "yellow") for note in notes))
+
+
+def cost(found: Report) -> RenderableType:
+    """How far the outputs are from those of the source after a change that the target needs."""
+    table = _table("Cost of the changes", "output", *_NUMBERS, right=_NUMBERS)
+    for diff in found.outputs:
+        table.add_row(Text(diff.name), *diff_cells(diff)[:-1])
+    return table
 
 
 def report(found: Report, per_layer: bool) -> RenderableType:
@@ -119,7 +130,7 @@ def traces(found: Iterable[Trace], explain: bool) -> RenderableType:
     return Group(table, *details, *(Text(f"note: {note}", "yellow") for note in notes))
 
 
-def conversion(found: Conversion, explain: bool) -> RenderableType:
+def conversion(found: Conversion | SideExport, explain: bool) -> RenderableType:
     """The whole story of a conversion."""
     files = _table("Files", "file", "what it is")
     for artifact in found.artifacts:
@@ -128,6 +139,12 @@ def conversion(found: Conversion, explain: bool) -> RenderableType:
     parts.append(files)
     if found.proofs:
         parts.append(proofs(found.proofs))
+    if isinstance(found, Conversion):
+        if found.cost is not None:
+            parts.append(cost(found.cost))
+        shown = [f for f in found.findings if explain or f.severity != "info"]
+        if shown:
+            parts.append(render_lint.findings(shown, f"What {found.backend.name} will not do"))
     parts += [Text(f"note: {note}", "yellow") for note in found.notes]
     return Group(*parts)
 
@@ -193,6 +210,7 @@ def summary(found: Summary) -> RenderableType:
         whole = sum(layer.quantized for layer in found.layers)
         parts.append(Text(f"{whole} of {len(found.layers)} layers have quantized input and weight"))
     parts += [Text(f"left: {s.where}: {s.reason}", "yellow") for s in found.unread]
+    parts += [Text(f"note: {note}", "yellow") for note in found.notes]
     return Group(*parts)
 
 
@@ -223,10 +241,26 @@ def backend_list(known: dict[str, Backend | Broken]) -> RenderableType:
             f"{found.summary}\nweights {found.scheme.weight}\n"
             f"activations {found.scheme.activation}\nbiases {bias or 'float'}"
         )
-        files = "\n".join(f"<stem>{o.suffix}" for o in found.outputs)
+        files = "\n".join(
+            [f"<stem>{o.suffix}" for o in found.outputs]
+            + [f"--variant {v}: {chosen.summary}" for v, chosen in found.variants.items()]
+        )
         table.add_row(
             name, Text(takes), Text(files or "none: no writer yet"), found.proof or "training only"
         )
+    return table
+
+
+def format_list(known: dict[str, SideFile | Broken]) -> RenderableType:
+    """All side-file formats."""
+    table = _table("Formats", "format", "what it is", "holds", "told by")
+    for name, found in known.items():
+        if isinstance(found, Broken):
+            table.add_row(name, Text(f"broken plug-in: {found.error}", "red"), "", "")
+            continue
+        holds = "weights and activations" if found.weights else "activations"
+        detection = found.detection or "cannot be told from its content"
+        table.add_row(name, Text(found.summary), holds, Text(detection))
     return table
 
 

@@ -3,6 +3,8 @@
 Three kinds, since one model gives three results on an x86 CPU without VNNI instructions:
 
 * `reference`: no graph optimisation. Q/DQ graphs run in float, which is the meaning of the graph.
+  Integer operators (QLinearConv ...) are computed by `integer_reference`, since onnxruntime's
+  kernels for them saturate at every level.
 * `deployed`: all optimisations, with 8-bit weights kept out of the kernels that saturate
   (`session.x64quantprecision`): what integer hardware gives when its sums do not overflow.
 * `shipped`: onnxruntime's own default. Its 8-bit kernels add two u8 × s8 products in 16 bits and
@@ -34,6 +36,7 @@ from onnxq.spill import Spill
 
 if TYPE_CHECKING:
     from onnxq.graph import Model
+    from onnxq.integer_reference import IntegerModel
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | Model | OpenModel"
 Kind: TypeAlias = Literal["reference", "deployed", "shipped"]
@@ -69,8 +72,10 @@ class Session:
         kind: Kind,
         note: str = "",
         spill: Spill | None = None,
+        integers: IntegerModel | None = None,
     ) -> None:
         self._session = session
+        self._integers = integers  # computes the model in onnxruntime's place
         self._spill = spill  # onnxruntime maps these weights: they live as long as the session
         self._fallback: Callable[[], Session] | None = None
         self.kind = kind
@@ -104,6 +109,8 @@ class Session:
 
     def _run(self, feeds: Mapping[str, Array], wanted: list[TensorSpec]) -> list[Array]:
         names = [o.name for o in wanted]
+        if self._integers is not None:
+            return list(self._integers.run(feeds, names).values())
         if all(map(is_native, (*wanted, *self.inputs))):
             return list(self._session.run(names, dict(feeds)))
         given = {i.name: to_ort(i, feeds[i.name]) for i in self.inputs}
@@ -118,6 +125,7 @@ class Session:
         other = self._fallback()
         values = other.run(feeds, names)
         self._session, self._spill, self._fallback = other._session, other._spill, None
+        self._integers = other._integers
         self.kind, self.note = other.kind, _fallback_note(reason(error))
         return values
 
@@ -188,6 +196,11 @@ def optimized_ops(source: ModelSource, kind: Kind = "deployed", **config: str) -
     it prefers channels last. `config` holds further session entries, as in
     `optimized_ops(m, **{"session.qdqisint8allowed": "1"})`.
     """
+    return Counter(node.op_type for node in walk(optimized_graph(source, kind, **config)))
+
+
+def optimized_graph(source: ModelSource, kind: Kind = "deployed", **config: str) -> onnx.GraphProto:
+    """The graph that onnxruntime really runs, without its weights."""
     with tempfile.TemporaryDirectory(prefix="onnxq-") as folder:
         path = Path(folder, "optimized.onnx")
         entries = {
@@ -196,21 +209,24 @@ def optimized_ops(source: ModelSource, kind: Kind = "deployed", **config: str) -
             "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
         }
         _open(source, kind, config=entries | config, optimized_path=path)
-        graph = onnx.load(path, load_external_data=False).graph
-    return Counter(node.op_type for node in walk(graph))
+        return onnx.load(path, load_external_data=False).graph
 
 
-def integer_ops(source: ModelSource) -> list[str]:
-    """Nodes whose integer kernels may saturate in every session, the reference included.
+def integer_ops(source: ModelSource, kind: Kind = "shipped") -> list[str]:
+    """Nodes whose integer kernels may saturate in a session that does not avoid it.
 
-    Their reference is not a session but exact integer arithmetic. An unnamed node is given by
-    its first output.
+    In the reference session these are the few that `integer_reference` does not compute. An
+    unnamed node is given by its first output.
     """
-    proto = open_model(source).proto
-    types = {t.name: t.data_type for t in proto.graph.initializer}
+    from onnxq.integer_reference import is_integer_operator
+
+    graph = open_model(source).proto.graph
+    types = {t.name: t.data_type for t in graph.initializer}
+    found = [n for n in graph.node if kind != "reference" or not is_integer_operator(n)]
+    found += (inner for n in graph.node for body in _bodies(n) for inner in walk(body))
     return [
         node.name or node.output[0]
-        for node in walk(proto.graph)
+        for node in found
         if node.op_type in _INTEGER_PRODUCTS
         and node.domain in ("", "ai.onnx", "com.microsoft", "com.microsoft.nhwc")
         and len(node.input) > (weight := _INTEGER_PRODUCTS[node.op_type])
@@ -218,13 +234,17 @@ def integer_ops(source: ModelSource) -> list[str]:
     ]
 
 
+def _bodies(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
+    for attribute in node.attribute:
+        yield from (attribute.g, *attribute.graphs)
+
+
 def walk(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
     """All nodes of a graph and of the bodies inside it."""
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                yield from walk(body)
+        for body in _bodies(node):
+            yield from walk(body)
 
 
 @dataclass(frozen=True)
@@ -290,9 +310,10 @@ def _open(
 
     taps = tuple(taps)
     spill: Spill | None = None
+    opened = source if isinstance(source, OpenModel) else None
     model: str | bytes
-    if isinstance(source, OpenModel) and source.path is not None and not taps:
-        source = source.path
+    if opened is not None and opened.path is not None and not taps:
+        source = opened.path
     if isinstance(source, (str, os.PathLike)) and not taps:
         model, label = os.fspath(source), f"'{source}'"
         if not Path(source).is_file():
@@ -309,7 +330,14 @@ def _open(
         made = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except ort_errors() as error:
         raise refusal(label, error) from error
-    return Session(made, kind, spill=spill)
+    integers: IntegerModel | None = None
+    if kind == "reference":
+        from onnxq.integer_reference import IntegerModel, holds_integer_operators
+
+        opened = open_model(source) if opened is None else opened
+        if holds_integer_operators(opened.proto):
+            integers = IntegerModel(opened, [o.name for o in made.get_outputs()])
+    return Session(made, kind, spill=spill, integers=integers)
 
 
 def _message(opened: OpenModel, taps: Iterable[str]) -> bytes:

@@ -84,7 +84,11 @@ class QSpec:
             raise OptionError(f"{bits} bits cannot be trained", fix="choose 2 to 16 bits")
         kind = self.qtype
         held = min(
-            (t for t in QTYPES.values() if t.signed == kind.signed and bits <= t.bits <= 16),
+            (
+                t
+                for t in QTYPES.values()
+                if not t.floating and t.signed == kind.signed and bits <= t.bits <= 16
+            ),
             key=lambda t: t.bits,
         )
         lo, hi = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind.signed else (0, (1 << bits) - 1)

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+from onnxq.errors import LoadError
 from onnxq.graph import Model
 from onnxq.qparam_table import QParamTable
+
+Content = str | bytes
+"""What a side file holds: text, or bytes where the format is binary."""
+
+
+def _never(content: Any) -> bool:
+    return False
+
+
+def _no_tensor(content: Any) -> frozenset[str]:
+    return frozenset()
 
 
 @dataclass(frozen=True)
@@ -15,5 +28,56 @@ class SideFile:
 
     name: str
     summary: str
-    write: Callable[[QParamTable, Model], str]
-    read: Callable[[str, Model], QParamTable]
+    write: Callable[[QParamTable, Model], Content]
+    """The content for a table and the clean model beside it; refuses rows it cannot hold."""
+    read: Callable[[Any, Model], QParamTable]
+    """Inverse of `write`: takes what `write` returns, text or bytes."""
+    recognises: Callable[[Any], bool] = _never
+    """Whether content is of this format, by what stands in it: names of files prove nothing."""
+    detection: str = ""
+    """In words, what `recognises` looks for."""
+    binary: bool = False
+    """Whether the content is bytes; otherwise it is text, stored as UTF-8."""
+    suffix: str = ".json"
+    """How names of such files end."""
+    weights: bool = True
+    """Whether weights can be held, and not activations alone."""
+    narrow: bool = True
+    """Whether ranges such as -127..127 can be held."""
+    magnitudes: bool = False
+    """Whether only the largest magnitude of each range is held: what is read back is a symmetric
+    grid of the same reach, and not the one that was written."""
+    float_tensors: Callable[[Any], frozenset[str]] = _no_tensor
+    """Tensors that the content says stay float: they have no row and need none."""
+
+    def decode(self, data: bytes) -> Content:
+        """The content of a file of these bytes."""
+        if self.binary:
+            return data
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise LoadError(
+                f"byte {error.start} is not UTF-8 text", fix=f"give a file of format {self.name}"
+            ) from error
+
+    def accepts(self, data: bytes) -> bool:
+        """Whether a file of these bytes is of this format."""
+        try:
+            return self.recognises(self.decode(data))
+        except LoadError:
+            return False
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object for listings."""
+        return {
+            "name": self.name,
+            "summary": self.summary,
+            "reads": True,
+            "writes": True,
+            "binary": self.binary,
+            "weights": self.weights,
+            "magnitudes": self.magnitudes,
+            "suffix": self.suffix,
+            "detection": self.detection or "cannot be told from its content",
+        }

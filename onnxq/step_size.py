@@ -3,7 +3,7 @@
 A tensor has a step where its values lie on a grid: it is made by DequantizeLinear or FakeQuantize
 with a constant scale, or picked from such values by an operator that moves or selects elements.
 The step is the scale: one number, or one per channel or block. Codes (the integers a quantizer
-makes) have step 1.
+makes) have step 1. Values of float8 codes lie on no even grid, so they have none.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import onnx
 from onnx import helper
 
 from onnxq.qparams import Array
+from onnxq.qtype import QTYPES
 from onnxq.runtime import OpenModel
 from onnxq.tensors import StoredValues
 
@@ -27,6 +28,7 @@ _SELECTING = {
     *("SpaceToDepth", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "Relu", "Clip", "Pad"),
 }
 _QUANTIZERS = {"QuantizeLinear", "DynamicQuantizeLinear"}
+_FLOAT8 = {kind.onnx for kind in QTYPES.values() if kind.floating}
 _UNCHANGED = {"Identity", "Dropout", "Relu"}  # elementwise: a scale per channel survives them
 
 
@@ -107,6 +109,8 @@ class Steps:
 
     def _own(self, node: onnx.NodeProto) -> Step | None:
         """The step a node gives its output by itself."""
+        if node.input and self._has_float8_codes(node):
+            return None
         if node.op_type in _QUANTIZERS or node.op_type.startswith("QLinear"):
             return Step(np.ones(()))
         fake = (node.domain, node.op_type) == ("onnxq", "FakeQuantize")
@@ -121,6 +125,12 @@ class Steps:
         if scale.size == 1:
             return Step(scale.reshape(()))
         return Step(scale, _attribute(node, "axis", 1), _attribute(node, "block_size", 0))
+
+    def _has_float8_codes(self, node: onnx.NodeProto) -> bool:
+        """Whether its zero point, or its codes where it has none, are constants of float8."""
+        typed = node.input[2] if len(node.input) > 2 and node.input[2] else node.input[0]
+        stored = self._constants.get(typed)
+        return stored is not None and stored.data_type in _FLOAT8
 
     def _constant(self, name: str) -> Array | None:
         """The value of a constant: an initializer, a Constant node, or either behind a Cast."""

@@ -11,6 +11,7 @@ from onnxq.convert import canonical
 from onnxq.discovery import find_pass
 from onnxq.edit import describe, producer
 from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize
+from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of
 from onnxq.graph import Model
 from onnxq.pass_ import Skip
 from onnxq.pipeline import Pipeline
@@ -50,6 +51,8 @@ class Summary:
     table: QParamTable
     layers: list[Layer]
     unread: list[Skip] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What readers and side files said, and quantizers that the table has no row for."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -66,6 +69,7 @@ class Summary:
             "table": self.table.to_json(),
             "layers": [vars(layer) | {"quantized": layer.quantized} for layer in self.layers],
             "unread": [vars(skip) for skip in self.unread],
+            "notes": self.notes,
         }
 
 
@@ -94,7 +98,20 @@ def summarize(model: Model) -> Summary:
             ),
             *(skip for trace in traces for skip in trace.skips),
         ],
+        notes=[
+            *(f"{trace.name}: {note}" for trace in traces for note in trace.notes),
+            *_logarithmic(read),
+        ],
     )
+
+
+def _logarithmic(model: Model) -> list[str]:
+    """The quantizers that have no row in the table, for their grids have no scale."""
+    return [
+        f"'{node.inputs[0].name}' is quantized logarithmically, largest magnitude "
+        f"{data_max_of(node):.6g}"
+        for node in model.nodes(FAKE_QUANTIZE_LOG)
+    ]
 
 
 def _type(tensor: Any) -> str:

@@ -7,7 +7,6 @@ the first one beyond the tolerance shows where the models part.
 
 from __future__ import annotations
 
-import graphlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +15,9 @@ import onnx
 
 from onnxq import runtime
 from onnxq.diff import RunningDiff, TensorDiff, Tolerance
-from onnxq.errors import InvalidModelError, VerifyError
+from onnxq.errors import VerifyError
 from onnxq.ort_values import TensorSpec
+from onnxq.proto_order import ordered, reads
 from onnxq.qparams import Array
 from onnxq.runtime import Kind, ModelSource, OpenModel, Session, open_model
 from onnxq.samples import Data, cast, is_float, samples
@@ -226,20 +226,8 @@ def _makers(graph: onnx.GraphProto) -> dict[str, tuple[str, str]]:
 
 def _in_order(graph: onnx.GraphProto) -> Iterator[str]:
     """All tensors made in the graph, each after those it depends on."""
-    nodes = list(graph.node)
-    maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
-    needs = [sorted({maker[n] for n in _read_by(node) if n in maker}) for node in nodes]
-    order: Iterable[int] = range(len(nodes))
-    if any(i <= last for i, before in enumerate(needs) for last in before):
-        try:
-            order = list(graphlib.TopologicalSorter(dict(enumerate(needs))).static_order())
-        except graphlib.CycleError as error:
-            raise InvalidModelError(
-                f"node {nodes[error.args[1][0]].name!r} depends on its own output (cycle)",
-                fix="the file is not a valid ONNX graph: export it again",
-            ) from error
-    for i in order:
-        yield from (name for name in nodes[i].output if name)
+    for node in ordered(graph):
+        yield from (name for name in node.output if name)
 
 
 def _varying(graph: onnx.GraphProto) -> set[str]:
@@ -248,19 +236,9 @@ def _varying(graph: onnx.GraphProto) -> set[str]:
     found = {i.name for i in graph.input} - fixed
     makers = {name: node for node in graph.node for name in node.output if name}
     for name in _in_order(graph):
-        if any(read in found for read in _read_by(makers[name])):
+        if any(read in found for read in reads(makers[name])):
             found.add(name)
     return found
-
-
-def _read_by(node: onnx.NodeProto) -> Iterator[str]:
-    """What a node reads, from within its bodies too."""
-    yield from node.input
-    for attribute in node.attribute:
-        for body in (attribute.g, *attribute.graphs):
-            for inner in runtime.walk(body):
-                yield from inner.input
-            yield from (o.name for o in body.output)
 
 
 def _weak(outputs: Iterable[TensorDiff]) -> Iterator[str]:
@@ -284,7 +262,7 @@ def _notes(
     for rank, model, run in zip(_RANK, models, runs, strict=True):
         if run.note:
             yield f"{rank} model: {run.note}"
-        integer = [] if run.kind == "deployed" else runtime.integer_ops(model)
+        integer = [] if run.kind == "deployed" else runtime.integer_ops(model, run.kind)
         if integer:
             yield (
                 f"{rank} model: integer kernels may saturate on a CPU without VNNI in the "

@@ -37,6 +37,9 @@ class AbsorbClip(Pass):
                 trace.skip(clip, "others read it unquantized")
                 continue
             params = params_of(node)
+            if params.qtype.floating:
+                trace.skip(clip, f"its quantizer has the whole range of {params.qtype} only")
+                continue
             if params.axis is not None:
                 trace.skip(clip, "its quantizer has one scale per channel")
                 continue

@@ -8,11 +8,27 @@ from passes.fold_batch_norm import FoldBatchNorm
 from passes.fold_constants import FoldConstants
 from passes.infer_shapes import InferShapes
 from passes.lower_constants import LowerConstants
+from passes.read_composed import ReadComposed
+from passes.read_matmul_nbits import ReadMatmulNbits
+from passes.read_mqbench import ReadMqbench
+from passes.read_openvino import ReadOpenvino
 from passes.read_ppq import ReadPpq
 from passes.read_qdq import ReadQdq
+from passes.read_qonnx import ReadQonnx
+from passes.read_qoperator import ReadQoperator
 from passes.split_shared_weights import SplitSharedWeights
 
-READ = (CorrectOpset(), ReadPpq(), ReadQdq())
+READ = (
+    CorrectOpset(),
+    ReadPpq(),
+    ReadMqbench(),
+    ReadQonnx(),
+    ReadOpenvino(),
+    ReadMatmulNbits(),
+    ReadComposed(),
+    ReadQoperator(),
+    ReadQdq(),
+)
 """Every dialect to the canonical form: the passes of `onnxq.dialects.READERS`, in that order."""
 
 CLEAN = (

@@ -158,8 +158,9 @@ def _declined(node: gs.Node, grid: QParams, quantizer: gs.Node | None) -> str:
     if not MOVERS[node.op].moves(node):
         return f"{describe(node)} makes new values"
     assert quantizer is not None
-    if quantizer.inputs[1].dtype == np.float16 and grid.qtype.bits > 8:
-        return "float16 does not hold the values of a 16-bit grid exactly"
+    half = quantizer.inputs[1].dtype == np.float16
+    if half and (grid.qtype.bits > 8 or grid.qtype.floating):
+        return f"float16 does not hold the values of {grid.qtype} codes exactly"
     return ""
 
 

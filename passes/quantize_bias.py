@@ -69,6 +69,9 @@ def _row(node: gs.Node, bias: gs.Tensor, use: Reader) -> QParams | str:
     if data is None or weight is None:
         return f"its {'input' if data is None else 'weight'} is not quantized"
     x, w = params_of(data), params_of(weight)
+    floating = next((p.qtype for p in (x, w) if p.qtype.floating), None)
+    if floating is not None:
+        return f"its layer multiplies {floating} codes, whose sums are floats"
     if x.axis is not None:
         return "its input has one scale per channel"
     if w.axis is not None:

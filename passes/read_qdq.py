@@ -2,39 +2,52 @@
 
     x -> Q(s, z) -> DQ(s, z)                  FakeQuantize(x, s, z) over all codes of the type
     x -> Q(s, z) -> Clip(lo, hi) -> DQ(s, z)  FakeQuantize with quant_min = lo, quant_max = hi
-    codes -> [Clip] -> DQ(s, z)               constant codes: float weight + FakeQuantize; int32
-                                              codes (a bias): float constant + a row of the table
+    x -> Q(s, z) -> DQ(s', z')                two FakeQuantize, see `onnxq.requantize`
+    codes -> [Clip] -> DQ(s, z)               constant codes: float weight + FakeQuantize
+    the same, a bias or int32 codes           float constant + a row of the table
+    x -> Q(s, z) -> graph output              FakeQuantize(x, s, z) -> Q: the same codes
+    graph input -> DQ(s, z)                   DQ -> FakeQuantize(., s, z): the same values
 
-A DequantizeLinear with other parameters than its QuantizeLinear requantizes; it stays as it is,
-with the reason, and so does whatever is not 8-, 16-, 4- or 2-bit integer.
+In the last two the Q or DQ stays, since the codes belong to the caller. Identity, and Cast to the
+type that the codes have, may stand between Q and DQ. A range that the file cannot hold is taken
+from the node's metadata where the codes agree with it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-import ml_dtypes
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq import fake_quantize
-from onnxq.constants import array
-from onnxq.edit import constant, describe, inputs_of, producer, remove, replace
+from onnxq import fake_quantize, qdq_params, requantize
+from onnxq.constants import array, computed, scalar
+from onnxq.edit import (
+    constant,
+    describe,
+    inputs_of,
+    insert_at,
+    only_reader,
+    producer,
+    remove,
+    replace,
+    set_input,
+    users,
+    variable,
+)
 from onnxq.errors import QParamsError
-from onnxq.graph import Model
-from onnxq.match import match, op
+from onnxq.graph import Model, domain_of
+from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, metadata
 from onnxq.pass_ import Pass, Trace
+from onnxq.qdq_params import DEQUANTIZE, QUANTIZE, Unreadable
 from onnxq.qparams import Array, QParams, Role
-from onnxq.qtype import QType, qtype
+from onnxq.qtype import QType
 from onnxq.tensors import numpy_dtype
+from onnxq.weight_axis import BIAS_INPUT
 
-QUANTIZE = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
-DEQUANTIZE = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
-
-
-class _Unreadable(Exception):
-    """Why a Q/DQ node cannot be expressed in the canonical form."""
+_CALLS = ("If", "Loop", "Scan")
 
 
 @dataclass(frozen=True)
@@ -45,198 +58,310 @@ class ReadQdq(Pass):
     exact: ClassVar[bool] = True
 
     def run(self, model: Model, trace: Trace) -> None:
-        done: dict[tuple[int, ...], gs.Tensor] = {}
+        reading = _Reading(model, trace, qdq_params.type_for_wide_zero_points(model))
         for node in model.nodes(*DEQUANTIZE):
-            label = describe(node)  # reading takes the node apart
-            try:
-                detail = _read(node, model, done)
-            except _Unreadable as reason:
-                trace.skip(node, str(reason))
-            except QParamsError as error:
-                raise QParamsError(f"{describe(node)}: {error.what}", fix=error.fix) from error
-            else:
-                trace.rewrote(label, detail)
+            reading.attempt(node, reading.dequantize)
+        # A pair behind codes that enter has become a FakeQuantize by now, and is found.
+        for node in reading.entering:
+            reading.attempt(node, reading.enter)
         for node in model.nodes(*QUANTIZE):
-            needed = _codes_read_by(node.outputs[0], model)
-            if needed:
-                trace.skip(node, needed)
+            reading.attempt(node, reading.leave)
 
 
-_Q, _DQ = "|".join(QUANTIZE), "|".join(DEQUANTIZE)
-_PAIR = op(_Q, "x", "scale", "?zero_point")["quantize"]
-_FORMS = (
-    op(_DQ, _PAIR, "?s", "?z"),
-    op(_DQ, op("Clip", _PAIR, "?lo", "?hi")["clip"], "?s", "?z"),
-    op(_DQ, op("Clip", "codes", "?lo", "?hi")["clip"], "?s", "?z"),
-    op(_DQ, "codes", "?s", "?z"),
-)
-"""The forms a dequantization takes, the longest first where one contains another."""
+@dataclass(frozen=True)
+class _Codes:
+    """Where the codes of a DequantizeLinear come from."""
+
+    tensor: gs.Tensor
+    quantize: gs.Node | None
+    clip: gs.Node | None
+    casts: tuple[np.dtype[np.generic], ...]
+
+    @classmethod
+    def of(cls, node: gs.Node) -> _Codes:
+        casts: list[np.dtype[np.generic]] = []
+        tensor = _behind(node.inputs[0], casts)
+        clip = producer(tensor, "Clip")
+        if clip is not None:
+            tensor = _behind(clip.inputs[0], casts)
+        return cls(tensor, producer(tensor, *QUANTIZE), clip, tuple(casts))
 
 
-def _read(node: gs.Node, model: Model, done: dict[tuple[int, ...], gs.Tensor]) -> str:
-    """Rewrite one DequantizeLinear; says what it became."""
-    form = next(found for found in (match(node, pattern) for pattern in _FORMS) if found)
-    clip, quantize = form.nodes.get("clip"), form.nodes.get("quantize")
-    if quantize is None:
-        codes = form["codes"]
-        stored = array(codes)
-        if stored is None:
-            maker = producer(codes)
-            raise _Unreadable(
-                f"its codes '{codes.name}' come from "
-                + ("a graph input" if maker is None else describe(maker))
-            )
-        return _read_stored(node, codes, stored, clip, model)
-    x = form["x"]
-    params = _params(quantize, x.name)
-    if params.qtype.bits > 16:
-        raise _Unreadable(f"its codes are {params.qtype}, not integers of 2 to 16 bits")
-    if not params.same_grid(_params(node, x.name, params.qtype.dtype)):
-        raise _Unreadable("it has other parameters than its QuantizeLinear (requantization)")
-    params = _clipped(params, clip)
-    # One Q may feed many DQ: those of one graph become readers of one FakeQuantize.
-    key = (id(quantize), id(clip), id(node.owner))
-    known = done.get(key)
-    if known is not None:
-        replace(node, known, model)
-        return "joined to the quantizer of the same codes"
-    out, owner = node.outputs[0], node.owner
-    name = node.name or quantize.name or f"{out.name}.fake_quantize"
-    remove(node, model)
-    fake_quantize.make(model, x, out, params, owner, name=name, dtype=_dtype(quantize))
-    done[key] = out
-    return f"{params.qtype}" + (" per channel" if params.axis is not None else "")
+def _behind(tensor: gs.Tensor, casts: list[np.dtype[np.generic]]) -> gs.Tensor:
+    """What lies behind Identity and Cast nodes; a constant behind them is left as it is."""
+    start, found = tensor, list(casts)
+    while (node := producer(tensor, "Identity", "Cast")) is not None:
+        if node.op == "Cast":
+            found.append(numpy_dtype(node.attrs["to"]))
+        tensor = node.inputs[0]
+    if producer(tensor, "Clip", *QUANTIZE) is None:
+        return start
+    casts[:] = found
+    return tensor
 
 
-def _read_stored(
-    node: gs.Node, codes: gs.Tensor, stored: Array, clip: gs.Node | None, model: Model
-) -> str:
-    values, params = _mirrored(node, codes.name, stored)
-    params = _clipped(params, clip)
-    out = node.outputs[0]
-    if clip is not None:
-        values = np.clip(values, params.lo, params.hi)
-    dtype = _dtype(node)
-    floats = params.dequantize(values).astype(dtype)
-    suffix = f".{params.qtype}"  # as to-qdq names stored codes
-    base = codes.name.removesuffix(suffix) if codes.name.endswith(suffix) else f"{codes.name}.float"
-    real = constant(model, base, floats)
-    if params.qtype.bits == 32:
-        # A bias is not simulated by a node: its codes are far finer than its consumer's steps.
-        replace(node, real, model)
-        model.qparams.add(params.with_(tensor=real.name, role=Role.BIAS))
-        return "int32 bias"
-    name = node.name or f"{out.name}.fake_quantize"
-    owner = node.owner
-    remove(node, model)
-    fake_quantize.make(model, real, out, params, owner, name=name, dtype=dtype)
-    return f"stored {params.qtype} codes"
+@dataclass
+class _Reading:
+    """One run over one model."""
 
+    model: Model
+    trace: Trace
+    wide_type: QType | None
+    """The code type of a Q with an int32 zero point."""
+    entering: list[gs.Node] = field(default_factory=list)
+    made: dict[tuple[int, ...], gs.Tensor] = field(default_factory=dict)
+    """What the FakeQuantize of a Q (and its Clip) made, by graph."""
 
-def _mirrored(node: gs.Node, name: str, stored: Array) -> tuple[Array, QParams]:
-    """Codes and parameters of stored codes, with positive scales.
+    def attempt(self, node: gs.Node, read: Callable[[gs.Node], str]) -> None:
+        """Rewrite one node, or say why it stays."""
+        label = describe(node)  # reading takes the node apart
+        try:
+            detail = read(node)
+        except Unreadable as reason:
+            self.trace.skip(node, str(reason))
+        except QParamsError as error:
+            raise QParamsError(f"{label}: {error.what}", fix=error.fix) from error
+        else:
+            if detail:
+                self.trace.rewrote(label, detail)
 
-    Some tools let the largest weight have the code -8 and the scale its sign. Counting from the
-    other end, q' = lo + hi - q and z' = lo + hi - z, gives (q' - z') * |s| = (q - z) * s exactly.
-    """
-    codes = stored.astype(np.int64)
-    scale = array(node.inputs[1])
-    if scale is None or producer(node.inputs[0], "Clip") or not np.any(scale < 0):
-        return codes, _params(node, name, stored.dtype)
-    params = _params(node, name, stored.dtype, np.abs(scale))
-    assert params.lo is not None and params.hi is not None
-    negative = (scale < 0).reshape(params.scale.shape)
-    ends = params.lo + params.hi
-    flipped = params.with_(
-        zero_point=np.where(negative, ends - params.zero_point, params.zero_point)
-    )
-    mask = params.with_(zero_point=negative.astype(np.int64)).broadcast(codes.shape)[1]
-    return np.where(mask != 0, ends - codes, codes), flipped
+    # -- pairs and stored codes -------------------------------------------------------------
 
-
-def _params(
-    node: gs.Node,
-    tensor: str,
-    codes: np.dtype[np.generic] | None = None,
-    magnitude: Array | None = None,
-) -> QParams:
-    """The parameters of a Q or DQ node over the whole range of its type."""
-    _, scale_tensor, zero_tensor = inputs_of(node, 3)
-    scale, zero_point = array(scale_tensor), array(zero_tensor)
-    if scale is None:
-        raise _Unreadable(
-            "it has no scale"
-            if scale_tensor is None
-            else (f"its scale '{scale_tensor.name}' is computed at run time")
+    def dequantize(self, node: gs.Node) -> str:
+        """Rewrite one DequantizeLinear; says what it became."""
+        codes = _Codes.of(node)
+        if codes.quantize is not None:
+            return self._pair(node, codes, codes.quantize)
+        stored = array(codes.tensor)
+        if stored is not None:
+            return self._stored(node, codes, stored)
+        maker = producer(codes.tensor)
+        if codes.clip is None and (maker is None or maker.op in _CALLS):
+            self.entering.append(node)
+            return ""
+        raise Unreadable(
+            f"its codes '{codes.tensor.name}' come from "
+            + ("a graph input" if maker is None else describe(maker))
         )
-    if zero_tensor is not None and zero_point is None:
-        raise _Unreadable(f"its zero point '{zero_tensor.name}' is computed at run time")
-    if scale.dtype == ml_dtypes.bfloat16:
-        raise _Unreadable("its scale is bfloat16")
-    if zero_point is not None:
-        kind = _integer(zero_point.dtype)
-    elif codes is not None:
-        kind = _integer(codes)
-    else:
-        kind = _default_type(node)
-    block = int(node.attrs.get("block_size", 0))
-    axis = None if scale.size == 1 and not block else int(node.attrs.get("axis", 1))
-    return QParams(
-        tensor=tensor,
-        qtype=kind,
-        scale=(scale if magnitude is None else magnitude).astype(np.float32),
-        zero_point=np.zeros((), np.int64) if zero_point is None else zero_point.astype(np.int64),
-        axis=axis,
-        block=block,
+
+    def _pair(self, node: gs.Node, codes: _Codes, quantize: gs.Node) -> str:
+        x, out, owner = quantize.inputs[0], node.outputs[0], node.owner
+        first = qdq_params.of_quantize(quantize, x.name, self.wide_type)
+        kind = first.qtype
+        if kind.bits > 16:
+            raise Unreadable(f"its codes are {kind}, which no quantizer makes")
+        other = next((cast for cast in codes.casts if cast != kind.dtype), None)
+        if other is not None:
+            raise Unreadable(f"its {kind} codes are cast to {other}")
+        second = qdq_params.of_dequantize(node, x.name, kind)
+        first, second = (_clipped(p, codes.clip) for p in (first, second))
+        dtype = qdq_params.float_type(quantize)
+        name = node.name or quantize.name or f"{out.name}.fake_quantize"
+        # One Q may feed many DQ: those of one graph become readers of one FakeQuantize.
+        key = (id(quantize), id(codes.clip), id(owner))
+        known = self.made.get(key)
+        if not first.same_grid(second):
+            rank = None if x.shape is None else len(x.shape)
+            reason = requantize.why_not(first, second, dtype, rank)
+            if reason:
+                raise Unreadable(reason)
+            if known is None:
+                known = self.made[key] = variable(self.model, f"{x.name}.q", like=x)
+                fake_quantize.make(self.model, x, known, first, owner, dtype=dtype)
+            remove(node, self.model)
+            requantize.chain(self.model, known, out, first, second, rank, owner, name)
+            return f"{kind}, requantized: two quantizers"
+        if known is not None:
+            maker = producer(known)
+            assert maker is not None
+            replace(node, known, self.model)
+            self.made[key] = maker.outputs[0]  # it may make a graph output now
+            return "joined to the quantizer of the same codes"
+        x, params = self._stated_range(node, x, quantize, first, codes.clip)
+        remove(node, self.model)
+        fake_quantize.make(self.model, x, out, params, owner, name=name, dtype=dtype)
+        self.made[key] = out
+        return f"{kind}" + (" per channel" if params.axis is not None else "")
+
+    def _stored(self, node: gs.Node, codes: _Codes, stored: Array) -> str:
+        if any(cast != stored.dtype for cast in codes.casts):
+            raise Unreadable(f"its clamped {stored.dtype} codes are cast to another type")
+        values, params = qdq_params.of_stored(node, codes.tensor.name, stored)
+        suffix = f".{params.qtype}"  # as to-qdq names stored codes
+        if codes.clip is not None:
+            params = _clipped(params, codes.clip)
+            values = np.clip(values, params.lo, params.hi)
+        else:
+            params = self._narrowed(node, params, values)
+        dtype = qdq_params.float_type(node)
+        name = codes.tensor.name
+        base = name.removesuffix(suffix) if name.endswith(suffix) else f"{name}.float"
+        floats = params.dequantize(values).astype(dtype)
+        real = constant(self.model, base, floats)
+        if params.qtype.bits > 16 or (_is_bias(node, self.model) and floats.ndim == 1):
+            # A bias is not simulated by a node: what its layer adds is this constant.
+            replace(node, real, self.model)
+            self.model.qparams.add(params.with_(tensor=real.name, role=Role.BIAS))
+            return f"{params.qtype} bias"
+        out, owner = node.outputs[0], node.owner
+        name = node.name or f"{out.name}.fake_quantize"
+        remove(node, self.model)
+        fake_quantize.make(self.model, real, out, params, owner, name=name, dtype=dtype)
+        return f"stored {params.qtype} codes"
+
+    # -- ranges in metadata -----------------------------------------------------------------
+
+    def _stated_range(
+        self, node: gs.Node, x: gs.Tensor, quantize: gs.Node, params: QParams, clip: gs.Node | None
+    ) -> tuple[gs.Tensor, QParams]:
+        """What the FakeQuantize of a pair reads, and its parameters with the range stated."""
+        stated = None if clip is not None else _stated(node)
+        if stated is None:
+            return x, params
+        value = array(x)
+        if value is not None:
+            narrow = self._narrowed(node, params, params.quantize(value))
+            bare = x.name.removesuffix(".clamped")  # as to-qdq names a weight it clamps
+            if bare != x.name and narrow is not params:
+                x = constant(self.model, bare, value)
+            return x, narrow
+        clamp = producer(x, "Clip")
+        if clamp is not None and only_reader(x, quantize, self.model):
+            bounds = (scalar(bound) for bound in inputs_of(clamp, 3)[1:])
+            ends = tuple(int(params.quantize(b)) for b in bounds if b is not None)
+            if params.axis is None and ends == stated:
+                # Rounding is monotone: clamping before it or after it is the same.
+                return clamp.inputs[0], params.with_(lo=stated[0], hi=stated[1])
+        self._ignored(node, stated)
+        return x, params
+
+    def _narrowed(self, node: gs.Node, params: QParams, codes: Array) -> QParams:
+        """`params` with the range that the node states, if all its constant codes lie there."""
+        stated = _stated(node)
+        if stated is None:
+            return params
+        lo, hi = stated
+        assert params.lo is not None and params.hi is not None
+        zero = params.zero_point
+        whole = params.qtype.floating or not params.lo <= lo < hi <= params.hi
+        inside = all(np.all((v >= lo) & (v <= hi)) for v in (codes, zero))
+        if whole or not inside:
+            self._ignored(node, stated)
+            return params
+        return params.with_(lo=lo, hi=hi)
+
+    def _ignored(self, node: gs.Node, stated: tuple[int, int]) -> None:
+        lo, hi = stated
+        self.trace.note(f"{describe(node)}: its metadata says {lo}..{hi}, which its codes are not")
+
+    # -- codes that enter or leave ----------------------------------------------------------
+
+    def enter(self, node: gs.Node) -> str:
+        """Put a FakeQuantize behind a DequantizeLinear of codes that the caller gives."""
+        codes, out = node.inputs[0], node.outputs[0]
+        zero_point = computed(inputs_of(node, 3)[2])
+        dtype = codes.dtype if zero_point is None else zero_point.dtype
+        if dtype is None:
+            raise Unreadable(f"the type of its codes '{codes.name}' is not known")
+        params = qdq_params.of_dequantize(node, out.name, qdq_params.code_type(np.dtype(dtype)))
+        self._check_kept(node, params)
+        moved = [(n, i) for n, i in users(out) if i or not _same(n, params)]
+        leaves = self.model.is_output(out)
+        if not moved and not leaves:
+            return ""
+
+        def build(source: gs.Tensor, result: gs.Tensor, graph: gs.Graph) -> None:
+            float_type = qdq_params.float_type(node)
+            fake_quantize.make(self.model, source, result, params, graph, dtype=float_type)
+
+        insert_at(self.model, out, build, moved, leaves)
+        return f"{params.qtype} codes that enter the graph"
+
+    def leave(self, node: gs.Node) -> str:
+        """Put a FakeQuantize in front of a QuantizeLinear whose codes the caller takes."""
+        codes, x = node.outputs[0], node.inputs[0]
+        reader = _reader_of(codes, self.model)
+        if reader is not None:
+            raise Unreadable(f"its codes are read by {describe(reader)}")
+        if not self.model.is_output(codes):
+            return ""  # nobody needs it any more
+        params = qdq_params.of_quantize(node, x.name, self.wide_type)
+        self._check_kept(node, params)
+        maker = producer(x)
+        if maker is not None and _same(maker, params):
+            return ""
+        known = self.made.get((id(node), id(None), id(node.owner)))
+        if known is None:
+            known = variable(self.model, f"{x.name}.q", like=x)
+            dtype = qdq_params.float_type(node)
+            fake_quantize.make(self.model, x, known, params, node.owner, dtype=dtype)
+        set_input(node, 0, known)
+        return f"{params.qtype} codes that leave the graph"
+
+    @staticmethod
+    def _check_kept(node: gs.Node, params: QParams) -> None:
+        """Decline where quantizing twice could move a code."""
+        if params.qtype.bits > 16:
+            raise Unreadable(f"its codes are {params.qtype}, which no quantizer makes")
+        half = qdq_params.float_type(node) == np.float16
+        if half and (params.qtype.bits > 8 or params.qtype.floating):
+            raise Unreadable(f"float16 does not hold all values of its {params.qtype} codes")
+
+
+def _same(node: gs.Node, params: QParams) -> bool:
+    """Whether `node` is a FakeQuantize with this grid."""
+    return fake_quantize.is_fake_quantize(node) and fake_quantize.params_of(node).same_grid(params)
+
+
+def _is_bias(node: gs.Node, model: Model) -> bool:
+    """Whether layers read the result of `node` as their bias, and nobody else reads it."""
+    out = node.outputs[0]
+    uses = users(out)
+    return (
+        bool(uses)
+        and not model.is_output(out)
+        and all(not domain_of(n) and BIAS_INPUT.get(n.op) == i for n, i in uses)
     )
 
 
-def _dtype(node: gs.Node) -> np.dtype[np.generic]:
-    """The float type a Q reads or a DQ makes: that of its scale, however far behind it lies."""
-    scale = array(node.inputs[1])
-    assert scale is not None
-    return scale.dtype
-
-
-def _default_type(quantize: gs.Node) -> QType:
-    """The code type of a QuantizeLinear without zero point."""
-    stated = quantize.attrs.get("output_dtype", 0)
-    return _integer(numpy_dtype(stated)) if stated else qtype("uint8")
-
-
-def _integer(dtype: np.dtype[np.generic]) -> QType:
+def _stated(node: gs.Node) -> tuple[int, int] | None:
+    """The range in the node's metadata."""
+    entries = metadata(node)
     try:
-        return qtype(dtype)
-    except QParamsError:
-        raise _Unreadable(f"its codes are {dtype}, not integers of 2 to 16 bits") from None
+        return int(entries[QUANT_MIN]), int(entries[QUANT_MAX])
+    except (KeyError, ValueError):
+        return None
 
 
 def _clipped(params: QParams, clip: gs.Node | None) -> QParams:
     if clip is None:
         return params
-    _, low, high = inputs_of(clip, 3)
     assert params.lo is not None and params.hi is not None
     bounds = [params.lo, params.hi]
-    for index, bound in enumerate((low, high)):
+    for index, bound in enumerate(inputs_of(clip, 3)[1:]):
         if bound is None:
             continue
-        value = array(bound)
+        value = computed(bound)
         if value is None:
-            raise _Unreadable(f"the bound '{bound.name}' of its Clip is computed at run time")
+            raise Unreadable(f"the bound '{bound.name}' of its Clip is computed at run time")
         bounds[index] = int(value.reshape(()))
     lo, hi = max(params.lo, bounds[0]), min(params.hi, bounds[1])
+    zero = params.zero_point
+    if lo >= hi or np.any((zero < lo) | (zero > hi)):
+        raise Unreadable(f"the range {lo}..{hi} of its Clip leaves out its zero point")
     return params.with_(lo=lo, hi=hi)
 
 
-def _codes_read_by(codes: gs.Tensor, model: Model) -> str:
-    """Why a QuantizeLinear stays; '' where nobody needs its codes any more."""
-    if model.is_output(codes):
-        return "its codes leave the graph"
-    for reader in codes.outputs:
-        out = reader.outputs[0]
-        if reader.op != "Clip" or out.outputs or model.is_output(out):
-            return f"its codes are read by {describe(reader)}"
-    return ""
+def _reader_of(codes: gs.Tensor, model: Model) -> gs.Node | None:
+    """A node that needs the codes of a QuantizeLinear, other than for a result nobody reads."""
+    pending = list(codes.outputs)
+    while pending:
+        node = pending.pop()
+        out = node.outputs[0]
+        if node.op not in ("Clip", "Identity", "Cast") or model.is_output(out):
+            return node
+        pending += out.outputs
+    return None
 
 
 __all__ = ["DEQUANTIZE", "QUANTIZE", "ReadQdq"]

@@ -48,6 +48,9 @@ class RetypeActivations(Pass):
             if array(node.inputs[0]) is not None:
                 continue
             params = params_of(node)
+            if params.qtype.floating:
+                trace.skip(node, f"its codes are {params.qtype}, which {self.to} does not hold")
+                continue
             if params.qtype.bits > 8:
                 trace.skip(node, f"its codes are {params.qtype}, {self.to} has 8 bits")
                 continue

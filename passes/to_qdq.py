@@ -6,7 +6,9 @@
 
 Every pair has a scale and a zero point of its own (onnxruntime refuses to load some models whose
 pairs share them), scalars where one scale serves the tensor. Codes are stored in the smallest
-type that holds the range; 8 bits can be forced, for runtimes without 4-bit kernels.
+type that holds the range; 8 bits can be forced, for runtimes without 4-bit kernels. A range that
+the written nodes do not show (-127..127 of stored codes, 4 bits in int8, a clamp of floats) is
+kept in the metadata of the DequantizeLinear, for read-qdq. float8 needs opset 19.
 """
 
 from __future__ import annotations
@@ -18,13 +20,15 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize
+from onnxq.bias_readers import bias_uses
 from onnxq.constants import array
-from onnxq.edit import constant, describe, new_node, read_by, remove, set_input, users, variable
-from onnxq.errors import PassError, near_matches
+from onnxq.edit import constant, describe, new_node, remove, set_input, variable
+from onnxq.errors import PassError
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
+from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, add_metadata
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams, Role
+from onnxq.qparams import QParams
 from onnxq.qtype import QType
 from onnxq.quantized_weights import clamp
 
@@ -78,12 +82,14 @@ class ToQdq(Pass):
         x = node.inputs[0]
         if (params.lo, params.hi) != (kind.lo, kind.hi):
             kind = fake_quantize.container(params.qtype)
-        narrow = (params.lo, params.hi) != (kind.lo, kind.hi)
+        narrow = _is_narrow(params, kind)
         if narrow and is_weight:
             # A float weight can be clamped here and now.
             value = array(x)
             assert value is not None
-            x = constant(model, f"{x.name}.clamped", clamp(params, value))
+            inside = clamp(params, value)
+            if not np.array_equal(inside, value, equal_nan=True):
+                x = constant(model, f"{x.name}.clamped", inside)
         elif narrow and kind.bits == 16:
             x = self._clamp_float(x, params, node, model)
         base = node.name or node.outputs[0].name
@@ -99,7 +105,8 @@ class ToQdq(Pass):
             attrs=_attrs(params),
             graph=node.owner,
         )
-        if narrow and not is_weight and kind.bits == 8:
+        shown = narrow and not is_weight and kind.bits == 8
+        if shown:
             model.require_opset(13, "Clip of 8-bit codes (a range narrower than the type)")
             clipped = variable(model, f"{base}.clipped", like=None)
             low = constant(model, f"{base}.lo", np.array(params.lo, kind.dtype))
@@ -113,7 +120,7 @@ class ToQdq(Pass):
                 graph=node.owner,
             )
             codes = clipped
-        self._finish(node, [codes, scale, zero_point], _attrs(params), model)
+        self._finish(node, [codes, scale, zero_point], params, narrow and not shown, model)
 
     def _clamp_float(self, x: gs.Tensor, params: QParams, node: gs.Node, model: Model) -> gs.Tensor:
         """Clamp before quantizing: runtimes have no Clip for 16-bit codes."""
@@ -139,57 +146,44 @@ class ToQdq(Pass):
         base = node.name or node.outputs[0].name
         scale, zero_point = _constants(node, params, kind, model, base)
         _require_opset(model, params, kind, scale)
-        self._finish(node, [codes, scale, zero_point], _attrs(params), model)
+        narrow = _is_narrow(params, kind)
+        self._finish(node, [codes, scale, zero_point], params, narrow, model)
 
     @staticmethod
     def _finish(
-        node: gs.Node, inputs: list[gs.Tensor], attrs: dict[str, Any], model: Model
+        node: gs.Node, inputs: list[gs.Tensor], params: QParams, state_range: bool, model: Model
     ) -> None:
         """Let a DequantizeLinear make what the FakeQuantize made, under the same name."""
         out, owner = node.outputs[0], node.owner
         name = node.name or out.name
         remove(node, model)
-        new_node(
+        made = new_node(
             model,
             "DequantizeLinear",
             inputs,
             [out],
             name=name,
-            attrs=attrs,
+            attrs=_attrs(params),
             graph=owner,
         )
+        if state_range:
+            add_metadata(made, {QUANT_MIN: str(params.lo), QUANT_MAX: str(params.hi)})
 
     # -- biases -----------------------------------------------------------------------------
 
     def _biases(self, model: Model, trace: Trace) -> None:
-        rows = model.qparams.of(Role.BIAS)
-        if not rows:
-            return
-        places = {t.name: t for n in model.nodes() for t in n.inputs if isinstance(t, gs.Constant)}
-        for row in rows:
-            tensor = places.get(row.tensor)
-            bias = None if tensor is None else array(tensor)
-            if tensor is None or bias is None:
-                raise PassError(
-                    f"the table has a bias row for '{row.tensor}', which is no constant here",
-                    fix=near_matches(row.tensor, places) if places else "run 'quantize-bias' again",
-                )
-            codes = constant(model, f"{row.tensor}.int32", row.quantize(bias).astype(np.int32))
+        for row, tensor, bias, uses in bias_uses(model):
+            stored = row.quantize(bias).astype(row.qtype.dtype)
+            codes = constant(model, f"{row.tensor}.{row.qtype}", stored)
             scale = constant(model, f"{row.tensor}.scale", row.scale.astype(bias.dtype))
-            zero = constant(model, f"{row.tensor}.zero_point", row.zero_point.astype(np.int32))
+            zero = constant(
+                model, f"{row.tensor}.zero_point", row.zero_point.astype(row.qtype.dtype)
+            )
             out = variable(model, f"{row.tensor}.dequantized", like=tensor)
-            uses = users(tensor)
-            if row.readers is not None:
-                uses = [(n, i) for n, i in uses if read_by(n, i) in row.readers]
-            if not uses:
-                raise PassError(
-                    f"the table has a bias row for '{row.tensor}', but none of its readers is left",
-                    fix="run 'quantize-bias' again",
-                )
             for node, index in uses:
                 set_input(node, index, out)
             _require_opset(model, row, row.qtype, scale)
-            new_node(
+            made = new_node(
                 model,
                 "DequantizeLinear",
                 [codes, scale, zero],
@@ -197,7 +191,14 @@ class ToQdq(Pass):
                 name=f"{row.tensor}.dequantize",
                 attrs=_attrs(row),
             )
-            trace.rewrote(f"'{row.tensor}'", "int32 bias")
+            if _is_narrow(row, row.qtype):
+                add_metadata(made, {QUANT_MIN: str(row.lo), QUANT_MAX: str(row.hi)})
+            trace.rewrote(f"'{row.tensor}'", f"{row.qtype} bias")
+
+
+def _is_narrow(params: QParams, kind: QType) -> bool:
+    """Whether the codes leave some of the type they are stored in unused."""
+    return (params.lo, params.hi) != (kind.lo, kind.hi)
 
 
 def _attrs(params: QParams) -> dict[str, Any]:

@@ -51,6 +51,10 @@ def _widen(
     if len({(grid.axis, grid.block, grid.scale.shape) for grid in grids}) > 1:
         trace.skip(f"'{source.name}'", "it is quantized per tensor and per channel or block")
         return grids
+    kinds = {grid.qtype for grid in grids}
+    if len(kinds) > 1 and any(kind.floating for kind in kinds):
+        trace.skip(f"'{source.name}'", "it is quantized to types whose values differ")
+        return grids
     lows, highs = zip(*(grid.range for grid in grids), strict=True)
     low, high = np.min(lows, axis=0), np.max(highs, axis=0)
     covers = [np.all(grid.range[0] <= low) and np.all(grid.range[1] >= high) for grid in grids]

@@ -20,15 +20,22 @@ ROOT = Path(__file__).parent.parent
 
 def blocks(document: str, language: str = "") -> list[str]:
     text = (ROOT / document).read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    # All fences in order: the end of one block must not be taken for the start of the next.
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [body for kind, body in fences if kind == language]
 
 
-COMMANDS = [
-    line.partition("#")[0].strip()
-    for block in blocks("README.md")
-    for line in block.splitlines()
-    if line.startswith("onnxq ")
-]
+def commands(document: str) -> list[str]:
+    return [
+        line.partition("#")[0].strip()
+        for block in blocks(document)
+        for line in block.splitlines()
+        if line.startswith("onnxq ")
+    ]
+
+
+COMMANDS = commands("README.md")
+DOCUMENTS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))
 
 
 @pytest.fixture
@@ -41,11 +48,36 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_readme_command(command: str, folder: Path) -> None:
+def run(command: str) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(shlex.split(command)[1:])
-    assert not ended.value.code
+    assert not ended.value.code, command
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_readme_command(command: str, folder: Path) -> None:
+    run(command)
+
+
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if commands(d)])
+def test_commands_of_a_document_run_in_order_in_an_empty_folder(
+    document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in commands(document):
+        run(command)
+    for code in blocks(document, "python"):
+        exec(compile(code, document, "exec"), {})
+
+
+def test_migration_shows_every_way() -> None:
+    text = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
+    shown = " ".join(commands("docs/migration.md"))
+    for word in ("clip_ranges.json", "calibration.cache", "to-qonnx", "to-qoperator", "to-mqbench"):
+        assert word in shown
+    for version in ("aimet-0.6.1", "aimet-1.0.0", "aimet-2.0.0", "mqbench-snpe"):
+        assert version in shown
+    assert "--allow-missing" in text
 
 
 def test_readme_names_every_command() -> None:
@@ -92,12 +124,14 @@ def test_contributing_pass(folder: Path) -> None:
 def test_contributing_entry_points() -> None:
     (text,) = blocks("CONTRIBUTING.md", "toml")
     groups = tomllib.loads(text)["project"]["entry-points"]
-    assert set(groups) == {"onnxq.passes", "onnxq.backends"}
+    assert set(groups) == {"onnxq.passes", "onnxq.backends", "onnxq.formats"}
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *DOCUMENTS]
+)  # fmt: skip
 def test_links_to_files_lead_somewhere(document: str) -> None:
-    text = (ROOT / document).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#]+)\)", text):
+    path = ROOT / document
+    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
         if not target.startswith("http"):
-            assert (ROOT / target).exists(), target
+            assert (path.parent / target).exists(), target

@@ -1,4 +1,4 @@
-"""A package that adds a pass and a backend is installed by pip and used from the command line."""
+"""A package that adds a pass, a backend and a format is installed by pip and used."""
 
 from __future__ import annotations
 
@@ -184,6 +184,27 @@ def test_convert_for_the_backend_is_proven(example: Path, model: Path, tmp_path:
     rows = list(csv.reader((out / "tiny_scales.csv").read_text(encoding="utf-8").splitlines()))
     assert rows[0] == ["tensor", "scale"]
     assert [float(scale) for _, scale in rows[1:]] == [float(STEP)] * 2
+
+
+def test_side_files_of_the_plug_in_are_listed_told_and_read(
+    example: Path, model: Path, tmp_path: Path
+) -> None:
+    formats = by_name(answer(onnxq("formats", "--json", plugins=(example,))))
+    assert formats["mychip-scales"]["detection"] == "text whose first line is 'tensor,scale'"
+    assert "aimet-1.0.0" in formats
+    out = tmp_path / "out"
+    arguments = ("encodings", model, "-f", "mychip-scales", "-o", out, "--json")
+    done = answer(onnxq(*arguments, plugins=(example,)))
+    assert done["proven"] is True
+    clean, side = (Path(name) for name in done["files"])
+    assert side.suffix == ".csv"
+    again = answer(
+        onnxq("inspect", clean, "--encodings", side, "--json", plugins=(example,))
+    )  # fmt: skip
+    assert again["notes"] == ["mychip-scales read"]
+    scales = [row["scale"] for row in again["table"]["rows"]]
+    assert scales == [float(STEP)] * 2
+    assert onnxq("inspect", clean, "--encodings", side).returncode == 2, "not without the plug-in"
 
 
 def test_unknown_backend_lists_the_plug_in_among_near_matches(

@@ -83,7 +83,8 @@ def test_tags_say_what_the_model_is(name: str) -> None:
     proto = zoo.ZOO[name]()
     found = ops(proto)
     quantized = bool(found & {"QuantizeLinear", "DequantizeLinear"})
-    assert (name in zoo.QDQ, name in zoo.FLOAT) == (quantized, not quantized)
+    plain = not quantized and name not in zoo.DIALECTS
+    assert (name in zoo.QDQ, name in zoo.FLOAT) == (quantized, plain)
     assert (name in zoo.BATCH_NORM) == ("BatchNormalization" in found)
     assert (name in zoo.SUBGRAPHS) == bool(found & {"If", "Loop"})
     types = {value.type.tensor_type.elem_type for value in proto.graph.input}
@@ -122,7 +123,7 @@ def test_zoo_is_large() -> None:
     assert len(zoo.FLOAT) >= 45
     assert len(zoo.QDQ) >= 25
     assert len(zoo.CNN) >= 10
-    assert set(zoo.ZOO) == zoo.FLOAT | zoo.QDQ
+    assert set(zoo.ZOO) == zoo.FLOAT | zoo.QDQ | zoo.DIALECTS
 
 
 def test_both_branches_of_if_are_fed() -> None:

@@ -12,13 +12,37 @@ import onnx
 from onnx import helper
 
 # Importing a module registers its models.
-from tests import zoo_layers, zoo_networks, zoo_opsets, zoo_qdq, zoo_structure
+from tests import (
+    zoo_composed,
+    zoo_dialects,
+    zoo_layers,
+    zoo_networks,
+    zoo_opsets,
+    zoo_qdq,
+    zoo_qdq_forms,
+    zoo_qoperator,
+    zoo_structure,
+)
 from tests.zoo_build import ZOO, model
-from tests.zoo_tags import BATCH_NORM, CNN, FLOAT, HALF, QDQ, SUBGRAPHS
+from tests.zoo_tags import BATCH_NORM, CNN, DIALECTS, FLOAT, HALF, QDQ, SUBGRAPHS
 
-__all__ = ["BATCH_NORM", "CNN", "FLOAT", "HALF", "QDQ", "SUBGRAPHS", "ZOO", "inputs", "model"]
+__all__ = [
+    "BATCH_NORM",
+    "CNN",
+    "DIALECTS",
+    "FLOAT",
+    "HALF",
+    "QDQ",
+    "SUBGRAPHS",
+    "ZOO",
+    "inputs",
+    "model",
+]
 
-SOURCES = (zoo_layers, zoo_networks, zoo_opsets, zoo_structure, zoo_qdq)
+SOURCES = (
+    *(zoo_layers, zoo_networks, zoo_opsets, zoo_structure),
+    *(zoo_qdq, zoo_qdq_forms, zoo_qoperator, zoo_dialects, zoo_composed),
+)
 
 DYNAMIC_BATCH, DYNAMIC_OTHER = 2, 6
 

@@ -6,6 +6,9 @@ FLOAT: set[str] = set()
 QDQ: set[str] = set()
 """Quantized in the QuantizeLinear / DequantizeLinear dialect."""
 
+DIALECTS: set[str] = set()
+"""Quantized in another dialect, by operators that are functions of the model or onnxruntime's."""
+
 CNN: set[str] = set()
 """8-bit QDQ networks in which every Conv reads DQ data and a DQ weight, and its result
 (maybe after Relu) is read by QuantizeLinear alone: an integer runtime can fuse every Conv."""

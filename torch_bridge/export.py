@@ -1,9 +1,9 @@
 """A trained model as canonical ONNX: what it computes in eval mode, quantizers as one node each.
 
-The file holds `onnxq::FakeQuantize` nodes with their function, so it passes onnx.checker and runs
-in a stock onnxruntime. Node names start with the path of the torch module that made them
-('layer1.0.conv1/Conv'; a quantizer's node has the path of its module), tensor names with the name
-of their node.
+The file holds `onnxq::FakeQuantize` nodes (`FakeQuantizeLog` for NNIE's grid) with their function,
+so it passes onnx.checker and runs in a stock onnxruntime. Node names start with the path of the
+torch module that made them ('layer1.0.conv1/Conv'; a quantizer's node has the path of its module),
+tensor names with the name of their node.
 """
 
 from __future__ import annotations

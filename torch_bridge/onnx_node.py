@@ -1,6 +1,7 @@
-"""Writing `onnxq::FakeQuantize` with either exporter of torch.
+"""Writing the canonical quantizers with either exporter of torch.
 
     onnxq::FakeQuantize(x, scale, zero_point) {quant_min, quant_max, axis, block_size}
+    onnxq::FakeQuantizeLog(x, data_max)
 
 The TorchScript exporter asks an autograd function for its symbol, the dynamo exporter takes
 `torch.onnx.ops.symbolic`. The zero point is an initializer of the type that holds the codes.
@@ -19,6 +20,7 @@ from onnx import TensorProto, numpy_helper
 from torch import Tensor
 
 from onnxq.fake_quantize import DOMAIN, FAKE_QUANTIZE, OP
+from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
 from torch_bridge.grid import Grid
 
 _ONNX_TYPE = {
@@ -39,6 +41,13 @@ def script_node(g: Any, x: Any, scale: Any, zero_point: Any, grid: Grid) -> Any:
     return node
 
 
+def script_log_node(g: Any, x: Any, data_max: Any) -> Any:
+    """The logarithmic node in TorchScript's graph."""
+    node = g.op(FAKE_QUANTIZE_LOG, x, data_max)
+    node.setType(x.type())
+    return node
+
+
 def is_export() -> bool:
     """Whether an ONNX exporter, or torch.export, is recording: the graph is for inference."""
     return torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export()
@@ -55,6 +64,13 @@ def dynamo_node(x: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid) -> Ten
     attrs = grid.attributes()
     return torch.onnx.ops.symbolic(
         FAKE_QUANTIZE, inputs, attrs, dtype=x.dtype, shape=x.shape, version=1
+    )
+
+
+def dynamo_log_node(x: Tensor, data_max: Tensor) -> Tensor:
+    """The logarithmic node in dynamo's graph."""
+    return torch.onnx.ops.symbolic(
+        FAKE_QUANTIZE_LOG, (x, data_max), dtype=x.dtype, shape=x.shape, version=1
     )
 
 

@@ -199,7 +199,8 @@ def _swap(
         if module_kind(layer) not in backend.placement.weights or left_out.has_module(path):
             return None
         bits = backend.placement.boundary_bits if path in boundary else None
-        return maker.for_weight(axis, f"{path}.weight", bits).train(layer.training)
+        quantizer = maker.for_weight(axis, f"{path}.weight", bits)
+        return quantizer.size_for(layer.weight.shape).train(layer.training)
 
     def bias(layer: nn.Module) -> nn.Module | None:
         return maker.for_bias(f"{path_of[id(layer)]}.bias")

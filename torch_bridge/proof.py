@@ -25,6 +25,7 @@ import torch
 from onnx import helper
 from torch import Tensor, nn
 
+from onnxq import fake_quantize, fake_quantize_log
 from onnxq.diff import RunningDiff, TensorDiff, Tolerance
 from onnxq.qparams import Array
 from onnxq.runtime import OpenModel, open_model, reference
@@ -34,6 +35,7 @@ from torch_bridge.fake_quant import FakeQuantize
 from torch_bridge.flat_call import FlatCall
 from torch_bridge.state import evaluating
 
+_QUANTIZERS = (fake_quantize.OP, fake_quantize_log.OP)
 LIMITS = Tolerance(max_steps=1.0, max_moved=0.001, max_relative=1e-3)
 """One step at most, and 0.1 % of the elements beyond half a step."""
 
@@ -113,7 +115,7 @@ class _Comparison:
 
 
 def _is_quantizer(node: onnx.NodeProto) -> bool:
-    return (node.domain, node.op_type) == ("onnxq", "FakeQuantize")
+    return node.domain == fake_quantize.DOMAIN and node.op_type in _QUANTIZERS
 
 
 def _cut(

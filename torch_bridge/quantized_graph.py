@@ -48,10 +48,8 @@ class QuantizedGraph(fx.GraphModule):
         setattr(target, name, value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> QuantizedGraph:
-        made = QuantizedGraph.__new__(QuantizedGraph)
+        made = _empty(type(self).__name__)
         memo[id(self)] = made
-        type(made).__name__ = type(self).__name__  # every graph module has a class of its own
-        nn.Module.__init__(made)
         state = {k: v for k, v in self.__dict__.items() if not isinstance(v, fx.Graph)}
         made.__dict__.update(copy.deepcopy(state, memo))
         made.graph = copy.deepcopy(self.graph)
@@ -62,27 +60,26 @@ class QuantizedGraph(fx.GraphModule):
         made, (state, imports) = super().__reduce__()
         # A bound method would pickle the module it is bound to, without an end.
         state = {k: v for k, v in state.items() if k not in bound}
-        name = type(self).__name__
-        return _unpickled, (made, state, imports, name, self.kept, self.training)
+        return _unpickled, (made, state, imports, type(self).__name__)
 
 
 def _unpickled(
-    make: Callable[..., fx.GraphModule],
-    state: dict[str, Any],
-    imports: str,
-    name: str,
-    kept: dict[str, Any],
-    training: bool,
+    make: Callable[..., fx.GraphModule], state: dict[str, Any], imports: str, name: str
 ) -> QuantizedGraph:
-    plain = make(state, imports)
-    made = QuantizedGraph(plain, plain.graph, name)
-    for attribute, value in plain.__dict__.items():
-        if attribute not in made.__dict__:
-            setattr(made, attribute, value)
-    modules = dict(plain.named_modules())
-    for path, module in made.named_modules():
-        module.training = modules[path].training
-    made.training = training
-    for path, value in kept.items():
+    """The model as it was; torch's own would have its modules in the order of the graph.
+
+    Checkpoints of optimizers know parameters by their number.
+    """
+    made = _empty(name)
+    made.__dict__.update(state)
+    made.graph = make(state, imports).graph
+    for path, value in made.kept.items():
         made.keep(path, value)
+    return made
+
+
+def _empty(name: str) -> QuantizedGraph:
+    made = QuantizedGraph.__new__(QuantizedGraph)
+    type(made).__name__ = name  # every graph module has a class of its own
+    nn.Module.__init__(made)
     return made

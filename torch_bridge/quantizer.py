@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -82,26 +83,29 @@ def _check_options(kind: type[nn.Module], name: str, options: Mapping[str, Any])
 def insert_activation_quantizers(graph_module: fx.GraphModule, rules: Rules, maker: Maker) -> None:
     """Put a quantizer behind every tensor that the rules name."""
     for spot in rules.spots():
-        _insert(graph_module, spot, maker, rules.placement.boundary_bits)
+        _insert(graph_module, spot, maker, rules)
     graph_module.graph.lint()
     graph_module.recompile()
 
 
-def _insert(
-    graph_module: fx.GraphModule, spot: Spot, maker: Maker, boundary_bits: int | None
-) -> None:
+def _insert(graph_module: fx.GraphModule, spot: Spot, maker: Maker, rules: Rules) -> None:
     first = spot.producers[0]
-    bits = boundary_bits if spot.boundary else None
+    bits = rules.placement.boundary_bits if spot.boundary else None
     quantizer = maker.for_activation(_tensor_name(first), unsigned=spot.unsigned, bits=bits)
     path = fresh_name(graph_module, f"{first.name}_fake_quant")
     graph_module.add_submodule(path, quantizer.train(graph_module.training))
+
+    def reads_codes(user: fx.Node) -> bool:
+        # What a weight is computed from stays float: the weight has a quantizer of its own.
+        return not (user in placed or user in rules.of_weights or _reads_shape(user))
+
+    placed = set()
     for producer in spot.producers:
         with graph_module.graph.inserting_after(_last_of_its_kind(producer)):
             node = graph_module.graph.call_module(path, (producer,))
         node.meta.update({FLOAT: True, OWNER: producer.meta.get(OWNER, "")})
-        producer.replace_all_uses_with(
-            node, delete_user_cb=lambda user, node=node: user is not node and not _reads_shape(user)
-        )
+        placed.add(node)
+        producer.replace_all_uses_with(node, delete_user_cb=reads_codes)
 
 
 def _last_of_its_kind(producer: fx.Node) -> fx.Node:
@@ -136,6 +140,8 @@ def insert_weight_quantizers(
         path = f"{holder}.weight_fake_quant"
         graph_module.add_submodule(holder, nn.Module().train(graph_module.training))
         quantizer = maker.for_weight(axis, str(weight.target), bits)
+        if weight.op == "get_attr":
+            quantizer.size_for(operator.attrgetter(str(weight.target))(graph_module).shape)
         graph_module.add_submodule(path, quantizer.train(graph_module.training))
         with graph_module.graph.inserting_before(node):
             call = graph_module.graph.call_module(path, (weight,))
@@ -176,8 +182,10 @@ def list_quantizers(model: nn.Module, report: Report) -> None:
             report.notes.append(f"{path or kind}: left float, {kind} computes in one function")
     for node in model.graph.nodes if isinstance(model, fx.GraphModule) else ():
         if node.target is F.scaled_dot_product_attention:
+            owner = node.meta.get(OWNER, "")
+            where = f"{node.name} in {owner}" if owner else node.name
             report.notes.append(
-                f"{node.name}: left float, its two products are one function; write them with "
+                f"{where}: left float, its two products are one function; write them with "
                 "torch.matmul to quantize them"
             )
 

@@ -52,6 +52,9 @@ class Rules:
         self.exclude = exclude or Selection()
         self.include = include or Selection()
         self.order = {node: i for i, node in enumerate(self.graph.nodes)}
+        self._varying = self._of_inputs()
+        self.of_weights = self._of_weights()
+        """What is computed for weights alone: w * gain in F.conv2d(x, w * gain), and w itself."""
 
     # -- what a node is ------------------------------------------------------------------------
 
@@ -64,25 +67,33 @@ class Rules:
         if node.op != "call_function" or self.kind(node) not in WEIGHTED | {"Embedding"}:
             return None
         weight = _operand(node, 1, "weight")
-        if not isinstance(weight, fx.Node):
-            return None
-        seen, waiting = {weight}, [weight]
-        while waiting:
-            tensor = waiting.pop()
-            if tensor.op == "placeholder":
-                return None
-            waiting += [n for n in tensor.all_input_nodes if n not in seen]
-            seen.update(waiting)
-        return weight
+        return weight if isinstance(weight, fx.Node) and weight not in self._varying else None
+
+    def _of_inputs(self) -> set[fx.Node]:
+        """What depends on an input of the network."""
+        found: set[fx.Node] = set()
+        for node in self.graph.nodes:
+            if node.op == "placeholder" or not found.isdisjoint(node.all_input_nodes):
+                found.add(node)
+        return found
+
+    def _of_weights(self) -> set[fx.Node]:
+        found: set[fx.Node] = set()
+        for node in reversed(self.graph.nodes):
+            users = node.users
+            if users and all(u in found or self.weight_operand(u) is node for u in users):
+                found.add(node)
+        return found
 
     def operands(self, node: fx.Node) -> list[fx.Node]:
         """The activations that `node` reads."""
         kind = self.kind(node)
         if kind in WEIGHTED and node.op == "call_function":
-            read = [_operand(node, 0, "input"), _operand(node, 1, "weight")]
-            found = [n for n in read if isinstance(n, fx.Node)]
-            return [n for n in found if is_float(n) and n is not self.weight_operand(node)]
-        found = [n for n in node.all_input_nodes if is_float(n) or self.kind(n) == "Split"]
+            given = [_operand(node, 0, "input"), _operand(node, 1, "weight")]
+            nodes = [n for n in given if isinstance(n, fx.Node)]
+            return [n for n in nodes if is_float(n) and n is not self.weight_operand(node)]
+        read = [n for n in node.all_input_nodes if n is not self.weight_operand(node)]
+        found = [n for n in read if is_float(n) or self.kind(n) == "Split"]
         return found if kind in SEVERAL or kind is None else found[:1]
 
     def sources(self, node: fx.Node) -> Iterator[fx.Node]:
@@ -130,6 +141,8 @@ class Rules:
         boundary = self.boundary_layers() if self.placement.boundary_bits else set()
         wanted: dict[fx.Node, bool] = {}
         for node in self.graph.nodes:
+            if node in self.of_weights:  # the weight itself is quantized, at the end
+                continue
             for source in (*self._inputs_of(node), *self._outputs_of(node)):
                 wanted[source] = wanted.get(source, False) or node in boundary
         for source in self._at_the_ends():

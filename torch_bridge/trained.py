@@ -15,16 +15,18 @@ import onnx_graphsurgeon as gs
 import torch
 from torch import Tensor
 
-from onnxq import fake_quantize
+from onnxq import fake_quantize, fake_quantize_log
 from onnxq.constants import array
 from onnxq.edit import constant, replace, set_input
 from onnxq.errors import UnsupportedModelError
 from onnxq.exporter import is_read
 from onnxq.fake_quantize import FAKE_QUANTIZE
+from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.graph import Model
 from torch_bridge.fake_quant import FakeQuantize
 from torch_bridge.flat_call import FlatCall, unique
 
+_QUANTIZERS = (FAKE_QUANTIZE, FAKE_QUANTIZE_LOG)
 _PARAMETERS = {
     "Conv": ("weight", "bias"),
     "ConvTranspose": ("weight", "bias"),
@@ -40,10 +42,11 @@ def name_layers(model: Model, path_of: Callable[[gs.Node], str]) -> dict[int, st
     """
     nodes = model.nodes()
     paths = {id(node): path_of(node) for node in nodes}
+    quantizers = {id(node) for node in model.nodes(*_QUANTIZERS)}
     wanted = []
     for node in nodes:
         path = paths[id(node)]
-        whole = path and fake_quantize.is_fake_quantize(node)
+        whole = path and id(node) in quantizers
         wanted.append(path if whole else f"{path}/{node.op}" if path else node.op)
     for node, name in zip(nodes, unique(wanted), strict=True):
         node.name = name
@@ -68,10 +71,10 @@ def resolve_aliases(model: Model) -> None:
 
 
 def set_quantizers(model: Model, call: FlatCall, paths: dict[int, str]) -> None:
-    """Give every FakeQuantize the parameters of its module, and weights the value it rounds."""
+    """Give every quantizer the parameters of its module, and weights the value it rounds."""
     modules = {n: m for n, m in call.model.named_modules() if isinstance(m, FakeQuantize)}
     # A bare call of the function has no module: its constants are in the graph already.
-    nodes = [n for n in model.nodes(FAKE_QUANTIZE) if paths.get(id(n)) in modules]
+    nodes = [n for n in model.nodes(*_QUANTIZERS) if paths.get(id(n)) in modules]
     varying = _varying(model)
     fixed = [n for n in nodes if id(n.inputs[0]) not in varying]
     seen = _rounded_by({paths[id(n)]: modules[paths[id(n)]] for n in fixed}, call)
@@ -84,8 +87,8 @@ def set_quantizers(model: Model, call: FlatCall, paths: dict[int, str]) -> None:
             weights[id(node)] = path, value
             _blank(node, 0)
     for node in nodes:
-        _blank(node, 1)
-        _blank(node, 2)
+        for index in range(1, len(node.inputs)):
+            _blank(node, index)
     _forget_unread(model)
     made: dict[str, gs.Constant] = {}
     for node in nodes:
@@ -98,6 +101,10 @@ def set_quantizers(model: Model, call: FlatCall, paths: dict[int, str]) -> None:
 
 
 def _set_params(model: Model, node: gs.Node, path: str, module: FakeQuantize) -> None:
+    if node.op == fake_quantize_log.OP:
+        reach = fake_quantize_log.checked(float(module.data_max), node.inputs[0])
+        set_input(node, 1, constant(model, f"{node.name}.data_max", np.asarray(reach, np.float32)))
+        return
     params = module.qparams(node.inputs[0].name)
     exported = node.attrs["quant_min"], node.attrs["quant_max"]
     if (params.lo, params.hi) != exported:
@@ -167,7 +174,7 @@ def _rounded_by(modules: dict[str, FakeQuantize], call: FlatCall) -> dict[str, l
 def _varying(model: Model) -> set[int]:
     """Tensors (by `id`) that depend on an input of the model or on another quantizer."""
     stack = [t for t in model.graph.inputs if not isinstance(t, gs.Constant)]
-    stack += [t for node in model.nodes(FAKE_QUANTIZE) for t in node.outputs]
+    stack += [t for node in model.nodes(*_QUANTIZERS) for t in node.outputs]
     found: set[int] = set()
     while stack:
         tensor = stack.pop()

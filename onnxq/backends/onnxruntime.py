@@ -11,6 +11,9 @@ keeps its operator in float, so nothing is quantized around it.
 """
 
 from onnxq.backend import Backend, OnnxFile
+from onnxq.lint_rules.gemm_bias_scale import GEMM_BIAS_SCALE
+from onnxq.lint_rules.onnxruntime_kernels import ONNXRUNTIME_KERNELS
+from onnxq.lint_rules.pair_saturation import PAIR_SATURATION
 from onnxq.pipeline import Pipeline
 from onnxq.placement import MOVES, Placement, kinds
 from onnxq.scheme import QSpec, Scheme
@@ -62,4 +65,5 @@ BACKEND = Backend(
         absorbed=kinds("Relu Clip"),
         tensors_only=True,
     ),
+    lint=(ONNXRUNTIME_KERNELS, GEMM_BIAS_SCALE, PAIR_SATURATION),
 )

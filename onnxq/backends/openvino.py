@@ -7,6 +7,7 @@ one range.
 """
 
 from onnxq.backend import Backend
+from onnxq.lint_rules.pair_saturation import PAIR_SATURATION
 from onnxq.placement import MOVES, Placement, kinds
 from onnxq.scheme import QSpec, Scheme
 
@@ -28,4 +29,5 @@ BACKEND = Backend(
         graph_inputs=True,
         unsigned=True,
     ),
+    lint=(PAIR_SATURATION,),
 )

@@ -62,4 +62,13 @@ def read(text: str, model: Model) -> QParamTable:
     return rows(found)
 
 
-FORMAT = SideFile("tensorrt-cache", "TensorRT's calibration cache (TensorRT <= 10)", write, read)
+FORMAT = SideFile(
+    "tensorrt-cache",
+    "TensorRT's calibration cache (TensorRT <= 10)",
+    write,
+    read,
+    recognises=lambda content: content.startswith("TRT-"),
+    detection="text whose first line begins with TRT-",
+    suffix=".cache",
+    weights=False,
+)

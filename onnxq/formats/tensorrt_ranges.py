@@ -9,18 +9,20 @@ quantizes weights itself.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 
-from onnxq.errors import LoadError, QParamsError
+from onnxq import strict_json
+from onnxq.errors import LoadError, QParamsError, SaveError
 from onnxq.graph import Model
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams, Role
 from onnxq.qtype import qtype
 from onnxq.side_file import SideFile
 
+_WHAT = "a TensorRT range file"
+_FIX = 'expected {"tensorrt": {"blob_range": {"<tensor>": <absmax>, ...}}}'
 _TOO_WIDE = 127.0 * 2.0**128
 """No scale in float32 has this range."""
 
@@ -28,9 +30,21 @@ _TOO_WIDE = 127.0 * 2.0**128
 def scales(table: QParamTable) -> dict[str, float]:
     """Scale per activation, the widest where a tensor has several."""
     found: dict[str, float] = {}
+    refused: dict[str, str] = {}
     for row in table.of(Role.ACTIVATION):
-        scale = float(np.max(row.scale))
-        found[row.tensor] = max(found.get(row.tensor, 0.0), scale)
+        if row.qtype.name != "int8" or not row.is_symmetric:
+            refused[row.tensor] = f"{row.qtype} with zero point {row.zero_point.reshape(-1)[0]}"
+        elif row.axis is not None:
+            refused[row.tensor] = "one scale per channel"
+        else:
+            found[row.tensor] = max(found.get(row.tensor, 0.0), float(row.scale))
+    if refused:
+        shown = "\n    ".join(f"'{name}': {why}" for name, why in list(refused.items())[:20])
+        raise SaveError(
+            f"{len(refused)} of the activations have no TensorRT range:\n    {shown}",
+            fix="TensorRT wants int8 with zero point 0: 'onnxq convert --backend tensorrt' brings "
+            "activations there where that is exact",
+        )
     return found
 
 
@@ -48,20 +62,24 @@ def rows(found: dict[str, float]) -> QParamTable:
 def write(table: QParamTable, model: Model) -> str:
     """The JSON text; absmax is exact, since 127 * float32 fits a double."""
     ranges = {name: 127.0 * scale for name, scale in scales(table).items()}
-    return json.dumps({"tensorrt": {"blob_range": ranges}}, indent=1, ensure_ascii=False) + "\n"
+    return strict_json.dump({"tensorrt": {"blob_range": ranges}})
 
 
 def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
-    fix = 'expected {"tensorrt": {"blob_range": {"<tensor>": <absmax>, ...}}}'
+    document = strict_json.parse(text, _WHAT, _FIX)
     try:
-        ranges = json.loads(text, object_pairs_hook=_unique)["tensorrt"]["blob_range"]
-        entries = list(ranges.items())
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise LoadError(f"not a TensorRT range file: {error!r}", fix=fix) from error
+        entries = list(document["tensorrt"]["blob_range"].items())
+    except (LookupError, TypeError, AttributeError) as error:
+        raise LoadError(f"not {_WHAT}: {error!r}", fix=_FIX) from error
+    return read_ranges(dict(entries))
+
+
+def read_ranges(ranges: dict[str, Any]) -> QParamTable:
+    """The rows of absmax per tensor."""
     found: dict[str, float] = {}
-    for name, value in entries:
-        if type(value) not in (int, float) or not 0 < value < _TOO_WIDE:
+    for name, value in ranges.items():
+        if not strict_json.is_number(value) or not 0 < value < _TOO_WIDE:
             raise LoadError(
                 f"range of tensor '{name}' is {value!r}", fix="it must be a positive float32"
             )
@@ -69,14 +87,21 @@ def read(text: str, model: Model) -> QParamTable:
     return rows(found)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; of two ranges for one tensor JSON itself would silently take the last."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"tensor '{twice}' stands twice")
-    return found
+def _recognises(content: str) -> bool:
+    document = strict_json.peek(content)
+    return (
+        isinstance(document, dict)
+        and isinstance(document.get("tensorrt"), dict)
+        and "blob_range" in document["tensorrt"]
+    )
 
 
-FORMAT = SideFile("tensorrt-ranges", "absmax per tensor as JSON (TensorRT <= 10)", write, read)
+FORMAT = SideFile(
+    "tensorrt-ranges",
+    "absmax per tensor as JSON (TensorRT <= 10)",
+    write,
+    read,
+    recognises=_recognises,
+    detection='JSON with {"tensorrt": {"blob_range": ...}}',
+    weights=False,
+)

@@ -9,10 +9,11 @@ import onnx
 import pytest
 
 import onnxq
-from onnxq import runtime
+from onnxq import fake_quantize_log, runtime
+from onnxq.edit import insert
 from onnxq.errors import BackendError, OptionError
 from onnxq.graph import from_proto, load
-from tests.build import parse, quantize
+from tests.build import parse, quantize, tensor
 from tests.zoo import QDQ, ZOO
 
 
@@ -68,6 +69,17 @@ def test_unknown_backend_lists_near_matches() -> None:
     assert "tensorrt" in caught.value.fix
 
 
+@pytest.mark.parametrize("also_linear", [False, True])
+def test_logarithmic_grids_are_refused_by_name(also_linear: bool) -> None:
+    model = parse("g (float[4] x) => (float[4] y) { r = Relu(x)\n y = Neg(r) }")
+    if also_linear:
+        quantize(model, "r")
+    model.refresh()
+    insert(model, tensor(model, "x"), lambda x, y, g: fake_quantize_log.make(model, x, y, 2.5, g))
+    with pytest.raises(BackendError, match="'x': its grid is log" if also_linear else "logarithm"):
+        onnxq.convert(model, "onnxruntime")
+
+
 def test_a_wrong_file_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     """The proof compares what was written: a writer that is off by a step is found."""
     import passes.to_qdq as writer
@@ -84,7 +96,12 @@ def test_a_wrong_file_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not done.proven
 
 
-@pytest.mark.parametrize("name", sorted(QDQ))
+def test_float8_is_refused_for_onnxruntime_by_name() -> None:
+    with pytest.raises(BackendError, match=r"'conv_37' \(activation\): type float8e4m3fn"):
+        onnxq.convert(from_proto(ZOO["qdq_float8"]()), "onnxruntime")
+
+
+@pytest.mark.parametrize("name", sorted(QDQ - {"qdq_float8"}))
 def test_every_quantized_zoo_model_converts_for_onnxruntime(name: str, tmp_path: object) -> None:
     done = onnxq.convert(from_proto(ZOO[name]()), "onnxruntime")
     done.save(tmp_path)  # type: ignore[arg-type]

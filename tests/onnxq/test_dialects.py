@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 import onnxq
 from onnxq.dialects import READERS, UNREADABLE, check_readable
 from onnxq.discovery import passes
+from onnxq.edit import constant, set_input
 from onnxq.errors import UnsupportedModelError
 from onnxq.summary import summarize
 from passes.phases import READ
@@ -64,3 +67,11 @@ def test_dialects_are_named_by_what_the_file_holds() -> None:
 def test_no_two_refusals_claim_the_same_operator() -> None:
     ops = [op for kind in UNREADABLE for op in kind.ops]
     assert len(ops) == len(set(ops))
+
+
+def test_layers_with_float8_weights_and_no_scales_are_refused() -> None:
+    weight = np.array([[1, 2], [3, 4]], ml_dtypes.float8_e4m3fn)
+    model = parse("g (float[1,2] x, float[2,2] w) => (float[1,2] y) { y = MatMul(x, w) }")
+    set_input(model.nodes("MatMul")[0], 1, constant(model, "w8", weight))
+    with pytest.raises(UnsupportedModelError, match="arithmetic on float8"):
+        check_readable(model)

@@ -1,11 +1,11 @@
-"""Finding passes and backends: what ships with onnxq, and what other packages add."""
+"""Finding passes, backends and formats: what ships with onnxq, and what other packages add."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
@@ -14,9 +14,18 @@ import pytest
 
 from onnxq import discovery
 from onnxq.backend import Backend
-from onnxq.discovery import BACKENDS_GROUP, PASSES_GROUP, Broken, find_backend, find_pass
+from onnxq.discovery import (
+    BACKENDS_GROUP,
+    FORMATS_GROUP,
+    PASSES_GROUP,
+    Broken,
+    find_backend,
+    find_format,
+    find_pass,
+)
 from onnxq.errors import OptionError
 from onnxq.pass_ import Pass
+from onnxq.side_file import SideFile
 
 Publish = Callable[..., None]
 
@@ -92,6 +101,16 @@ def test_built_in_backends_are_found_by_name() -> None:
         assert find_backend(name) is found
 
 
+def test_built_in_formats_are_found_by_name() -> None:
+    known = discovery.formats()
+    assert {"onnxq", "aimet-0.6.1", "aimet-1.0.0", "aimet-2.0.0", "mqbench-snpe"} <= set(known)
+    assert {"tensorrt-cache", "tensorrt-ranges"} <= set(known)
+    for name, found in known.items():
+        assert isinstance(found, SideFile), found
+        assert found.name == name
+        assert find_format(name) is found
+
+
 def test_discovery_is_done_once() -> None:
     assert discovery.passes() is discovery.passes()
 
@@ -130,6 +149,19 @@ def test_a_backend_and_a_module_with_one_may_be_entry_points(publish: Publish) -
     assert find_backend("first") is first
     assert find_backend("second") is second
     assert find_backend("onnxruntime") == base
+
+
+def test_a_format_and_a_module_with_one_may_be_entry_points(publish: Publish) -> None:
+    base = find_format("onnxq")
+    first, second = replace(base, name="first"), replace(base, name="second")
+    module = ModuleType("whole")
+    module.FORMAT = second  # type: ignore[attr-defined]
+    publish("acme", FORMATS_GROUP, one=first, two=module, three="onnxq.errors:OnnxqError")
+    assert find_format("first") is first
+    assert find_format("second") is second
+    assert find_format("onnxq") is base
+    with pytest.raises(OptionError, match=r"is not an onnxq.side_file.SideFile"):
+        find_format("three")
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxq import constants, edit
 from onnxq.constants import array
 from onnxq.edit import constant, insert, new_node, producer, replace, set_input, users
-from onnxq.graph import Model
+from onnxq.graph import Model, from_proto
 from onnxq.qparams import GRAPH_OUTPUT
 from tests.build import parse, run, tensor
 from tests.work import assert_linear
@@ -426,3 +426,51 @@ def test_insert_on_a_shared_constant_leaves_other_readers_alone() -> None:
     assert numpy_helper.to_array(model.to_proto().graph.initializer[0]).tolist() == [1, 2]
     assert helper.tensor_dtype_to_np_dtype(model.to_proto().graph.initializer[1].data_type) == "f4"
     assert_linked(model)
+
+
+def test_new_values_take_the_name_of_a_constant_that_goes() -> None:
+    model = parse("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Mul(x, w) }")
+    (node,) = model.nodes("Mul")
+    set_input(node, 1, edit.new_values(model, node.inputs[1], np.float32([3, 4]), node))
+    assert run(model, np.float32([1, 1]))[0].tolist() == [3, 4]
+    (stored,) = model.to_proto().graph.initializer
+    assert stored.name == "w"
+    assert_linked(model)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { a = Mul(x, w)  y = Add(a, w) }",
+        "g (float[2] x) => (float[2] y, float[2] w) { w = Constant<value_floats=[1.0, 2.0]>()"
+        " y = Mul(x, w) }",
+    ],
+)
+def test_new_values_leave_a_constant_that_stays_alone(text: str) -> None:
+    model = parse(text)
+    (node,) = model.nodes("Mul")
+    old = node.inputs[1]
+    set_input(node, 1, edit.new_values(model, old, np.float32([3, 4]), node))
+    assert old.name == "w"
+    assert node.inputs[1].name != "w"
+    kept = array(old)
+    assert kept is not None
+    assert kept.tolist() == [1, 2]
+    assert_linked(model)
+
+
+def test_domains_are_dropped_when_nothing_uses_them() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "a" : 1, "b" : 1, "c" : 1]>
+    g (float[2] x) => (float[2] y) { y = a.F(x) }
+    <domain: "a", opset_import: ["" : 17, "b" : 1]> F (x) => (y) { y = b.G(x) }
+    <domain: "b", opset_import: ["" : 17]> G (x) => (y) { y = Relu(x) }
+    <domain: "c", opset_import: ["" : 17]> H (x) => (y) { y = Relu(x) }"""
+    model = from_proto(parser.parse_model(text))
+    edit.drop_domains(model, "a", "b", "c", "unknown")
+    assert model.opsets == {"": 17, "a": 1, "b": 1}
+    assert [f.name for f in model.functions] == ["F", "G"]
+    (node,) = model.nodes("a::F")
+    node.op, node.domain = "Relu", None
+    edit.drop_domains(model, "a")
+    assert model.opsets == {"": 17, "b": 1}
+    assert [f.name for f in model.functions] == ["G"]

@@ -61,3 +61,15 @@ def test_errors_cross_process_boundaries() -> None:
 
 def test_near_matches_of_nothing() -> None:
     assert errors.near_matches("x", []) == "there is nothing to choose from"
+
+
+def test_everything_a_dialect_cannot_write_is_one_error() -> None:
+    error = errors.cannot_write("X", ["'a': why", "'b': why", "'a': why"], fix="do this")
+    assert error.what == "2 quantizers cannot be written as X:\n    'a': why\n    'b': why"
+    assert error.fix == "do this"
+    many = errors.cannot_write("X", (f"'{i}'" for i in range(25)), fix="do this").what
+    assert many.startswith("25 quantizers")
+    assert "'19'" in many
+    assert "'20'" not in many
+    assert many.endswith("... and 5 more")
+    assert errors.cannot_write("X", ["'a'"], fix="").what.startswith("1 quantizer cannot")

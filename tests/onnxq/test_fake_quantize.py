@@ -82,6 +82,26 @@ def test_every_opset_and_type(opset: int, kind: str) -> None:
     assert bool(model.export_notes) == (opset < need)
 
 
+FLOAT8 = ["float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"]
+
+
+@pytest.mark.parametrize("opset", range(9, MAX_OPSET + 1))
+@pytest.mark.parametrize("kind", FLOAT8)
+@pytest.mark.parametrize("layout", ["tensor", "channel", "block"])
+def test_float8_at_every_opset(opset: int, kind: str, layout: str) -> None:
+    shape = {"tensor": (), "channel": (6,), "block": (4, 3, 8)}[layout]
+    scale = RNG.uniform(0.01, 0.03, shape).astype(np.float32)
+    axis, block = (None if layout == "tensor" else 1), (2 if layout == "block" else 0)
+    params = QParams("x", qtype(kind), scale, np.int64(0), axis=axis, block=block)
+    model = single(params, (4, 6, 8), opset)
+    x = (RNG.normal(0, 1, (4, 6, 8)) * 10.0 ** RNG.uniform(-6, 4, (4, 6, 8))).astype(np.float32)
+    x.flat[:5] = np.nan, np.inf, -np.inf, -0.0, 0.0
+    assert_like_oracle(model, params, x)
+    assert params_of(model.nodes(FAKE_QUANTIZE)[0]) == params
+    (imported,) = (o.version for o in model.to_proto().opset_import if not o.domain)
+    assert imported == max(opset, 21 if block else 19)
+
+
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("opset", [11, 13, 21])
 def test_per_channel(axis: int, opset: int) -> None:

@@ -22,6 +22,7 @@ from onnx import (
 from onnxq.edit import constant, new_node, remove, replace, set_input, variable
 from onnxq.errors import InvalidModelError
 from onnxq.graph import detach, from_proto, new_model
+from tests.build import parse
 from tests.protos import (
     add_props,
     chain,
@@ -310,3 +311,18 @@ def test_attribute_set_to_nan_is_written() -> None:
     model = from_proto(text("g (float[2] x) => (float[2] y) { y = Elu<alpha = 0.5>(x) }"))
     node_of(model, "Elu").attrs["alpha"] = float("nan")
     assert np.isnan(model.to_proto().graph.node[0].attribute[0].f)
+
+
+def test_the_name_of_a_constant_that_is_gone_may_be_taken_again() -> None:
+    model = parse(
+        """g (float[2] x) => (float[2] y) <float[2] w = {1, 2}, float[2] v = {3, 4}>
+        { a = Add(x, w) b = Add(a, v) y = Relu(a) }"""
+    )
+    assert model.fresh_name("w") == "w_1"
+    adder = model.nodes("Add")[0]
+    set_input(adder, 1, constant(model, "w", np.ones(2, np.float32)))
+    remove(model.nodes("Add")[1], model)
+    model.sweep()
+    assert model.fresh_name("w") == "w"
+    assert model.fresh_name("v") == "v"
+    assert [t.name for t in model.to_proto().graph.initializer] == ["w_2"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
 
 import onnxq
-from onnxq import demo
+from onnxq import demo, runtime
 from onnxq.graph import Model, from_proto
 from onnxq.verify import verify
 from tests.build import parse, quantize, weight
@@ -15,8 +17,6 @@ from tests.zoo import ZOO
 
 
 def test_a_session_that_runtimes_refuse_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxq import runtime
-
     monkeypatch.setitem(
         runtime.session.__globals__, "deployed", lambda source, taps=(): runtime.reference(source)
     )
@@ -88,3 +88,78 @@ def test_layers_of_a_conversion_agree_one_by_one() -> None:
         report = verify(source, done.model, per_layer=True)
         assert report.first_divergence is None
         assert len(report.layers) > 10
+
+
+# -- sessions with other rounding -----------------------------------------------------------------
+
+FEW_BITS = {4: (15, 1.0, 48), 2: (3, 5.0, 12)}
+"""For bits: the highest code, a scale with which it means 15, how many values are ties."""
+
+
+def coarse_inside(bits: int) -> Model:
+    """64 features with few bits, their weighted sums with 8."""
+    highest, scale, _ = FEW_BITS[bits]
+    columns = ", ".join(str(round(0.1 * (1 + i % 3), 1)) for i in range(64 * 8))
+    model = parse(
+        f"""g (float[1,64] x) => (float[1,8] y) <float[64,8] w = {{{columns}}}> {{
+            h = Relu(x)
+            y = MatMul(h, w)
+        }}"""
+    )
+    weight(model, "w", scale=np.float32(0.01))
+    quantize(model, "h", qtype="uint8", lo=0, hi=highest, scale=np.float32(scale))
+    return quantize(model, "y", qtype="uint8", scale=np.float32(0.8))
+
+
+def features(bits: int) -> np.ndarray:
+    """Codes of all sizes; some values lie exactly between two of them."""
+    highest, scale, ties = FEW_BITS[bits]
+    x = scale * (np.arange(64) % highest).astype(np.float32)
+    x[:ties] += scale / 2
+    return x[None]
+
+
+def proven_with(session_input: Any, model: Model, x: np.ndarray, monkeypatch: Any) -> Any:
+    """The conversion, where the deployed session computes with another input than it is given."""
+
+    def deployed(source: Any, taps: Any = ()) -> runtime.Session:
+        session = runtime.reference(source, taps)
+        session.kind = "deployed"
+        run = session.run
+        monkeypatch.setattr(
+            session, "run", lambda feeds, *names: run({"x": session_input(feeds["x"])}, *names)
+        )
+        return session
+
+    monkeypatch.setitem(runtime.session.__globals__, "deployed", deployed)
+    return onnxq.convert(model, "onnxruntime", data=[{"x": x}])
+
+
+@pytest.mark.parametrize("bits", FEW_BITS)
+def test_values_between_two_coarse_codes_are_no_fault(bits: int, monkeypatch: Any) -> None:
+    # Half to even: one of two such values goes up, and with a little more both do.
+    done = proven_with(lambda x: x + 1e-4, coarse_inside(bits), features(bits), monkeypatch)
+    reference, deployed = (p.report.worst for p in done.proofs)
+    assert reference.max == 0
+    assert 4 < deployed.max < 4 * 2 ** (8 - bits)  # more than 8 bits inside would explain
+    assert done.proven
+
+
+@pytest.mark.parametrize("bits", FEW_BITS)
+@pytest.mark.parametrize(
+    "fault",
+    [lambda x: x[:, ::-1].copy() * 3, lambda x: np.zeros_like(x), lambda x: 2 * x],
+    ids=["other order and scale", "zeros", "doubled"],
+)
+def test_gross_faults_are_found_with_few_bits(bits: int, fault: Any, monkeypatch: Any) -> None:
+    done = proven_with(fault, coarse_inside(bits), features(bits), monkeypatch)
+    assert [p.passed for p in done.proofs] == [True, False]
+    assert not done.proven
+
+
+def test_eight_bits_are_held_to_four_steps(monkeypatch: Any) -> None:
+    model = quantize(parse("g (float[1,64] x) => (float[1,64] y) { y = Neg(x) }"), "x")
+    model = quantize(model, "y")
+    x = np.linspace(-5, 5, 64, dtype=np.float32)[None]
+    assert proven_with(lambda x: x + 0.4, model, x, monkeypatch).proven
+    assert not proven_with(lambda x: x + 0.6, model, x, monkeypatch).proven

@@ -20,7 +20,8 @@ from onnxq.qtype import QTYPES, QType, qtype
 from tests.strategies import QArrays, qparams_arrays
 
 Array = npt.NDArray[np.generic]
-STORED = [t for t in QTYPES.values() if t.bits < 32]
+STORED = [t for t in QTYPES.values() if t.bits < 32 and not t.floating]
+FLOAT8 = [t for t in QTYPES.values() if t.floating]
 FLOAT_MAX = float(np.finfo(np.float32).max)
 SUBNORMAL = float(np.float32(1e-45))
 
@@ -34,7 +35,7 @@ def q_and_dq(params: QParams, x: Array) -> tuple[Array, Array]:
         numpy_helper.from_array(zero_point, "z"),
     ]
     attrs = {} if params.axis is None else {"axis": params.axis, "block_size": params.block}
-    wide = TensorProto.INT32
+    wide = TensorProto.FLOAT if params.qtype.floating else TensorProto.INT32
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], **attrs),
         helper.make_node("Cast", ["q"], ["codes"], to=wide),
@@ -119,6 +120,48 @@ def test_blocks(axis: int, block: int, kind: str) -> None:
         block=block,
     )
     assert_oracle(params, x)
+
+
+@pytest.mark.parametrize("kind", FLOAT8, ids=str)
+def test_float8_at_every_value_and_tie(kind: QType) -> None:
+    values = np.arange(256, dtype=np.uint8).view(kind.dtype).astype(np.float32)
+    values = np.sort(values[np.isfinite(values)])
+    assert (values.min(), values.max()) == (kind.lo, kind.hi)
+    ties = (values[1:] + values[:-1]) / 2
+    up, down = np.float32(np.inf), np.float32(-np.inf)
+    special = np.float32([np.nan, up, down, -0.0, 1e-30, -1e-30, kind.hi * 1.02, kind.lo * 4.0])
+    x = np.concatenate([values, ties, np.nextafter(ties, up), np.nextafter(ties, down), special])
+    for scale in (1, 0.25, 0.37, 3e-6):
+        params = QParams("t", kind, np.float32(scale), np.int64(0))
+        assert_oracle(params, x)
+        assert_oracle(params, x * np.float32(scale))
+        on_grid = params.fake(x)
+        assert params.fake(on_grid).tobytes() == on_grid.tobytes()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    hnp.arrays(np.float32, st.integers(1, 20), elements=st.floats(width=32)),
+    st.floats(2.0**-100, 2.0**100, width=32),
+    st.sampled_from(FLOAT8),
+)
+def test_float8_oracle_on_any_float(x: Array, scale: float, kind: QType) -> None:
+    with np.errstate(over="ignore"):
+        params = QParams("t", kind, np.float32(scale), np.int64(0))
+        np.testing.assert_array_equal(params.fake(x), q_and_dq(params, x)[1])
+
+
+def test_float8_has_no_zero_point_and_no_narrow_range() -> None:
+    kind = qtype("float8e4m3fn")
+    with pytest.raises(QParamsError, match="zero point 1 for codes of type float8e4m3fn"):
+        QParams("t", kind, np.float32(1), np.int64(1))
+    with pytest.raises(QParamsError, match="narrower than float8e4m3fn"):
+        QParams("t", kind, np.float32(1), np.int64(0), hi=240)
+
+
+def test_float8_types_of_one_range_are_two_grids() -> None:
+    first = QParams("t", qtype("float8e5m2"), np.float32(1), np.int64(0))
+    assert not first.same_grid(first.with_(qtype=qtype("float8e5m2fnuz")))
 
 
 def test_division_not_multiplication_by_the_reciprocal() -> None:
@@ -263,7 +306,7 @@ def test_types() -> None:
     with pytest.raises(QParamsError, match="'int9' is not a quantization type") as caught:
         qtype("int9")
     assert "int8" in caught.value.fix
-    with pytest.raises(QParamsError, match="'float32' is not an integer type"):
+    with pytest.raises(QParamsError, match="'float32' is not a type"):
         qtype(np.dtype(np.float32))
 
 

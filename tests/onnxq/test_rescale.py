@@ -189,3 +189,19 @@ def test_half_precision_keeps_8_bit_codes_and_declines_16_bit_ones() -> None:
     )
     with pytest.raises(CannotFold, match="too few digits"):
         rescale(fine, weight, WeightAxis(0, 1), np.array([7.0, 7.0]))
+
+
+@pytest.mark.parametrize("kind", ["float8e4m3fn", "float8e5m2fnuz"])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_float8_codes_stay_or_change_their_sign(kind: str, per_channel: bool) -> None:
+    rng = np.random.default_rng(0)
+    weight = (rng.normal(size=(4, 50)) * 10.0 ** rng.uniform(-5, 2, (4, 50))).astype(np.float32)
+    scale = rng.uniform(0.01, 0.1, 4 if per_channel else ()).astype(np.float32)
+    params = QParams("w", qtype(kind), scale, np.int64(0), axis=0 if per_channel else None)
+    gain = np.array([-3.7, 0.4, 0.0, 250.0])
+    made = rescale(params, weight, WeightAxis(0, 1), gain)
+    want = params.quantize(weight) * np.sign(gain)[:, None]
+    np.testing.assert_array_equal(made.params.quantize(made.weight), want)
+    np.testing.assert_allclose(
+        made.params.fake(made.weight), params.fake(weight) * gain[:, None], rtol=1e-6
+    )

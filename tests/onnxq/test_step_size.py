@@ -9,6 +9,7 @@ from onnx import parser
 
 from onnxq.runtime import open_model
 from onnxq.step_size import Step, Steps
+from tests import zoo
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1, "onnxq": 1]>'
 
@@ -107,3 +108,11 @@ def test_long_chains_do_not_exhaust_the_stack() -> None:
     step = Steps(open_model(proto)).of("t5000")
     assert step is not None
     assert step.largest == 0.5
+
+
+def test_values_of_float8_have_no_step() -> None:
+    proto = zoo.ZOO["qdq_float8"]()
+    found = Steps(open_model(proto))
+    ends = [n.output[0] for n in proto.graph.node if n.op_type.endswith("uantizeLinear")]
+    assert len(ends) == 9
+    assert all(found.of(name) is None for name in ends)

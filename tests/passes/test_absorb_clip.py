@@ -82,3 +82,10 @@ def test_reasons(body: str, reason: str) -> None:
     assert trace.rewrites == []
     assert reason in reasons(trace)
     assert bit_equal(run(made, X), run(model, X))
+
+
+def test_float8_keeps_its_whole_range() -> None:
+    model = quantize(parse(CLIP % ("0", "6")), "c", qtype="float8e4m3fn")
+    made, trace = apply(model, AbsorbClip())
+    assert "Clip" in ops(made)
+    assert "whole range of float8e4m3fn" in reasons(trace)

@@ -104,3 +104,11 @@ def test_extreme_scales(scale: float) -> None:
     params = params_of(model.nodes(FAKE_QUANTIZE)[0])
     applied = apply(model, ClipWeights())
     np.testing.assert_array_equal(params.quantize(weights(applied.model)), params.quantize(W))
+
+
+@pytest.mark.parametrize("kind", ["float8e4m3fn", "float8e5m2fnuz"])
+def test_float8_values_beyond_the_range_take_its_ends(kind: str) -> None:
+    model = weight(linear(), "w", qtype=kind, scale=np.float32(0.0001))
+    largest = np.float32(params_of(model.nodes(FAKE_QUANTIZE)[0]).hi) * np.float32(0.0001)
+    applied = apply(model, ClipWeights())
+    np.testing.assert_array_equal(weights(applied.model), np.clip(W, -largest, largest))

@@ -229,3 +229,21 @@ def test_nothing_computed_changes(canonical: Canonical) -> None:
     again = Pipeline(PropagateRanges()).run(result.model)
     assert not again.traces[0].rewrites
     assert ops(result.model).count("Conv") == ops(canonical.model).count("Conv")
+
+
+@pytest.mark.parametrize(("kind", "moved"), [("float", True), ("float16", False)])
+def test_float8_moves_in_float32_alone(kind: str, moved: bool) -> None:
+    """float16 has too few exponents for the smallest values times the scale."""
+    model = parse(
+        f"""g ({kind}[2,2] x) => ({kind}[2,2] y) {{
+            b = Transpose(x)  y = Abs(b)
+        }}""",
+        opset=19,
+        ir_version=9,
+    )
+    quantize(model, "x", qtype="float8e5m2")
+    applied = apply(model, PropagateRanges())
+    assert len(applied.model.nodes(FAKE_QUANTIZE)) == (2 if moved else 1)
+    assert moved or "float16 does not hold the values of float8e5m2 codes exactly" in (
+        applied.reasons()
+    )

@@ -105,3 +105,14 @@ def test_rows_read_from_a_file_are_kept() -> None:
     made, trace = apply(read, QuantizeBias())
     assert trace.rewrites == []
     assert {r.tensor for r in made.qparams} == {r.tensor for r in read.qparams}
+
+
+@pytest.mark.parametrize("place", ["x", "w"])
+def test_sums_of_float8_have_no_int32_bias(place: str) -> None:
+    model = gemm()
+    kinds = {"x": "int8", "w": "int8", place: "float8e4m3fn"}
+    quantize(model, "x", qtype=kinds["x"])
+    weight(model, "w", qtype=kinds["w"])
+    made, trace = apply(model, QuantizeBias())
+    assert not made.qparams.of(Role.BIAS)
+    assert "float8e4m3fn codes, whose sums are floats" in reasons(trace)

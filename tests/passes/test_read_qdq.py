@@ -10,13 +10,20 @@ from hypothesis import HealthCheck, given, settings
 from onnxq import runtime
 from onnxq.errors import QParamsError
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
-from onnxq.graph import from_proto
+from onnxq.graph import Model, from_proto
+from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, add_metadata
 from onnxq.qparams import Role
+from onnxq.qtype import QTYPES, qtype
+from passes.collect_qparams import CollectQParams
 from passes.read_qdq import ReadQdq
+from passes.to_qdq import ToQdq
 from tests.build import apply, bit_equal, ops, parse, reasons, run
+from tests.stored_codes import stored
 from tests.strategies import qdq_graphs
 from tests.zoo import QDQ, ZOO, inputs
+from tests.zoo_build import Build
 
+FLOAT8 = [t.name for t in QTYPES.values() if t.floating]
 X = np.linspace(-30, 30, 24, dtype=np.float32).reshape(2, 3, 4)
 
 
@@ -91,30 +98,96 @@ def test_one_q_with_many_dq_is_one_quantizer() -> None:
     assert bit_equal(run(model, X), run(read, X))
 
 
-def test_requantization_is_left_with_the_reason() -> None:
+LEAVING = """g (float[2,3,4] x) => (float[2,3,4] y, uint8[2,3,4] q)
+    <float s = {0.1}, uint8 z = {7}> {
+        q = QuantizeLinear(x, s, z)
+        y = DequantizeLinear(q, s, z)
+    }"""
+LEAVING_ALONE = """g (float[2,3,4] x) => (uint8[2,3,4] q, float[2,3,4] r)
+    <float s = {0.1}, uint8 z = {7}> {
+        q = QuantizeLinear(x, s, z)
+        r = Relu(x)
+    }"""
+ENTERING = """g (uint8[2,3,4] q) => (float[2,3,4] y, float[2,3,4] d)
+    <float s = {0.1}, uint8 z = {7}> {
+        d = DequantizeLinear(q, s, z)
+        y = Relu(d)
+    }"""
+
+
+@pytest.mark.parametrize(("text", "stays"), [
+    (LEAVING, "QuantizeLinear"),
+    (LEAVING_ALONE, "QuantizeLinear"),
+    (ENTERING, "DequantizeLinear"),
+])  # fmt: skip
+def test_codes_of_the_caller_stay_beside_a_quantizer(text: str, stays: str) -> None:
+    model = parse(text)
+    read, trace = apply(model, ReadQdq())
+    assert ops(read).count("FakeQuantize") == 1
+    assert ops(read).count(stays) == 1
+    assert not trace.skips
+    x = X if "float[2,3,4] x" in text else np.arange(232, 256, dtype=np.uint8).reshape(2, 3, 4)
+    want = run(model, x)
+    assert bit_equal(want, run(read, x))
+    again, second = apply(from_proto(read.to_proto()), ReadQdq())
+    assert not second.rewrites
+    assert not second.skips
+    assert ops(again) == ops(read)
+    written, _ = apply(read, ToQdq())
+    back, _ = apply(from_proto(written.to_proto()), ReadQdq())
+    assert bit_equal(want, run(written, x))
+    assert bit_equal(want, run(back, x))
+    assert sorted(ops(back)) == sorted(ops(read))
+    table = [apply(m, CollectQParams())[0].qparams.to_json() for m in (read, back)]
+    assert table[0] == table[1]
+
+
+def test_codes_that_leave_a_body_and_enter_the_graph() -> None:
     model = parse(
-        """g (float[2,3,4] x) => (float[2,3,4] y)
-        <float s = {0.1}, float t = {0.2}, uint8 z = {7}> {
-            q = QuantizeLinear(x, s, z)
-            y = DequantizeLinear(q, t, z)
+        """g (bool c, float[2,3,4] x) => (float[2,3,4] y) <float s = {0.1}, uint8 z = {7}> {
+            q = If (c) <then_branch = t () => (uint8[2,3,4] a) { a = QuantizeLinear(x, s, z) },
+                        else_branch = e () => (uint8[2,3,4] b) {
+                            n = Neg(x)
+                            b = QuantizeLinear(n, s, z)
+                        }>
+            d = DequantizeLinear(q, s, z)
+            y = Relu(d)
         }"""
     )
     read, trace = apply(model, ReadQdq())
-    assert ops(read) == ["QuantizeLinear", "DequantizeLinear"]
-    assert "requantization" in reasons(trace)
+    assert len(read.nodes(FAKE_QUANTIZE)) == 3
+    assert not trace.skips
+    assert not apply(read, ReadQdq())[1].rewrites
+    for flag in (np.array(True), np.array(False)):
+        assert bit_equal(run(model, flag, X), run(read, flag, X))
 
 
-def test_codes_that_leave_the_graph_stay() -> None:
+def test_codes_that_something_else_reads_stay_with_the_reason() -> None:
     model = parse(
-        """g (float[2,3,4] x) => (float[2,3,4] y, uint8[2,3,4] q)
+        """g (float[2,3,4] x) => (uint8[2,3,4] m) <float s = {0.1}, uint8 z = {7}> {
+            q = QuantizeLinear(x, s, z)
+            m = Max(q, q)
+        }"""
+    )
+    read, trace = apply(model, ReadQdq())
+    assert ops(read) == ["QuantizeLinear", "Max"]
+    assert "(Max making 'm')" in reasons(trace)
+
+
+def test_readers_join_a_quantizer_that_makes_a_graph_output() -> None:
+    model = parse(
+        """g (float[2,3,4] x) => (float[2,3,4] a, float[2,3,4] e, float[2,3,4] b)
         <float s = {0.1}, uint8 z = {7}> {
             q = QuantizeLinear(x, s, z)
-            y = DequantizeLinear(q, s, z)
+            d = DequantizeLinear(q, s, z)
+            e = DequantizeLinear(q, s, z)
+            f = DequantizeLinear(q, s, z)
+            a = Relu(d)
+            b = Neg(f)
         }"""
     )
-    read, trace = apply(model, ReadQdq())
-    assert sorted(ops(read)) == ["FakeQuantize", "QuantizeLinear"]
-    assert "leave the graph" in reasons(trace)
+    read, _ = apply(model, ReadQdq())
+    assert len(read.nodes(FAKE_QUANTIZE)) == 1
     assert bit_equal(run(model, X), run(read, X))
 
 
@@ -129,24 +202,122 @@ def test_scale_computed_at_run_time_is_left_with_the_reason() -> None:
     assert "computed at run time" in reasons(trace)
 
 
-def test_float8_codes_are_left_with_the_reason() -> None:
-    h = onnx.helper
-    zero = h.make_tensor("z", onnx.TensorProto.FLOAT8E4M3FN, [], [0.0])
-    scale = h.make_tensor("s", onnx.TensorProto.FLOAT, [], [0.1])
-    graph = h.make_graph(
-        [
-            h.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
-            h.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
-        ],
-        "g",
-        [h.make_tensor_value_info("x", 1, [3])],
-        [h.make_tensor_value_info("y", 1, [3])],
-        [scale, zero],
+def float8_pair(kind: str, **attrs: int) -> onnx.ModelProto:
+    """x → Q → DQ in float8."""
+    b = Build(19)
+    step, zero = b.init(np.float32(0.1)), b.codes(0, qtype(kind).onnx)
+    q = b.op("QuantizeLinear", b.input("x", [2, 3, 4]), step, zero, **attrs)
+    return b.model(b.op("DequantizeLinear", q, step, zero))
+
+
+@pytest.mark.parametrize("kind", FLOAT8)
+def test_float8_pair(kind: str) -> None:
+    proto = float8_pair(kind)
+    read, _ = apply(from_proto(proto), ReadQdq())
+    assert params_of(read.nodes(FAKE_QUANTIZE)[0]).qtype.name == kind
+    x = X * np.float32(10.0) ** np.arange(-9, 6, 15 / 24, dtype=np.float32).reshape(X.shape)
+    assert bit_equal(run(proto, x), run(read, x))
+    written, _ = apply(read, ToQdq())
+    assert written.opset == 19
+    assert bit_equal(run(proto, x), run(written, x))
+
+
+def test_float8_that_does_not_saturate_is_left_with_the_reason() -> None:
+    _, trace = apply(from_proto(float8_pair("float8e4m3fn", saturate=0)), ReadQdq())
+    assert "saturate=0" in reasons(trace)
+
+
+def test_an_int8_bias_is_a_row() -> None:
+    proto = ZOO["qdq_int8_bias"]()
+    read, _ = apply(from_proto(proto), ReadQdq())
+    (row,) = read.qparams.of(Role.BIAS)
+    assert row.qtype.name == "int8"
+    assert len(read.nodes(FAKE_QUANTIZE)) == 3
+    written, _ = apply(read, ToQdq())
+    again, _ = apply(from_proto(written.to_proto()), ReadQdq())
+    assert [r.to_json() for r in again.qparams] == [r.to_json() for r in read.qparams]
+
+
+def test_an_int8_constant_that_is_not_only_a_bias_is_a_quantizer() -> None:
+    model = parse(
+        """g (float[1,1,2,2] x) => (float[1,1,2,2] y, float[1] z)
+        <float[1,1,1,1] w = {2}, int8[1] c = {3}, float s = {0.5}> {
+            b = DequantizeLinear(c, s)
+            y = Conv(x, w, b)
+            z = Relu(b)
+        }"""
     )
-    model = from_proto(h.make_model(graph, opset_imports=[h.make_opsetid("", 19)], ir_version=9))
+    read, _ = apply(model, ReadQdq())
+    assert not read.qparams.of(Role.BIAS)
+    assert len(read.nodes(FAKE_QUANTIZE)) == 1
+
+
+def test_cast_to_another_type_between_q_and_dq_is_left_with_the_reason() -> None:
+    model = parse(
+        """g (float[2,3,4] x) => (float[2,3,4] y) <float s = {0.1}, uint8 z = {0}, int8 i = {0}> {
+            q = QuantizeLinear(x, s, z)
+            c = Cast<to=3>(q)
+            y = DequantizeLinear(c, s, i)
+        }"""
+    )
     read, trace = apply(model, ReadQdq())
-    assert ops(read) == ["QuantizeLinear", "DequantizeLinear"]
-    assert "float8_e4m3fn" in reasons(trace)
+    assert ops(read) == ["QuantizeLinear", "Cast", "DequantizeLinear"]
+    assert "its uint8 codes are cast to int8" in reasons(trace)
+
+
+def test_clip_that_leaves_out_zero_is_left_with_the_reason() -> None:
+    model = parse(
+        """g (float[2,3,4] x) => (float[2,3,4] y)
+        <float s = {0.1}, uint8 z = {0}, uint8 lo = {3}> {
+            q = QuantizeLinear(x, s, z)
+            c = Clip(q, lo)
+            y = DequantizeLinear(c, s, z)
+        }"""
+    )
+    read, trace = apply(model, ReadQdq())
+    assert ops(read) == ["QuantizeLinear", "Clip", "DequantizeLinear"]
+    assert "leaves out its zero point" in reasons(trace)
+
+
+# -- ranges in metadata -------------------------------------------------------------------------
+
+
+def with_range(model: Model, lo: str, hi: str) -> Model:
+    for node in model.nodes("DequantizeLinear"):
+        add_metadata(node, {QUANT_MIN: lo, QUANT_MAX: hi})
+    return from_proto(model.to_proto())
+
+
+def test_stated_range_of_stored_codes_is_taken_where_it_holds() -> None:
+    codes = np.arange(-3, 3, dtype=np.int8).reshape(2, 3)
+    read, trace = apply(with_range(stored(codes, np.float32(1), None), "-7", "7"), ReadQdq())
+    params = params_of(read.nodes(FAKE_QUANTIZE)[0])
+    assert (params.qtype.name, params.lo, params.hi) == ("int4", -7, 7)
+    assert not trace.notes
+
+
+@pytest.mark.parametrize("ends", [("-2", "7"), ("-999", "7"), ("7", "-7")])
+def test_stated_range_that_the_codes_break_is_ignored_with_a_note(ends: tuple[str, str]) -> None:
+    codes = np.arange(-3, 3, dtype=np.int8).reshape(2, 3)
+    read, trace = apply(with_range(stored(codes, np.float32(1), None), *ends), ReadQdq())
+    params = params_of(read.nodes(FAKE_QUANTIZE)[0])
+    assert (params.lo, params.hi) == (-128, 127)
+    assert any("which its codes are not" in note for note in trace.notes)
+
+
+def test_stated_range_that_is_no_number_is_ignored() -> None:
+    codes = np.arange(-3, 3, dtype=np.int8).reshape(2, 3)
+    read, _ = apply(with_range(stored(codes, np.float32(1), None), "a", "7"), ReadQdq())
+    assert params_of(read.nodes(FAKE_QUANTIZE)[0]).lo == -128
+
+
+def test_stated_range_of_an_activation_without_clamp_is_ignored_with_a_note() -> None:
+    model = with_range(from_proto(ZOO["qdq_int16_activations"]()), "-7", "7")
+    read, trace = apply(model, ReadQdq())
+    assert trace.notes
+    feeds = inputs(ZOO["qdq_int16_activations"]())
+    want = runtime.reference(ZOO["qdq_int16_activations"]()).run(feeds)
+    assert bit_equal(runtime.reference(read).run(feeds).values(), want.values())
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8"])

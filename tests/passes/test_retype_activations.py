@@ -76,3 +76,12 @@ def test_weights_and_wide_types_stay() -> None:
     assert trace.rewrites == []
     assert "int16" in trace.skips[0].reason
     assert {params_of(n).qtype.name for n in made.nodes(FAKE_QUANTIZE)} == {"int8", "int16"}
+
+
+@pytest.mark.parametrize("to", ["uint8", "int8"])
+def test_float8_is_left_with_the_reason(to: str) -> None:
+    model = parse("g (float[N] x) => (float[N] y) { r = Relu(x) y = Neg(r) }")
+    quantize(model, "r", qtype="float8e5m2")
+    made, trace = apply(model, RetypeActivations(to=to))
+    assert params_of(made.nodes(FAKE_QUANTIZE)[0]).qtype.name == "float8e5m2"
+    assert f"float8e5m2, which {to} does not hold" in trace.skips[0].reason

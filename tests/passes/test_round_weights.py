@@ -78,3 +78,10 @@ def test_weight_on_its_grid_and_activations_are_left_alone() -> None:
     model = weight(linear(np.float32([[1, 2, 3], [4, 5, 6]])), "w", scale=np.float32(0.5))
     applied = apply(quantize(model, "x"), RoundWeights())
     assert applied.reasons() == ["'w' lies on its grid"]
+
+
+def test_float8_values_lie_on_the_grid() -> None:
+    model = weight(linear(), "w", qtype="float8e4m3fn", scale=np.float32(0.1))
+    params = params_of(model.nodes(FAKE_QUANTIZE)[0])
+    applied = apply(model, RoundWeights())
+    np.testing.assert_array_equal(weights(applied.model), params.fake(W))

@@ -134,3 +134,25 @@ def test_per_channel_and_per_tensor_are_not_mixed() -> None:
 @pytest.mark.parametrize("text", ["unify-scales", "unify-scales{widest=true}"])
 def test_text_form(text: str) -> None:
     assert str(Pipeline.parse(text)) == text
+
+
+def float8_fork(first: str, second: str) -> Model:
+    """FORK with two uses of 'a' in types of their own; the first reaches further."""
+    model = parse(FORK)
+    for kind, scale, use in ((first, 2, Reader("y", 0)), (second, 1, Reader("z", 0))):
+        params = QParams("a", qtype(kind), np.float32(scale), np.int64(0))
+        put(model, tensor(model, "a"), params, [use])
+    return model
+
+
+def test_widest_grid_of_one_float8_type() -> None:
+    applied = apply(float8_fork("float8e4m3fn", "float8e4m3fn"), UnifyScales(widest=True))
+    (node,) = applied.model.nodes(FAKE_QUANTIZE)
+    assert params_of(node).scale == 2
+
+
+@pytest.mark.parametrize("other", ["int8", "float8e5m2"])
+def test_widest_grid_of_different_values_is_not_chosen(other: str) -> None:
+    applied = apply(float8_fork("float8e4m3fn", other), UnifyScales(widest=True))
+    assert len(applied.model.nodes(FAKE_QUANTIZE)) == 2
+    assert "it is quantized to types whose values differ" in applied.reasons()

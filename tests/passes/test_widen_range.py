@@ -46,3 +46,10 @@ def test_weights_are_left() -> None:
     _, trace = apply(model, WidenRange())
     assert trace.rewrites == []
     assert trace.skips == []
+
+
+def test_float8_has_its_whole_range_already() -> None:
+    made, trace = apply(quantize(parse(BODY), "r", qtype="float8e4m3fn"), WidenRange())
+    assert params_of(made.nodes(FAKE_QUANTIZE)[0]).hi == 448
+    assert not trace.rewrites
+    assert not trace.skips

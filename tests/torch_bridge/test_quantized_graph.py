@@ -35,6 +35,13 @@ def made() -> QuantizedGraph:
     graph.keep("body.stride", 8)
     graph.keep("other.part", 9)
     graph.note = "of the root"
+    # Added last and called first, as the quantizers of inputs are.
+    graph.add_submodule("scaled", nn.Linear(2, 2))
+    x = next(iter(graph.graph.nodes))
+    with graph.graph.inserting_after(x):
+        node = graph.graph.call_module("scaled", (x,))
+    x.replace_all_uses_with(node, delete_user_cb=lambda user: user is not node)
+    graph.recompile()
     return graph
 
 
@@ -53,6 +60,7 @@ def test_attributes_methods_and_modes_survive(again: object) -> None:
     assert twice.label(0) == "x"
     assert graph.label(0) == "a"
     assert (twice.body.stride, twice.other.part, twice.note) == (8, 9, "of the root")
+    assert [n for n, _ in twice.named_parameters()] == [n for n, _ in graph.named_parameters()]
     modes = {path: module.training for path, module in graph.named_modules()}
     assert {p: m.training for p, m in twice.named_modules() if p in modes} == modes
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from onnxq.discovery import find_backend  # noqa: E402
+from onnxq.discovery import backends, find_backend  # noqa: E402
 from torch_bridge.fake_quant import FakeQuantize  # noqa: E402
 from torch_bridge.overrides import Override  # noqa: E402
 from torch_bridge.prepare import prepare  # noqa: E402
@@ -231,6 +231,115 @@ def test_readers_of_a_shape_read_the_tensor_itself() -> None:
     graph = prepare(Shape(), "tensorrt", (IMAGE,)).graph
     reads = [n for n in graph.nodes if n.target is getattr]
     assert [n.args[0].op for n in reads] == ["placeholder"]
+
+
+# -- weights that are tensors of the graph -------------------------------------------------------
+
+
+class FunctionalLayers(nn.Module):
+    """Weights read twice, computed from parameters, and read by a sum as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel = nn.Parameter(torch.randn(3, 3, 1, 1))
+        self.gain = nn.Parameter(torch.ones(3, 1, 1, 1))
+        self.rows = nn.Parameter(torch.randn(3, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.conv2d(F.conv2d(x, self.kernel), self.kernel)
+        standard = self.gain * (self.kernel - self.kernel.mean()) / self.kernel.std()
+        x = F.conv2d(input=x, weight=standard)
+        x = F.conv2d(x, self.kernel.transpose(0, 1) * self.rows[:, :, None, None])
+        return F.linear(x.mean((2, 3)), self.rows) + self.rows[0]
+
+
+@pytest.mark.parametrize("backend", sorted(backends()))
+def test_nothing_is_quantized_twice(backend: str) -> None:
+    prepared = prepare(FunctionalLayers(), backend, (IMAGE,))
+    modules = dict(prepared.named_modules())
+
+    def quantizers_before(node: Any) -> list[str]:
+        found = []
+        for read in node.all_input_nodes:
+            if isinstance(modules.get(str(read.target)), FakeQuantize):
+                found.append(read.name)
+            elif not isinstance(modules.get(str(read.target)), nn.Module):
+                found += quantizers_before(read)
+        return found
+
+    weights = [n for n in prepared.graph.nodes if str(n.target).endswith("weight_fake_quant")]
+    wanted = find_backend(backend).placement.weights
+    assert len(weights) == 4 * ("Conv" in wanted) + ("Linear" in wanted)
+    assert [quantizers_before(node) for node in weights] == [[]] * len(weights)
+    made = {
+        n.args[0] for n in prepared.graph.nodes if isinstance(modules.get(n.target), FakeQuantize)
+    }
+    assert not [n for n in made if isinstance(modules.get(str(n.target)), FakeQuantize)]
+
+
+def test_a_table_that_a_function_reads() -> None:
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.randn(8, 4))
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return F.embedding(ids, self.table) + 1.0
+
+    ids = torch.zeros(1, 3, dtype=torch.long)
+    prepared = prepare(Rows(), "tensorrt-nlp", (ids,), include=F.embedding)
+    rows = [row.module for row in prepared.onnxq_report.rows]
+    assert rows == ["embedding_parameters.weight_fake_quant"]
+
+
+# -- what stays float ----------------------------------------------------------------------------
+
+
+def test_functions_that_hold_products_are_reported_by_name() -> None:
+    class Head(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.key = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(x, self.key(x), x)
+
+    model = nn.Sequential(nn.Linear(4, 4), Head())
+    report = prepare(model, "tensorrt", (torch.zeros(1, 3, 4),)).onnxq_report
+    (note,) = report.notes
+    assert note.startswith("scaled_dot_product_attention in 1: left float, its two products are")
+    assert "torch.matmul" in note
+    assert note in str(report)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_are_reported_by_name(kind: Any) -> None:
+    class Tagger(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cells = kind(4, 4, batch_first=True)
+            self.head = nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.cells(x)[0])
+
+    report = prepare(Tagger(), "tensorrt", (torch.zeros(1, 3, 4),)).onnxq_report
+    assert f"cells: left float, {kind.__name__} computes in one function" in report.notes
+    assert {row.module for row in report.rows} >= {"head.weight_fake_quant"}
+
+
+def test_a_recurrent_cell_is_reported_by_name() -> None:
+    class Step(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.GRUCell(4, 4)
+            self.head = nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.cell(x))
+
+    report = prepare(Step(), "tensorrt", (torch.zeros(3, 4),)).onnxq_report
+    assert "cell: left float, GRUCell computes in one function" in report.notes
 
 
 # -- transformers -------------------------------------------------------------------------------

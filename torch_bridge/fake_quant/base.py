@@ -7,11 +7,12 @@ quantizer does neither.
 `scale` and `zero_point` always describe the grid in use: `refresh` derives them from what is
 learned before every call, and whenever the module is put into eval mode. Exporters read only
 them, so every algorithm becomes one `onnxq::FakeQuantize` node (behind `transform`, for the few
-that do not round their input itself).
+that do not round their input itself); only the logarithmic grid has a node of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import torch
@@ -97,6 +98,25 @@ class FakeQuantize(nn.Module):
         self.initialised = True
 
     # -- what all do --------------------------------------------------------------------------
+
+    def size_for(self, shape: Sequence[int]) -> Self:
+        """Give what is held per scale the size it has for a tensor of `shape`.
+
+        A range does so by itself; but wrappers made before there is one (DistributedDataParallel)
+        lay out their memory by the sizes of parameters, which must not change afterwards.
+        """
+        axis, block = self.spec.axis, self.spec.block
+        if axis is None:
+            return self
+        size: tuple[int, ...] = (shape[axis],)
+        if block:
+            size = tuple(
+                -(-n // block) if d == axis % len(shape) else n for d, n in enumerate(shape)
+            )
+        for name, current in self._own_tensors():
+            if current.dim() == 0:
+                self._set(name, current.detach().expand(size))
+        return self
 
     def forward(self, x: Tensor) -> Tensor:
         """Observe and quantize, as far as switched on."""
@@ -219,6 +239,9 @@ class FakeQuantize(nn.Module):
         else:
             setattr(self, name, value)
 
+    def _own_tensors(self) -> list[tuple[str, Tensor]]:
+        return [*self.named_parameters(recurse=False), *self.named_buffers(recurse=False)]
+
     def spread(self, values: Tensor, x: Tensor) -> Tensor:
         """One value per scale, viewed so that it broadcasts against `x`."""
         return self.spec.grid.spread(values, x)
@@ -254,8 +277,7 @@ def _take_sizes(module: FakeQuantize, state_dict: dict[str, Any], prefix: str, *
     the checkpoint; one scale for the whole tensor is the same grid as that scale for all channels.
     Many scales do not become one: torch's own error about sizes tells.
     """
-    own = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
-    for name, current in own:
+    for name, current in module._own_tensors():
         saved = state_dict.get(prefix + name)
         if not isinstance(saved, Tensor) or saved.shape == current.shape:
             continue

@@ -8,6 +8,10 @@
 
 Code 0 of the negative side means 0, hence the clamp at 1; values down to half the smallest
 magnitude round up to it. Computed in float64. c is the range of the observer.
+
+Such a grid has neither scale nor zero point. It is exported as one `onnxq::FakeQuantizeLog` node,
+which computes the same codes in any onnxruntime, instead of a `FakeQuantize`. Only a target that
+has such a grid can be converted to: others name every tensor of it and refuse.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from torch import Tensor, nn
 from onnxq.errors import OptionError
 from onnxq.qparams import QParams, Role
 from torch_bridge.fake_quant.base import FakeQuantize
+from torch_bridge.onnx_node import dynamo_log_node, is_dynamo_export, script_log_node
 from torch_bridge.spec import QuantizerSpec
 
 
@@ -46,11 +51,9 @@ class Nnie(FakeQuantize):
         self._set("data_max", scale.double() * reach)
 
     def on_grid(self, x: Tensor) -> Tensor:
-        """`x` on the logarithmic grid (exported as elementary operations)."""
-        return logarithmic(x, self.data_max)
-
-    def quantize(self, x: Tensor) -> Tensor:
-        """Round; the gradient passes unchanged."""
+        """`x` on the logarithmic grid."""
+        if is_dynamo_export():
+            return dynamo_log_node(x, self.data_max)
         return _Logarithmic.apply(x, self.data_max)
 
     def qparams(self, tensor: str, role: Role = Role.ACTIVATION) -> QParams:
@@ -77,7 +80,7 @@ def logarithmic(x: Tensor, data_max: Tensor) -> Tensor:
 
 
 def _power(exponent: Tensor) -> Tensor:
-    return torch.pow(2.0, exponent)  # exporters have no exp2
+    return torch.pow(2.0, exponent)
 
 
 class _Logarithmic(torch.autograd.Function):
@@ -88,3 +91,7 @@ class _Logarithmic(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         return dy, None
+
+    @staticmethod
+    def symbolic(g: Any, x: Any, data_max: Any) -> Any:
+        return script_log_node(g, x, data_max)

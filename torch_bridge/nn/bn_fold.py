@@ -19,15 +19,37 @@ SMALLEST_GAIN = 1e-5
 
 def gain(bn: nn.Module) -> Tensor:
     """γ / √(v + ε), by the same float operations wherever it is needed."""
-    deviation = torch.sqrt(bn.running_var + bn.eps)
+    deviation = torch.sqrt(_as_read(bn, bn.running_var) + bn.eps)
     return torch.reciprocal(deviation) if bn.weight is None else bn.weight / deviation
 
 
 def folded_bias(bn: nn.Module, bias: Tensor | None, f: Tensor) -> Tensor:
     """(b - μ)·f + β."""
-    shifted = -bn.running_mean if bias is None else bias - bn.running_mean
+    mean = _as_read(bn, bn.running_mean)
+    shifted = -mean if bias is None else bias - mean
     folded = shifted * f
     return folded if bn.bias is None else folded + bn.bias
+
+
+@torch.library.custom_op("torch_bridge::snapshot", mutates_args=())
+def _snapshot(x: Tensor) -> Tensor:
+    return x.clone()
+
+
+@_snapshot.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def _as_read(bn: nn.Module, statistic: Tensor) -> Tensor:
+    """A running statistic, for good: the batch norm moves it later in the same step.
+
+    torch.compile may compute again in the backward pass what it needs from the forward pass, and
+    then read the moved statistic (torch 2.13 and before). What an operator unknown to it returns,
+    it keeps.
+    """
+    compiled = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    return _snapshot(statistic) if compiled and bn.training else statistic
 
 
 def why_not_foldable(layer: nn.Module, bn: nn.Module) -> str:

@@ -154,3 +154,6 @@ def test_format_value() -> None:
     assert FORMAT.name == "tensorrt-cache"
     assert (FORMAT.write, FORMAT.read) == (write, read)
     assert "calibration cache" in FORMAT.summary
+    assert FORMAT.recognises(write(table(x=1.0), MODEL))
+    assert not FORMAT.recognises("x: 3f800000")
+    assert (FORMAT.suffix, FORMAT.weights) == (".cache", False)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxq.errors import LoadError
+from onnxq.errors import LoadError, SaveError
 from onnxq.formats.tensorrt_ranges import FORMAT, read, write
 from onnxq.graph import new_model
 from onnxq.qparam_table import QParamTable
@@ -93,6 +93,19 @@ def test_several_quantizers_of_one_tensor_give_the_widest_range() -> None:
     assert ranges(write(QParamTable(rows), MODEL)) == {"x": 254.0}
 
 
+def test_what_tensorrt_cannot_have_is_refused_at_once() -> None:
+    rows = [
+        row("x", 1),
+        QParams("a", qtype("uint8"), np.ones(()), np.asarray(3)),
+        QParams("b", qtype("int8"), np.ones(()), np.asarray(-5)),
+        QParams("c", qtype("int8"), np.ones(4), np.zeros(()), axis=1),
+    ]
+    with pytest.raises(SaveError) as caught:
+        write(QParamTable(rows), MODEL)
+    for text in ("3 of the activations", "'a': uint8", "'b': int8 with zero point -5", "'c': one"):
+        assert text in caught.value.what
+
+
 def test_an_empty_table() -> None:
     assert len(read(write(QParamTable(), MODEL), MODEL)) == 0
 
@@ -146,7 +159,7 @@ def test_a_range_below_every_float32_scale_names_the_tensor() -> None:
 
 
 def test_a_tensor_given_twice_is_refused() -> None:
-    with pytest.raises(LoadError, match="tensor 'x' stands twice"):
+    with pytest.raises(LoadError, match="key 'x' stands twice"):
         read('{"tensorrt": {"blob_range": {"x": 1, "y": 2, "x": 3}}}', MODEL)
 
 
@@ -154,3 +167,6 @@ def test_format_value() -> None:
     assert FORMAT.name == "tensorrt-ranges"
     assert (FORMAT.write, FORMAT.read) == (write, read)
     assert "JSON" in FORMAT.summary
+    assert FORMAT.recognises(write(table(x=1.0), MODEL))
+    assert not FORMAT.recognises('{"tensorrt": []}')
+    assert not FORMAT.weights

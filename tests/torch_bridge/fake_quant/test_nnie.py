@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from onnxq import fake_quantize_log
+from onnxq.edit import insert
 from onnxq.errors import OptionError
+from tests.build import parse, run, tensor
 from tests.torch_bridge.fake_quant.quantizers import Given, gradients, make, spec
 
 torch = pytest.importorskip("torch", reason="training needs torch")
 
 from torch_bridge.fake_quant import algorithm  # noqa: E402
+from torch_bridge.fake_quant.nnie import logarithmic  # noqa: E402
 
 
 def oracle(x: np.ndarray, c: float) -> np.ndarray:
@@ -63,3 +67,18 @@ def test_it_has_no_affine_parameters() -> None:
 def test_other_grids_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(OptionError, match="symmetric range per tensor"):
         algorithm("nnie")(spec(**fields), Given(1.0))
+
+
+@pytest.mark.parametrize("c", [1.0, 5.7, 1e-3])
+def test_training_and_the_canonical_op_agree_bit_for_bit(c: float) -> None:
+    model = parse("g (float[N] x) => (float[N] y) { y = Relu(x) }")
+    model.refresh()
+    insert(model, tensor(model, "x"), lambda x, y, g: fake_quantize_log.make(model, x, y, c, g))
+    octaves = c * 2.0 ** torch.linspace(-12, 3, 5000)
+    x = torch.cat([octaves, torch.zeros(2), torch.randn(5000).abs() * c])
+    data_max = torch.tensor(np.float32(c))
+    positive = logarithmic(x, data_max).numpy()
+    assert run(model, x.numpy())[0].tobytes() == positive.tobytes()
+    both = torch.cat([x, -x])
+    got = fake_quantize_log.logarithmic(both.numpy(), float(np.float32(c)))
+    assert got.tobytes() == logarithmic(both, data_max).numpy().tobytes()

@@ -1,18 +1,12 @@
 """Two processes that share the work end with the state of one that did it all."""
 
-import os
-import socket
-from pathlib import Path
-
 import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch")
 
-import torch.distributed as dist  # noqa: E402
-import torch.multiprocessing as mp  # noqa: E402
-
 from onnxq.errors import QParamsError  # noqa: E402
 from tests.torch_bridge.observers.oracle import SPECS, batches  # noqa: E402
+from tests.torch_bridge.two_processes import in_two_processes  # noqa: E402
 from torch_bridge.observers import OBSERVERS  # noqa: E402
 from torch_bridge.observers.reduce import largest, total  # noqa: E402
 
@@ -44,21 +38,12 @@ def observe_all(data):
     return out
 
 
-def work(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    loopback = [name for _, name in socket.if_nameindex() if name.startswith("lo")]
-    if loopback:  # needs neither a network nor a host name that resolves
-        os.environ["GLOO_SOCKET_IFNAME"] = loopback[0]
-    meeting = (Path(folder) / "meeting").as_uri()
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
-    try:
-        mine = torch.tensor([rank + 1.0, -rank])
-        out = {"total": total(mine), "largest": largest(mine), "mine": mine}
-        out["states"] = observe_all([share(b, i, rank) for i, b in enumerate(shared_work())])
-        out["errors"] = [bad_value_on_the_second(rank, kind) for kind in OBSERVERS.values()]
-        torch.save(out, Path(folder) / f"{rank}.pt")
-    finally:
-        dist.destroy_process_group()
+def work(rank):
+    mine = torch.tensor([rank + 1.0, -rank])
+    out = {"total": total(mine), "largest": largest(mine), "mine": mine}
+    out["states"] = observe_all([share(b, i, rank) for i, b in enumerate(shared_work())])
+    out["errors"] = [bad_value_on_the_second(rank, kind) for kind in OBSERVERS.values()]
+    return out
 
 
 def bad_value_on_the_second(rank, kind):
@@ -72,8 +57,7 @@ def bad_value_on_the_second(rank, kind):
 
 
 def test_two_processes_equal_one(tmp_path):
-    mp.spawn(work, (str(tmp_path),), nprocs=2)
-    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
+    first, second = in_two_processes(work, tmp_path)
     assert first["total"].tolist() == second["total"].tolist() == [3, -1]
     assert first["largest"].tolist() == second["largest"].tolist() == [2, 0]
     assert second["mine"].tolist() == [2, -1]  # the input is left alone

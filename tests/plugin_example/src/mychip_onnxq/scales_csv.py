@@ -43,4 +43,13 @@ def read(text: str, model: Model) -> QParamTable:
     return table
 
 
-FORMAT = SideFile("mychip-scales", "scale per activation as CSV", write, read)
+FORMAT = SideFile(
+    "mychip-scales",
+    "scale per activation as CSV",
+    write,
+    read,
+    recognises=lambda content: content.startswith(",".join(HEADER) + "\n"),
+    detection="text whose first line is 'tensor,scale'",
+    suffix=".csv",
+    weights=False,
+)

@@ -1,0 +1,71 @@
+"""The commands about side files: writing them, and listing their formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxq import discovery, files, render
+from onnxq.cli_options import (
+    DataPath,
+    Explain,
+    Json,
+    ModelPath,
+    Samples,
+    Seed,
+    progress_line,
+    show,
+)
+from onnxq.discovery import Broken
+from onnxq.side_export import export_side_file
+
+
+def encodings(
+    model: ModelPath,
+    format_: Annotated[str, typer.Option("--format", "-f", help="See 'onnxq formats'.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")],
+    data: DataPath = None,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Skip the proof.")] = False,
+    explain: Explain = False,
+    samples: Samples = 4,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Take a quantized model apart: a clean float model and a side file with its quantization."""
+    files.check_folder(output)
+    with progress_line(as_json) as progress:
+        progress(f"reading {model}")
+        done = export_side_file(
+            model, format_, data=data, verify=not no_verify, count=samples, seed=seed
+        )
+        progress("writing files")
+        done.save(output)
+    show(as_json, done.to_json, lambda: render.conversion(done, explain))
+    console = render.console(stderr=as_json)
+    if not done.proofs:
+        console.print(f"written to {output}, not verified", style="yellow", markup=False)
+    elif done.proven:
+        console.print(f"written to {output}, proven", style="green", markup=False)
+    else:
+        console.print(
+            f"NOT PROVEN: the side file in {output} does not say what the model does.\n"
+            "  next: see what the passes did with --explain",
+            style="bold red",
+            markup=False,
+        )
+        raise typer.Exit(1)
+
+
+def formats(as_json: Json = False) -> None:
+    """List the side-file formats, and how they are told apart."""
+    known = discovery.formats()
+    show(
+        as_json,
+        lambda: [
+            {"name": n, "error": f.error} if isinstance(f, Broken) else f.to_json()
+            for n, f in known.items()
+        ],
+        lambda: render.format_list(dict(known)),
+    )

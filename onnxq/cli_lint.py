@@ -1,0 +1,53 @@
+"""The commands that look at a model for a target: lint and explain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxq import render_lint
+from onnxq.cli_options import Json, ModelPath, progress_line, show
+from onnxq.explain import explain as explained
+from onnxq.graph import load
+from onnxq.lint import lint_path
+
+BackendName = Annotated[str, typer.Option("--backend", "-b", help="See 'onnxq backends'.")]
+
+
+def lint(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="An ONNX file, or a folder that 'onnxq convert' wrote.", metavar="MODEL"
+        ),
+    ],
+    backend: BackendName,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings, too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what the target will refuse or not run in integers, and why."""
+    with progress_line(as_json) as progress:
+        progress(f"looking at {model}")
+        reports = lint_path(model, backend)
+    show(
+        as_json,
+        lambda: [r.to_json() for r in reports],
+        lambda: render_lint.reports(reports),
+    )
+    if not all(report.passed(strict) for report in reports):
+        raise typer.Exit(1)
+
+
+def explain(
+    model: ModelPath,
+    tensor: Annotated[str, typer.Argument(help="A tensor of the model.", show_default=False)],
+    backend: Annotated[
+        str | None, typer.Option("--backend", "-b", help="Whose rules to look at.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say why a tensor is quantized or not, with which numbers, and what becomes of it."""
+    found = explained(load(model), tensor, backend)
+    show(as_json, found.to_json, lambda: render_lint.explanation(found))

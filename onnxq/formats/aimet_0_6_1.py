@@ -1,0 +1,168 @@
+"""AIMET and QNN encodings, version 0.6.1: one list of entries per tensor.
+
+    {"version": "0.6.1",
+     "activation_encodings": {"<tensor>": [{"bitwidth": 8, "dtype": "int", "is_symmetric": "False",
+                                            "min": ..., "max": ..., "scale": ..., "offset": ...}]},
+     "param_encodings": {"<weight>": [one entry per output channel]}}
+
+Booleans are the texts "True" and "False". The axis of several entries is not stored: it is the
+output-channel axis of the layer that reads the weight. Consumers take scale and offset, so these
+decide; min and max must agree with them. Files of older tools hold -127..127 as offset -127 with
+max = -min: that is read, and not written, since today's consumers would take it for another grid.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnxq import aimet_codes as codes
+from onnxq import side_rows, strict_json
+from onnxq.errors import LoadError
+from onnxq.graph import Model
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams, Role
+from onnxq.side_file import SideFile
+from onnxq.strict_json import Entry
+from onnxq.tensor_parts import TensorParts
+
+VERSION = "0.6.1"
+_FIX = 'entries are {"bitwidth", "dtype", "is_symmetric", "min", "max", "scale", "offset"}'
+_TOLERANCE = 1e-2
+"""Of a step: how far min and max may be from scale * code, since tools round them to float32."""
+
+
+def write(table: QParamTable, model: Model) -> str:
+    """The JSON text."""
+    parts = TensorParts(model)
+    rows = codes.writable(table, VERSION, lambda row: _refusal(row, parts))
+    document: dict[str, Any] = {"version": VERSION, "producer": codes.PRODUCER}
+    for key in codes.GROUPS:
+        document[key] = {r.tensor: _entries(r) for r in rows if codes.in_group(r, key)}
+    return strict_json.dump(document)
+
+
+def _refusal(row: QParams, parts: TensorParts) -> str | None:
+    """Why a reader could not find the axis of `row` again; None where it can."""
+    if row.block:
+        return "one scale per block"
+    return codes.axis_refusal(row, parts)
+
+
+def _entries(row: QParams) -> list[dict[str, Any]]:
+    low, high = row.range
+    columns = (low, high, row.scale, codes.offset_of(row))
+    return [
+        {
+            "bitwidth": side_rows.bits_of(row),
+            "dtype": "int",
+            "is_symmetric": str(row.qtype.signed),
+            "min": least,
+            "max": most,
+            "scale": scale,
+            "offset": offset,
+        }
+        for least, most, scale, offset in zip(
+            *(column.reshape(-1).tolist() for column in columns), strict=True
+        )
+    ]
+
+
+def read(text: str, model: Model) -> QParamTable:
+    """Inverse of `write`."""
+    parts = TensorParts(model)
+    table = QParamTable()
+    seen: set[str] = set()
+    for key, role, group in codes.groups(text, VERSION):
+        for name, entries in Entry.of(group, f"'{key}'", _FIX).value.items():
+            where = f"'{key}', tensor '{name}'"
+            if not isinstance(entries, list) or not entries:
+                raise LoadError(f"{where}: its encoding is not a list of entries", fix=_FIX)
+            if name in seen:
+                raise codes.twice(where, name)
+            seen.add(name)
+            made = [
+                Entry.of(entry, f"{where}, entry {number}", _FIX)
+                for number, entry in enumerate(entries)
+            ]
+            if not all(_is_float(entry) for entry in made):
+                table.add(_row(name, made, role, parts))
+    return table
+
+
+def _is_float(entry: Entry) -> bool:
+    if entry.value.get("dtype") != "float":
+        return False
+    entry.only(("bitwidth", "dtype"))
+    return True
+
+
+def _row(name: str, entries: list[Entry], role: Role, parts: TensorParts) -> QParams:
+    first = entries[0]
+    for entry in entries:
+        entry.only(("bitwidth", "dtype", "is_symmetric", "scale", "offset"), ("min", "max"))
+        entry.choice("dtype", "int")
+        entry.choice("is_symmetric", "True", "False")
+        for key in ("bitwidth", "is_symmetric"):
+            if entry.value[key] != first.value[key]:
+                raise entry.error(f"'{key}' differs from that of entry 0")
+    bits, signed = first.integer("bitwidth"), first.value["is_symmetric"] == "True"
+    scales = [entry.number("scale") for entry in entries]
+    offsets = [entry.integer("offset") for entry in entries]
+    if side_rows.container(bits, signed) is None:
+        raise first.error(f"{bits} bits are not a width onnxq knows")
+    low, high = side_rows.code_range(bits, signed)
+    narrow = signed and all(_leaves_lowest_out(e, low) for e in entries)
+    for entry, scale, offset in zip(entries, scales, offsets, strict=True):
+        _check_ends(entry, scale, offset, high - low - narrow)
+    zero_points = [low + narrow - offset for offset in offsets]
+    one = len(entries) == 1
+    row = side_rows.make_row(
+        first,
+        name,
+        bits,
+        signed,
+        scales[0] if one else scales,
+        zero_points[0] if one else zero_points,
+        role,
+        axis=None if one else parts.channel_axis(name),
+    )
+    return row.with_(lo=low + 1) if narrow else row
+
+
+def _leaves_lowest_out(entry: Entry, low: int) -> bool:
+    """Whether the range is -127..127 in the way of older tools."""
+    if not {"min", "max"} <= set(entry.value) or entry.integer("offset") != low + 1:
+        return False
+    step = abs(entry.number("scale"))
+    return abs(entry.number("min") + entry.number("max")) <= _TOLERANCE * step
+
+
+def _check_ends(entry: Entry, scale: float, offset: int, steps: int) -> None:
+    """Refuse min and max that tell another grid than scale and offset."""
+    for key, code in (("min", offset), ("max", offset + steps)):
+        if key in entry.value and abs(entry.number(key) - scale * code) > _TOLERANCE * abs(scale):
+            raise entry.error(
+                f"'{key}' is {entry.number(key):.9g}, but scale and offset give {scale * code:.9g}"
+            )
+
+
+def float_tensors(text: str) -> frozenset[str]:
+    """The tensors with an encoding of dtype float."""
+    return frozenset(
+        name
+        for _, _, group in codes.groups(text, VERSION)
+        for name, entries in group.items()
+        if all(entry.get("dtype") == "float" for entry in entries)
+    )
+
+
+FORMAT = SideFile(
+    "aimet-0.6.1",
+    "AIMET and QNN encodings 0.6.1: activations and parameters by name",
+    write,
+    read,
+    recognises=lambda content: codes.recognises(content, VERSION),
+    detection='JSON with "version": "0.6.1"',
+    narrow=False,
+    float_tensors=float_tensors,
+)

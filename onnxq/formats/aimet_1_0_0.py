@@ -1,0 +1,194 @@
+"""AIMET and QNN encodings, version 1.0.0: lists of entries that name their tensor.
+
+    {"version": "1.0.0",
+     "activation_encodings": [{"name": "<tensor>", "dtype": "INT", "enc_type": "PER_TENSOR",
+                               "bw": 8, "is_sym": false, "scale": [s], "offset": [o]}],
+     "param_encodings": [{..., "enc_type": "PER_CHANNEL", "is_sym": true, ...}]}
+
+PER_BLOCK adds "block_size". No axis is stored: channels are the output channels of the layer that
+reads the weight, blocks lie along the axis it sums over, and one scale serves a block at every
+position of a kernel. The scales of a 2-D weight are listed channel by channel however it is
+stored; those of others in the order of its axes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnxq import aimet_codes as codes
+from onnxq import side_rows, strict_json
+from onnxq.errors import LoadError
+from onnxq.graph import Model
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import Array, QParams, Role
+from onnxq.side_file import SideFile
+from onnxq.strict_json import Entry
+from onnxq.tensor_parts import TensorParts
+
+VERSION = "1.0.0"
+_KEYS = ("name", "dtype", "enc_type", "bw", "is_sym", "scale", "offset")
+_FIX = f"entries are {{{', '.join(_KEYS)}}}"
+
+
+def write(table: QParamTable, model: Model) -> str:
+    """The JSON text."""
+    parts = TensorParts(model)
+    rows = codes.writable(table, VERSION, lambda row: _refusal(row, parts))
+    document: dict[str, Any] = {"version": VERSION, "producer": codes.PRODUCER}
+    for key in codes.GROUPS:
+        document[key] = [_entry(r, parts) for r in rows if codes.in_group(r, key)]
+    return strict_json.dump(document)
+
+
+def _refusal(row: QParams, parts: TensorParts) -> str | None:
+    if not row.block:
+        return codes.axis_refusal(row, parts)
+    assert row.axis is not None
+    try:
+        summed = parts.input_axis(row.tensor)
+        if row.axis % len(row.scale.shape) != summed:
+            return f"its blocks lie along axis {row.axis}, its layer sums over axis {summed}"
+        shape = _block_shape(parts, row.tensor, row.block)
+    except LoadError as error:
+        return error.what
+    for values in (row.scale, row.zero_point):
+        if not np.array_equal(values, np.broadcast_to(_thin(values, shape), values.shape)):
+            return "the scale of a block differs between positions of the kernel"
+    return None
+
+
+def _thin(values: Array, shape: tuple[int, ...]) -> Array:
+    """`values` at the first position of every axis that has one position in `shape`."""
+    return values[tuple(slice(0, 1) if size == 1 else slice(None) for size in shape)]
+
+
+def _block_shape(parts: TensorParts, name: str, block: int) -> tuple[int, ...]:
+    """Shape of the scales: channels and blocks along their axes, one position along others."""
+    shape = parts.shape(name)
+    channel, summed = parts.channel_axis(name), parts.input_axis(name)
+    assert shape is not None
+    if block < 1 or shape[summed] % block:
+        raise LoadError(
+            f"tensor '{name}': blocks of {block} do not divide the {shape[summed]} positions of "
+            f"axis {summed}",
+            fix="choose a block size that divides them",
+        )
+    blocks = shape[summed] // block
+    return tuple(
+        size if axis == channel else blocks if axis == summed else 1
+        for axis, size in enumerate(shape)
+    )
+
+
+def _entry(row: QParams, parts: TensorParts) -> dict[str, Any]:
+    kind = "PER_BLOCK" if row.block else "PER_TENSOR" if row.axis is None else "PER_CHANNEL"
+    scale, offset = row.scale, codes.offset_of(row)
+    if row.block:
+        shape = _block_shape(parts, row.tensor, row.block)
+        scale, offset = (_listed(_thin(v, shape), parts, row.tensor) for v in (scale, offset))
+    entry: dict[str, Any] = {
+        "name": row.tensor,
+        "dtype": "INT",
+        "enc_type": kind,
+        "bw": side_rows.bits_of(row),
+        "is_sym": row.qtype.signed,
+        "scale": scale.reshape(-1).tolist(),
+        "offset": offset.reshape(-1).tolist(),
+    }
+    return entry | ({"block_size": row.block} if row.block else {})
+
+
+def _listed(values: Array, parts: TensorParts, name: str) -> Array:
+    """Scales of blocks with the channels first where the weight has two axes."""
+    return values.T if values.ndim == 2 and parts.channel_axis(name) == 1 else values
+
+
+def read(text: str, model: Model) -> QParamTable:
+    """Inverse of `write`."""
+    parts = TensorParts(model)
+    table = QParamTable()
+    seen: set[str] = set()
+    for key, role, group in codes.groups(text, VERSION):
+        if not isinstance(group, list):
+            raise LoadError(f"'{key}' is not a list of entries", fix=_FIX)
+        for number, value in enumerate(group):
+            entry = Entry.of(value, f"'{key}', entry {number}", _FIX)
+            name = value.get("name")
+            if isinstance(name, str):
+                entry = Entry(value, f"'{key}', tensor '{name}'", _FIX)
+            if value.get("dtype") == "FLOAT":
+                entry.only(("name", "dtype", "enc_type", "bw"), ("is_sym",))
+            else:
+                entry.only(_KEYS, ("block_size", "zero_point_shift"))
+                table.add(_row(entry, role, parts))
+            if entry.text("name") in seen:
+                raise codes.twice(entry.where, entry.text("name"))
+            seen.add(entry.text("name"))
+    return table
+
+
+def _row(entry: Entry, role: Role, parts: TensorParts) -> QParams:
+    entry.choice("dtype", "INT")
+    if entry.value["enc_type"] == "LPBQ":
+        raise entry.error("LPBQ, blocks whose scales are themselves quantized, is not supported")
+    kind = entry.choice("enc_type", "PER_TENSOR", "PER_CHANNEL", "PER_BLOCK")
+    name, bits, signed = entry.text("name"), entry.integer("bw"), entry.choice("is_sym", *_BOOLS)
+    if any(entry.numbers("zero_point_shift") if "zero_point_shift" in entry.value else ()):
+        raise entry.error("a fractional zero point ('zero_point_shift') has no ONNX form")
+    if side_rows.container(bits, signed) is None:
+        raise entry.error(f"{bits} bits are not a width onnxq knows")
+    scale, offset = np.array(entry.numbers("scale")), np.array(entry.integers("offset"))
+    if scale.size != offset.size:
+        raise entry.error(f"{scale.size} scales, but {offset.size} offsets")
+    if ("block_size" in entry.value) != (kind == "PER_BLOCK"):
+        raise entry.error(f"'block_size' does not go with enc_type {kind}")
+    if kind == "PER_TENSOR" and scale.size != 1:
+        raise entry.error(f"{scale.size} scales, but enc_type PER_TENSOR")
+    low = side_rows.code_range(bits, signed)[0]
+    axis, block = None, 0
+    if kind == "PER_CHANNEL":
+        axis = parts.channel_axis(name)
+    elif kind == "PER_BLOCK":
+        axis, block = parts.input_axis(name), entry.integer("block_size")
+        scale, offset = (_in_blocks(v, entry, name, block, parts) for v in (scale, offset))
+    return side_rows.make_row(entry, name, bits, signed, scale, low - offset, role, axis, block)
+
+
+_BOOLS = (True, False)
+
+
+def _in_blocks(values: Array, entry: Entry, name: str, block: int, parts: TensorParts) -> Array:
+    """A list of one value per channel and block, in the shape that ONNX gives such scales."""
+    shape = _block_shape(parts, name, block)
+    if values.size != np.prod(shape):
+        raise entry.error(f"{values.size} scales, but the weight has {np.prod(shape)} blocks")
+    swapped = len(shape) == 2 and parts.channel_axis(name) == 1
+    made = values.reshape(shape[::-1]).T if swapped else values.reshape(shape)
+    whole, summed = parts.shape(name), parts.input_axis(name)
+    assert whole is not None
+    full = tuple(shape[a] if a == summed else size for a, size in enumerate(whole))
+    return np.broadcast_to(made, full)
+
+
+def float_tensors(text: str) -> frozenset[str]:
+    """The tensors with an encoding of dtype FLOAT."""
+    return frozenset(
+        entry["name"]
+        for _, _, group in codes.groups(text, VERSION)
+        for entry in group
+        if entry["dtype"] == "FLOAT"
+    )
+
+
+FORMAT = SideFile(
+    "aimet-1.0.0",
+    "AIMET and QNN encodings 1.0.0: lists of activations and parameters",
+    write,
+    read,
+    recognises=lambda content: codes.recognises(content, VERSION),
+    detection='JSON with "version": "1.0.0"',
+    narrow=False,
+    float_tensors=float_tensors,
+)

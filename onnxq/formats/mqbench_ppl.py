@@ -1,0 +1,119 @@
+"""Parameters for PPL (W8A16) as MQBench's loaders expect them: activations and weights.
+
+    {"ppl": {"<tensor>": {"step": 8.4e-05, "zero_point": 32197, "min": -2.7, "max": 2.8,
+                          "bit": 16, "type": "biased"}}}
+
+With b bits codes are 0 .. 2^b - 1 and x = step * (q - zero_point). One scale per channel: step,
+zero_point, min and max are lists, along the output channels of the layer that reads the weight.
+An int8 quantizer of zero point z is the uint8 one of z + 128: it is written so and reads back so.
+
+MQBench's newer branch cuts 16-bit zero points to 8 bits; such files are read as they are, since
+their ends agree with the wrong zero point.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnxq import side_rows, strict_json
+from onnxq.aimet_codes import axis_refusal
+from onnxq.graph import Model
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams, Role
+from onnxq.side_file import SideFile
+from onnxq.strict_json import Entry
+from onnxq.tensor_parts import TensorParts
+
+_WHAT = "a PPL parameter file"
+_KEYS = ("step", "zero_point", "min", "max", "bit", "type")
+_FIX = f'expected {{"ppl": {{"<tensor>": {{{", ".join(_KEYS)}}}}}}}'
+
+
+def write(table: QParamTable, model: Model) -> str:
+    """The JSON text; steps are exact."""
+    parts = TensorParts(model)
+    rows = side_rows.writable(
+        table.of(Role.ACTIVATION, Role.WEIGHT),
+        "PPL parameters",
+        lambda row: _refusal(row, parts),
+        "use all codes of 8 or 16 bits, one scale per tensor or output channel",
+    )
+    return strict_json.dump({"ppl": {row.tensor: _entry(row) for row in rows}})
+
+
+def _refusal(row: QParams, parts: TensorParts) -> str | None:
+    if row.block:
+        return "one scale per block"
+    return side_rows.partial_codes(row) or axis_refusal(row, parts)
+
+
+def _entry(row: QParams) -> dict[str, Any]:
+    shifted = side_rows.unsigned(row)
+    low, high = shifted.range
+    return {
+        "step": shifted.scale.astype(np.float64).tolist(),
+        "zero_point": shifted.zero_point.tolist(),
+        "min": low.tolist(),
+        "max": high.tolist(),
+        "bit": side_rows.bits_of(shifted),
+        "type": "biased",
+    }
+
+
+def read(text: str, model: Model) -> QParamTable:
+    """Inverse of `write`."""
+    document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
+    document.only(("ppl",))
+    parts = TensorParts(model)
+    group = Entry.of(document.value["ppl"], "'ppl'", _FIX)
+    return QParamTable([_row(name, value, parts) for name, value in group.value.items()])
+
+
+def _row(name: str, value: Any, parts: TensorParts) -> QParams:
+    entry = Entry.of(value, f"tensor '{name}'", _FIX)
+    entry.only(_KEYS)
+    entry.choice("type", "biased")
+    bits = entry.integer("bit")
+    channels = isinstance(value["step"], list)
+    if channels:
+        step, zero = entry.numbers("step"), entry.integers("zero_point")
+        low, high = entry.numbers("min"), entry.numbers("max")
+    else:
+        step, zero = [entry.number("step")], [entry.integer("zero_point")]
+        low, high = [entry.number("min")], [entry.number("max")]
+    if len({len(step), len(zero), len(low), len(high)}) != 1:
+        raise entry.error("'step', 'zero_point', 'min' and 'max' are not equally many")
+    if side_rows.container(bits, False) is None:
+        raise entry.error(f"{bits} bits are not a width onnxq knows")
+    for s, z, least, most in zip(step, zero, low, high, strict=True):
+        side_rows.check_end(entry, "min", least, s, -z)
+        side_rows.check_end(entry, "max", most, s, (1 << bits) - 1 - z)
+    row = side_rows.make_row(
+        entry,
+        name,
+        bits,
+        False,
+        step if channels else step[0],
+        zero if channels else zero[0],
+        Role.ACTIVATION,
+        axis=parts.channel_axis(name) if channels else None,
+    )
+    return side_rows.with_role(row, parts)
+
+
+def _recognises(content: str) -> bool:
+    document = strict_json.peek(content)
+    return isinstance(document, dict) and isinstance(document.get("ppl"), dict)
+
+
+FORMAT = SideFile(
+    "mqbench-ppl",
+    "PPL W8A16 in MQBench's form: step, zero point and range per tensor or channel",
+    write,
+    read,
+    recognises=_recognises,
+    detection='JSON with {"ppl": ...}',
+    narrow=False,
+)

@@ -1,0 +1,40 @@
+"""onnxq's own table as a file: everything a model's quantization says, exactly."""
+
+from __future__ import annotations
+
+from onnxq import strict_json
+from onnxq.errors import LoadError, QParamsError
+from onnxq.graph import Model
+from onnxq.qparam_table import JSON_SCHEMA, QParamTable
+from onnxq.side_file import SideFile
+
+
+def write(table: QParamTable, model: Model) -> str:
+    """The JSON text."""
+    return table.dumps() + "\n"
+
+
+def read(text: str, model: Model) -> QParamTable:
+    """Inverse of `write`."""
+    document = strict_json.parse(
+        text, "an onnxq quantization table", f'it is JSON with "schema": "{JSON_SCHEMA}"'
+    )
+    try:
+        return QParamTable.from_json(document)
+    except QParamsError as error:
+        raise LoadError(error.what, fix=error.fix) from error
+
+
+def _recognises(content: str) -> bool:
+    document = strict_json.peek(content)
+    return isinstance(document, dict) and document.get("schema") == JSON_SCHEMA
+
+
+FORMAT = SideFile(
+    "onnxq",
+    "onnxq's own table: types, ranges, axes, blocks and readers, exactly",
+    write,
+    read,
+    recognises=_recognises,
+    detection=f'JSON with "schema": "{JSON_SCHEMA}"',
+)

@@ -1,0 +1,165 @@
+"""Parameters for ppl.nn's CUDA engine: ranges per tensor or channel, and a type per node.
+
+    {"quant_info": {"<tensor>": {"bit_width": 8, "per_channel": false, "quant_flag": true,
+                                 "sym": true, "scale": s, "zero_point": z, "tensor_min": ...,
+                                 "tensor_max": ..., "q_min": -128, "q_max": 127}},
+     "op_info": {"<node>": {"data_type": "INT8"}}}
+
+The engine computes the scale again as (tensor_max - tensor_min) / (2^bit_width - 1) and looks up
+most keys without asking whether they are there, so all are always written and only whole ranges
+of codes can be held. PPQ writes the same file with two more keys, which have no meaning here. A
+tensor with "quant_flag" false stays float.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnxq import side_rows, strict_json
+from onnxq.aimet_codes import axis_refusal
+from onnxq.graph import Model
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams, Role
+from onnxq.side_file import SideFile
+from onnxq.strict_json import Entry
+from onnxq.tensor_parts import TensorParts
+
+_WHAT = "a ppl.nn quantization file"
+_KEYS = ("bit_width", "per_channel", "scale", "zero_point", "tensor_min", "tensor_max")
+_MORE = ("sym", "quant_flag", "q_min", "q_max", "algorithm", "hash", "dominator")
+_FIX = f'expected {{"quant_info": {{"<tensor>": {{{", ".join(_KEYS)}}}}}, "op_info": ...}}'
+
+
+def write(table: QParamTable, model: Model) -> str:
+    """The JSON text; scales are exact."""
+    parts = TensorParts(model)
+    rows = side_rows.writable(
+        table.of(Role.ACTIVATION, Role.WEIGHT),
+        "ppl.nn parameters",
+        lambda row: _refusal(row, parts),
+        "use all codes of a number of bits, one scale per tensor or output channel",
+    )
+    held = {row.tensor for row in rows}
+    operators = {
+        node.name: {"data_type": "INT8" if _touches(node, held) else "FLOAT32"}
+        for node in model.nodes()
+        if node.name
+    }
+    info = {row.tensor: _entry(row) for row in rows}
+    return strict_json.dump({"quant_info": info, "op_info": operators})
+
+
+def _touches(node: Any, held: set[str]) -> bool:
+    return any(t.name in held for t in (*node.inputs, *node.outputs))
+
+
+def _refusal(row: QParams, parts: TensorParts) -> str | None:
+    if row.block:
+        return "one scale per block"
+    return side_rows.partial_codes(row) or axis_refusal(row, parts)
+
+
+def _entry(row: QParams) -> dict[str, Any]:
+    low, high = row.range
+    return {
+        "algorithm": "onnxq",
+        "bit_width": side_rows.bits_of(row),
+        "per_channel": row.axis is not None,
+        "quant_flag": True,
+        "sym": row.is_symmetric,
+        "scale": row.scale.astype(np.float64).tolist(),
+        "zero_point": row.zero_point.tolist(),
+        "tensor_min": low.tolist(),
+        "tensor_max": high.tolist(),
+        "q_min": row.lo,
+        "q_max": row.hi,
+    }
+
+
+def _entries(text: str) -> dict[str, Entry]:
+    document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
+    document.only(("quant_info",), ("op_info",))
+    Entry.of(document.value.get("op_info", {}), "'op_info'", _FIX)
+    group = Entry.of(document.value["quant_info"], "'quant_info'", _FIX)
+    found = {}
+    for name, value in group.value.items():
+        entry = found[name] = Entry.of(value, f"tensor '{name}'", _FIX)
+        entry.only(_KEYS, _MORE)
+    return found
+
+
+def read(text: str, model: Model) -> QParamTable:
+    """Inverse of `write`."""
+    parts = TensorParts(model)
+    return QParamTable(
+        [_row(name, e, parts) for name, e in _entries(text).items() if not _is_float(e)]
+    )
+
+
+def _is_float(entry: Entry) -> bool:
+    return "quant_flag" in entry.value and not entry.choice("quant_flag", True, False)
+
+
+def _row(name: str, entry: Entry, parts: TensorParts) -> QParams:
+    bits = entry.integer("bit_width")
+    signed = _signed(entry)
+    if side_rows.container(bits, signed) is None:
+        raise entry.error(f"{bits} bits are not a width onnxq knows")
+    lo, hi = side_rows.code_range(bits, signed)
+    for key, code in (("q_min", lo), ("q_max", hi)):
+        if key in entry.value and entry.integer(key) != code:
+            raise entry.error(f"'{key}' is {entry.integer(key)}, but {bits} bits have {code}")
+    channels = entry.choice("per_channel", True, False)
+    if channels:
+        scale, zero = entry.numbers("scale"), entry.integers("zero_point")
+        low, high = entry.numbers("tensor_min"), entry.numbers("tensor_max")
+    else:
+        scale, zero = [entry.number("scale")], [entry.integer("zero_point")]
+        low, high = [entry.number("tensor_min")], [entry.number("tensor_max")]
+    if len({len(scale), len(zero), len(low), len(high)}) != 1:
+        raise entry.error("its lists are not equally long")
+    for s, z, least, most in zip(scale, zero, low, high, strict=True):
+        side_rows.check_end(entry, "tensor_min", least, s, lo - z)
+        side_rows.check_end(entry, "tensor_max", most, s, hi - z)
+    row = side_rows.make_row(
+        entry,
+        name,
+        bits,
+        signed,
+        scale if channels else scale[0],
+        zero if channels else zero[0],
+        Role.ACTIVATION,
+        axis=parts.channel_axis(name) if channels else None,
+    )
+    return side_rows.with_role(row, parts)
+
+
+def _signed(entry: Entry) -> bool:
+    """Whether codes are signed: the lowest one tells, else symmetry."""
+    if "q_min" in entry.value:
+        return entry.integer("q_min") < 0
+    return "sym" in entry.value and bool(entry.choice("sym", True, False))
+
+
+def float_tensors(text: str) -> frozenset[str]:
+    """The tensors that are listed, but not quantized."""
+    return frozenset(name for name, entry in _entries(text).items() if _is_float(entry))
+
+
+def _recognises(content: str) -> bool:
+    document = strict_json.peek(content)
+    return isinstance(document, dict) and isinstance(document.get("quant_info"), dict)
+
+
+FORMAT = SideFile(
+    "ppl-nn",
+    "ppl.nn (CUDA): scale, zero point and range per tensor or channel, a type per node",
+    write,
+    read,
+    recognises=_recognises,
+    detection='JSON with "quant_info"',
+    narrow=False,
+    float_tensors=float_tensors,
+)

@@ -1,0 +1,136 @@
+"""Encodings for QNN as PPQ writes them: both groups, but neither version nor types.
+
+    {"activation_encodings": {"<tensor>": [{"bitwidth": 8, "max": ..., "min": ..., "offset": 128,
+                                            "scale": ...}]},
+     "param_encodings": {"<weight>": [one entry per output channel]}}
+
+The offset is the zero point itself, not its negative as QNN's own tools have it. With b bits the
+smallest value tells whether codes are signed: scale * (-2^(b-1) - offset) or scale * -offset.
+Today's QNN refuses such files; 'aimet-0.6.1' is the form it takes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnxq import side_rows, strict_json
+from onnxq.aimet_codes import GROUPS, axis_refusal, in_group, twice
+from onnxq.errors import LoadError
+from onnxq.graph import Model
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams, Role
+from onnxq.side_file import SideFile
+from onnxq.strict_json import Entry
+from onnxq.tensor_parts import TensorParts
+
+_WHAT = "an encoding file of PPQ"
+_KEYS = ("bitwidth", "max", "min", "offset", "scale")
+_FIX = f"entries are {{{', '.join(_KEYS)}}}"
+
+
+def write(table: QParamTable, model: Model) -> str:
+    """The JSON text."""
+    parts = TensorParts(model)
+    rows = side_rows.writable(
+        table.of(Role.ACTIVATION, Role.WEIGHT),
+        "encodings of PPQ",
+        lambda row: _refusal(row, parts),
+        "write the format 'onnxq', which holds them all, or change these quantizers",
+    )
+    return strict_json.dump(
+        {key: {r.tensor: _entries(r) for r in rows if in_group(r, key)} for key in GROUPS}
+    )
+
+
+def _refusal(row: QParams, parts: TensorParts) -> str | None:
+    if row.block:
+        return "one scale per block"
+    return side_rows.partial_codes(row) or axis_refusal(row, parts)
+
+
+def _entries(row: QParams) -> list[dict[str, Any]]:
+    low, high = row.range
+    columns = (high, low, row.zero_point, row.scale)
+    return [
+        dict(zip(_KEYS, (side_rows.bits_of(row), *values), strict=True))
+        for values in zip(*(column.reshape(-1).tolist() for column in columns), strict=True)
+    ]
+
+
+def read(text: str, model: Model) -> QParamTable:
+    """Inverse of `write`."""
+    document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
+    document.only(tuple(GROUPS))
+    parts = TensorParts(model)
+    table = QParamTable()
+    seen: set[str] = set()
+    for key, role in GROUPS.items():
+        for name, entries in Entry.of(document.value[key], f"'{key}'", _FIX).value.items():
+            where = f"'{key}', tensor '{name}'"
+            if not isinstance(entries, list) or not entries:
+                raise LoadError(f"{where}: its encoding is not a list of entries", fix=_FIX)
+            if name in seen:
+                raise twice(where, name)
+            seen.add(name)
+            made = [Entry.of(e, f"{where}, entry {i}", _FIX) for i, e in enumerate(entries)]
+            table.add(_row(name, made, role, parts))
+    return table
+
+
+def _row(name: str, entries: list[Entry], role: Role, parts: TensorParts) -> QParams:
+    first = entries[0]
+    for entry in entries:
+        entry.only(_KEYS)
+    bits = first.integer("bitwidth")
+    if side_rows.container(bits, False) is None:
+        raise first.error(f"{bits} bits are not a width onnxq knows")
+    signed = _is_signed(first, bits)
+    lo, hi = side_rows.code_range(bits, signed)
+    for entry in entries:
+        if entry.integer("bitwidth") != bits:
+            raise entry.error("'bitwidth' differs from that of entry 0")
+        scale, zero = entry.number("scale"), entry.integer("offset")
+        side_rows.check_end(entry, "min", entry.number("min"), scale, lo - zero)
+        side_rows.check_end(entry, "max", entry.number("max"), scale, hi - zero)
+    one = len(entries) == 1
+    scales = [entry.number("scale") for entry in entries]
+    zeros = [entry.integer("offset") for entry in entries]
+    return side_rows.make_row(
+        first,
+        name,
+        bits,
+        signed,
+        scales[0] if one else scales,
+        zeros[0] if one else zeros,
+        role,
+        axis=None if one else parts.channel_axis(name),
+    )
+
+
+def _is_signed(entry: Entry, bits: int) -> bool:
+    steps = entry.number("min") / (entry.number("scale") or 1.0)
+    return abs(steps + entry.integer("offset")) > (1 << bits - 2)
+
+
+def _recognises(content: str) -> bool:
+    document = strict_json.peek(content)
+    if not isinstance(document, dict) or set(document) != set(GROUPS):
+        return False
+    groups = [group for group in document.values() if isinstance(group, dict)]
+    listed = [
+        e for g in groups for entries in g.values() if isinstance(entries, list) for e in entries
+    ]
+    return bool(listed) and all(
+        isinstance(e, dict) and {"offset", "scale"} <= set(e) for e in listed
+    )
+
+
+FORMAT = SideFile(
+    "ppq-qnn",
+    "QNN encodings in PPQ's form: offset is the zero point, no version",
+    write,
+    read,
+    recognises=_recognises,
+    detection='JSON with both groups of encodings, offset and scale, and no "version"',
+    narrow=False,
+)

@@ -1,0 +1,47 @@
+"""Dynamic ranges for TensorRT up to 10, as PPQ writes them.
+
+    {"act_quant_info": {"<tensor>": 127 * scale, ...}}
+
+The same numbers as 'tensorrt-ranges', under another key.
+"""
+
+from __future__ import annotations
+
+from onnxq import strict_json
+from onnxq.formats.tensorrt_ranges import read_ranges, scales
+from onnxq.graph import Model
+from onnxq.qparam_table import QParamTable
+from onnxq.side_file import SideFile
+from onnxq.strict_json import Entry
+
+_KEY = "act_quant_info"
+_FIX = 'expected {"act_quant_info": {"<tensor>": <absmax>, ...}}'
+
+
+def write(table: QParamTable, model: Model) -> str:
+    """The JSON text; absmax is exact, since 127 * float32 fits a double."""
+    return strict_json.dump({_KEY: {name: 127.0 * s for name, s in scales(table).items()}})
+
+
+def read(text: str, model: Model) -> QParamTable:
+    """Inverse of `write`."""
+    what = "a TensorRT range file of PPQ"
+    document = Entry.of(strict_json.parse(text, what, _FIX), "the file", _FIX)
+    document.only((_KEY,))
+    return read_ranges(Entry.of(document.value[_KEY], f"'{_KEY}'", _FIX).value)
+
+
+def _recognises(content: str) -> bool:
+    document = strict_json.peek(content)
+    return isinstance(document, dict) and set(document) == {_KEY}
+
+
+FORMAT = SideFile(
+    "ppq-tensorrt",
+    "absmax per tensor as JSON in PPQ's form (TensorRT <= 10)",
+    write,
+    read,
+    recognises=_recognises,
+    detection='JSON with "act_quant_info"',
+    weights=False,
+)

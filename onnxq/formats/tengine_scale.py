@@ -1,0 +1,92 @@
+"""Tengine's scale file for its uint8 mode: text, one activation a line.
+
+    <tensor> <scale> <zero point>
+
+Tengine splits at spaces, so names may hold none. It quantizes weights itself, from their smallest
+and largest value; lines for weights, which some tools write, are read, but not written. Tengine
+runs Relu inside the convolution before it and looks for a line under the convolution's output, so
+that gets the line of the Relu's (or of the Clip's from 0 up). An int8 quantizer of zero point z is
+the uint8 one of z + 128: it is written so and reads back so.
+"""
+
+from __future__ import annotations
+
+import re
+
+from onnxq import side_rows
+from onnxq.errors import LoadError
+from onnxq.graph import Model
+from onnxq.implied_ranges import with_implied, without_implied
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams, Role
+from onnxq.side_file import SideFile
+from onnxq.strict_json import Entry
+from onnxq.tensor_parts import TensorParts
+
+_FIX = "lines are '<tensor> <scale> <zero point>'"
+_LINE = re.compile(r"(\S+) ([-+.0-9eE]+|nan|inf|-inf) (-?\d+)")
+_FUNCTIONS = ("Relu", "Clip")
+_LAYERS = ("Conv",)
+
+
+def write(table: QParamTable, model: Model) -> str:
+    """The text; scales are the shortest decimals that read back as they are."""
+    rows = side_rows.writable(
+        table.of(Role.ACTIVATION),
+        "Tengine scales",
+        _refusal,
+        "use uint8 with all its codes and one scale per tensor",
+    )
+    held = with_implied(QParamTable(rows), model, _FUNCTIONS, _LAYERS)
+    shifted = (side_rows.unsigned(row) for row in held)
+    return "".join(f"{r.tensor} {float(r.scale)!r} {int(r.zero_point)}\n" for r in shifted)
+
+
+def _refusal(row: QParams) -> str | None:
+    if not re.fullmatch(r"\S+", row.tensor):
+        return "its name holds spaces"
+    if side_rows.bits_of(row) != 8:
+        return f"codes {row.lo}..{row.hi} of {row.qtype}, not those of uint8"
+    return side_rows.per_channel(row)
+
+
+def read(text: str, model: Model) -> QParamTable:
+    """Inverse of `write`."""
+    parts = TensorParts(model)
+    rows: dict[str, QParams] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line.strip()
+        if not line:
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise LoadError(f"line {number} is not '<tensor> <scale> <zero point>'", fix=_FIX)
+        name, scale, zero = found.groups()
+        entry = Entry({}, f"line {number}, tensor '{name}'", _FIX)
+        if name in rows:
+            raise entry.error("it has a line already")
+        try:
+            step = float(scale)
+        except ValueError as error:
+            raise entry.error(f"scale '{scale}' is not a number") from error
+        row = side_rows.make_row(entry, name, 8, False, step, int(zero), Role.ACTIVATION)
+        rows[name] = side_rows.with_role(row, parts)
+    return without_implied(QParamTable(list(rows.values())), model, _FUNCTIONS, _LAYERS)
+
+
+def _recognises(content: str) -> bool:
+    lines = [line.strip() for line in content.split("\n") if line.strip()]
+    return bool(lines) and all(_LINE.fullmatch(line) for line in lines)
+
+
+FORMAT = SideFile(
+    "tengine-scale",
+    "Tengine's scale file: scale and zero point per activation (uint8)",
+    write,
+    read,
+    recognises=_recognises,
+    detection="text with lines '<tensor> <scale> <zero point>'",
+    suffix=".scale",
+    weights=False,
+    narrow=False,
+)

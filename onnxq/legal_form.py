@@ -1,0 +1,100 @@
+"""A model as a backend can take it: canonical, every quantizer within the scheme.
+
+Most passes of a backend's pipeline keep what the network computes. A lossy one does not, since the
+target leaves no choice (a quantizer it does not run, weights with a bit less). Then what went
+before it is kept as well: that must compute what came in, the files must compute what comes out,
+and the difference between the two is the cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from onnxq.backend import Backend
+from onnxq.errors import BackendError
+from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
+from onnxq.graph import Model
+from onnxq.pass_ import Pass, Trace
+from onnxq.pipeline import Observer
+
+
+@dataclass
+class Change:
+    """What lossy passes did to a model."""
+
+    before: Model
+    """As it was in front of the first of them."""
+    after: Model
+    traces: tuple[Trace, ...]
+    """Of the lossy passes that rewrote something."""
+
+    def notes(self) -> list[str]:
+        """What was changed, for people: some places of every pass."""
+        told = []
+        for trace in self.traces:
+            shown = "; ".join(trace.rewrites[:5])
+            more = f"; and {len(trace.rewrites) - 5} more" if len(trace.rewrites) > 5 else ""
+            told.append(f"{trace.name} changes what the model computes: {shown}{more}")
+        return told
+
+
+@dataclass
+class _Keep:
+    """Keeps the model as it was in front of pass number `first`."""
+
+    first: int
+    model: Model | None = field(default=None)
+
+    def __call__(self, index: int, step: Pass, model: Model, trace: Trace) -> None:
+        if index + 1 == self.first:
+            self.model = model.clone()
+
+
+@dataclass(frozen=True)
+class LegalForm:
+    """What a backend's pipeline made."""
+
+    model: Model
+    traces: tuple[Trace, ...]
+    change: Change | None
+    """None where the model still computes what it did."""
+
+
+def legal_form(source: Model, backend: Backend, *observers: Observer) -> LegalForm:
+    """Run the backend's pipeline and refuse what its scheme does not have."""
+    steps = tuple(backend.pipeline)
+    first = next((at for at, step in enumerate(steps) if step.lossy), len(steps))
+    keep = _Keep(first, source if first == 0 else None)
+    made = backend.pipeline.run(source, *observers, *((keep,) if first < len(steps) else ()))
+    check_scheme(made.model, backend)
+    lossy = tuple(
+        trace
+        for step, trace in zip(steps, made.traces, strict=True)
+        if step.lossy and trace.rewrites
+    )
+    if not lossy:
+        return LegalForm(made.model, made.traces, None)
+    assert keep.model is not None
+    return LegalForm(made.model, made.traces, Change(keep.model, made.model, lossy))
+
+
+def check_scheme(model: Model, backend: Backend) -> None:
+    """One error for everything that the target would not accept."""
+    broken: dict[str, None] = {}  # in order, each once
+    for node in model.nodes(FAKE_QUANTIZE):
+        params = params_of(node)
+        rules = backend.scheme.violations(params)
+        if rules:
+            broken[f"'{params.tensor}' ({params.role}): {'; '.join(rules)}"] = None
+    for node in model.nodes(FAKE_QUANTIZE_LOG):
+        broken[f"'{node.inputs[0].name}': its grid is logarithmic"] = None
+    if broken:
+        shown = "\n    ".join(list(broken)[:20])
+        more = f"\n    ... and {len(broken) - 20} more" if len(broken) > 20 else ""
+        raise BackendError(
+            f"{len(broken)} quantizer{'s' if len(broken) > 1 else ''} cannot be written for "
+            f"{backend.name} as they are:\n    {shown}{more}",
+            fix=f"train or quantize with {backend.name}'s scheme: "
+            f"weights ({backend.scheme.weight}), activations ({backend.scheme.activation})",
+        )

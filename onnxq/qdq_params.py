@@ -1,0 +1,240 @@
+"""The parameters of QuantizeLinear and DequantizeLinear nodes, in every spelling tools use.
+
+Beyond what ONNX allows these are read, since their meaning is clear:
+
+    stored codes with an int32 zero point            the type of the codes
+    int64 codes that fit int32                       int32
+    Q with an int32 zero point (no such type)        the one type in which the file stores codes
+                                                     beside int32 zero points
+    scale of shape [1, C, 1, 1]                      one scale per channel, along axis 1
+    scale [O, I] for codes [O, I, k], no block_size  one block along the axis that has no scales
+    stored codes with a negative scale               counted from the other end
+
+Q of com.microsoft is the same operator; it had 16 and 4 bits before ONNX did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq.constants import array, computed
+from onnxq.edit import inputs_of
+from onnxq.errors import QParamsError
+from onnxq.graph import Model
+from onnxq.qparams import Array, QParams
+from onnxq.qtype import QType, qtype
+from onnxq.tensors import numpy_dtype
+
+QUANTIZE = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
+DEQUANTIZE = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
+
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float16))
+_WIDE = (np.dtype(np.int32), np.dtype(np.int64))
+
+
+class Unreadable(Exception):
+    """Why a Q/DQ node that is well-formed cannot be expressed in the canonical form."""
+
+
+def of_quantize(node: gs.Node, tensor: str, wide: QType | None = None) -> QParams:
+    """The parameters of a QuantizeLinear; `wide` is the code type where its zero point is int32."""
+    zero_point = _zero_point(node)
+    if zero_point is None:
+        stated = node.attrs.get("output_dtype", 0)
+        kind = code_type(numpy_dtype(stated)) if stated else qtype("uint8")
+    elif zero_point.dtype not in _WIDE:
+        kind = code_type(zero_point.dtype)
+    elif wide is not None:
+        kind = wide
+    else:
+        raise QParamsError(
+            f"tensor '{tensor}' is quantized with a zero point of type {zero_point.dtype}, which "
+            "QuantizeLinear does not have, and no stored codes tell how many bits are meant",
+            fix="export the model again with zero points of type int8, uint8, int16 or uint16",
+        )
+    if kind.floating and not node.attrs.get("saturate", 1):
+        raise Unreadable(f"its {kind} codes do not saturate (saturate=0)")
+    _check_float_type(node, "precision")
+    return _params(node, tensor, kind, zero_point, _shape(node.inputs[0]))
+
+
+def of_dequantize(node: gs.Node, tensor: str, kind: QType) -> QParams:
+    """The parameters of a DequantizeLinear of codes of type `kind`."""
+    _check_float_type(node, "output_dtype")
+    return _params(node, tensor, kind, _zero_point(node), _shape(node.inputs[0]))
+
+
+def of_stored(node: gs.Node, name: str, stored: Array) -> tuple[Array, QParams]:
+    """Codes and parameters of a DequantizeLinear of constant codes, with positive scales.
+
+    Some tools let the largest weight have the code -8 and the scale its sign. Counting from the
+    other end, q' = lo + hi - q and z' = lo + hi - z, gives (q' - z') * |s| = (q - z) * s exactly.
+    """
+    _check_float_type(node, "output_dtype")
+    kind, codes = _stored_type(name, stored)
+    zero_point = _zero_point(node)
+    if zero_point is not None and zero_point.dtype not in (stored.dtype, kind.dtype, *_WIDE):
+        raise QParamsError(
+            f"tensor '{name}' holds {stored.dtype} codes, its zero point is {zero_point.dtype}",
+            fix="give the zero point the type of the codes",
+        )
+    scale = _scale(node)
+    if not np.any(scale < 0):
+        return codes, _params(node, name, kind, zero_point, stored.shape)
+    params = _params(node, name, kind, zero_point, stored.shape, np.abs(scale))
+    assert params.lo is not None and params.hi is not None
+    negative = (scale < 0).reshape(params.scale.shape)
+    ends = params.lo + params.hi
+    flipped = params.with_(
+        zero_point=np.where(negative, ends - params.zero_point, params.zero_point)
+    )
+    mark = params.with_(scale=np.where(negative, 2, 1)).broadcast(codes.shape)[0]
+    return np.where(mark == 2, ends - codes, codes), flipped
+
+
+def float_type(node: gs.Node) -> np.dtype[np.generic]:
+    """The float type a Q reads or a DQ makes: that of its scale, however far behind it lies."""
+    return _scale(node).dtype
+
+
+def code_type(dtype: np.dtype[np.generic]) -> QType:
+    """The quantization type of codes of a numpy type."""
+    try:
+        return qtype(dtype)
+    except QParamsError:
+        raise Unreadable(f"its codes are {dtype}, which is no quantization type") from None
+
+
+def type_for_wide_zero_points(model: Model) -> QType | None:
+    """What a Q with an int32 zero point means: the one type of the codes stored beside such.
+
+    A tool that writes every zero point as int32 tells its activation type nowhere; its weights
+    have the type. None where no Q needs it, or where there are no such weights or of several types.
+    """
+    if not any(_is_wide(node) for node in model.nodes(*QUANTIZE)):
+        return None
+    kinds: dict[str, QType] = {}
+    for node in filter(_is_wide, model.nodes(*DEQUANTIZE)):
+        stored = array(node.inputs[0])
+        if stored is not None and stored.dtype not in _WIDE:
+            kind = code_type(stored.dtype)
+            kinds[kind.name] = kind
+    return next(iter(kinds.values())) if len(kinds) == 1 else None
+
+
+def _is_wide(node: gs.Node) -> bool:
+    zero_point = computed(inputs_of(node, 3)[2])
+    return zero_point is not None and zero_point.dtype in _WIDE
+
+
+# -- pieces ---------------------------------------------------------------------------------
+
+
+def _params(
+    node: gs.Node,
+    tensor: str,
+    kind: QType,
+    zero_point: Array | None,
+    shape: Sequence[int | str] | None,
+    magnitude: Array | None = None,
+) -> QParams:
+    scale = _scale(node) if magnitude is None else magnitude
+    scale, axis, block = _layout(node, tensor, scale, shape)
+    zero = np.zeros((), np.int64) if zero_point is None else zero_point
+    if zero_point is not None and zero.size != scale.size:
+        raise QParamsError(
+            f"tensor '{tensor}': {zero.size} zero points for {scale.size} scales",
+            fix="give as many zero points as scales; ONNX has no other form",
+        )
+    if kind.floating:
+        zero = zero.astype(np.float64)  # a NaN is found there
+    return QParams(
+        tensor=tensor,
+        qtype=kind,
+        scale=scale.astype(np.float32),
+        zero_point=zero if kind.floating else zero.astype(np.int64),
+        axis=axis,
+        block=block,
+    )
+
+
+def _scale(node: gs.Node) -> Array:
+    tensor = inputs_of(node, 2)[1]
+    scale = computed(tensor)
+    if tensor is None:
+        raise Unreadable("it has no scale")
+    if scale is None:
+        raise Unreadable(f"its scale '{tensor.name}' is computed at run time")
+    if scale.dtype not in _FLOATS:
+        raise Unreadable(f"its scale is {scale.dtype}, not float32 or float16")
+    return scale
+
+
+def _zero_point(node: gs.Node) -> Array | None:
+    tensor = inputs_of(node, 3)[2]
+    value = computed(tensor)
+    if tensor is not None and value is None:
+        raise Unreadable(f"its zero point '{tensor.name}' is computed at run time")
+    return value
+
+
+def _check_float_type(node: gs.Node, attribute: str) -> None:
+    """Decline arithmetic in another float type than that of the scale."""
+    stated = node.attrs.get(attribute, 0)
+    if stated and numpy_dtype(stated) != _scale(node).dtype:
+        raise Unreadable(f"its {attribute} is {numpy_dtype(stated)}, not the type of its scale")
+
+
+def _stored_type(name: str, stored: Array) -> tuple[QType, Array]:
+    """The type of constant codes, and the codes in the type QParams computes with."""
+    if stored.dtype != np.int64:
+        kind = code_type(stored.dtype)
+        return kind, stored.astype(np.float32 if kind.floating else np.int64)
+    wide = qtype("int32")
+    if stored.size and not (wide.lo <= stored.min() and stored.max() <= wide.hi):
+        raise QParamsError(
+            f"tensor '{name}' holds int64 codes that int32 cannot hold",
+            fix="export the model again with coarser scales: accumulators have 32 bits",
+        )
+    return wide, stored
+
+
+def _shape(tensor: gs.Tensor) -> tuple[int | str, ...] | None:
+    shape = tensor.shape
+    return tuple(shape) if shape is not None else None
+
+
+def _layout(
+    node: gs.Node, tensor: str, scale: Array, shape: Sequence[int | str] | None
+) -> tuple[Array, int | None, int]:
+    """Scale, axis and block in canonical form."""
+    block = int(node.attrs.get("block_size", 0))
+    if scale.size == 1 and not block:
+        return scale, None, 0
+    axis = int(node.attrs.get("axis", 1))
+    if block or scale.ndim < 2:
+        return scale, axis, block
+    rank = scale.ndim if shape is None else len(shape)
+    stated = axis % rank if "axis" in node.attrs else None
+    long = [i for i, size in enumerate(scale.shape) if size != 1]
+    if scale.ndim == rank and len(long) == 1 and stated in (None, long[0]):
+        return scale.reshape(-1), long[0], 0
+    if shape is not None:
+        without = [i for i in range(rank) if (*shape[:i], *shape[i + 1 :]) == scale.shape]
+        size = shape[without[0]] if len(without) == 1 and stated != without[0] else None
+        if isinstance(size, int):
+            return np.expand_dims(scale, without[0]), without[0], size
+    raise QParamsError(
+        f"tensor '{tensor}': scales of shape {list(scale.shape)} without block_size do not fit "
+        + ("one axis" if shape is None else f"shape {list(shape)} (axis {axis})"),
+        fix="give one scale per channel (1-D), or block_size for one per block",
+    )
+
+
+__all__ = [
+    *("DEQUANTIZE", "QUANTIZE", "Unreadable", "code_type", "float_type", "of_dequantize"),
+    *("of_quantize", "of_stored", "type_for_wide_zero_points"),
+]

@@ -1,0 +1,80 @@
+"""Findings and explanations for people; machines get `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from onnxq.explain import Explanation
+from onnxq.lint import LintReport
+from onnxq.lint_rule import Finding
+
+_STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
+
+
+def findings(found: Iterable[Finding], title: str = "Findings") -> RenderableType:
+    """Findings as a table, the same message about several places in one row."""
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    for column in ("", "where", "what", "next"):
+        table.add_column(column, overflow="fold")
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for finding in found:
+        places.setdefault((finding.severity, finding.message, finding.fix), []).append(
+            finding.where
+        )
+    for (severity, message, fix), where in places.items():
+        more = f"\nand {len(where) - 5} more" if len(where) > 5 else ""
+        table.add_row(
+            Text(severity, _STYLES[severity]),
+            Text("\n".join(where[:5]) + more),
+            Text(message),
+            Text(fix),
+        )
+    return table
+
+
+def reports(found: Iterable[LintReport]) -> RenderableType:
+    """What was found in every model."""
+    parts: list[RenderableType] = []
+    for report in found:
+        if report.findings:
+            parts.append(findings(report.findings, f"{report.model} for {report.backend}"))
+        counts = [f"{report.count(s)} {s}s" for s in ("error", "warning")]
+        style = "green" if report.passed(strict=True) else "yellow" if report.passed() else "red"
+        parts.append(Text(f"{report.model}: {', '.join(counts)}", style))
+    return Group(*parts)
+
+
+def explanation(found: Explanation) -> RenderableType:
+    """The story of one tensor."""
+    table = Table(title=found.tensor, title_justify="left", title_style="bold")
+    table.show_header = False
+    table.add_column("", style="bold")
+    table.add_column("", overflow="fold")
+    for row in found.quantizers:
+        scale, zero = row.scale.reshape(-1), row.zero_point.reshape(-1)
+        grid = f"scale {scale[0]:.6g}, zero point {zero[0]}"
+        if scale.size > 1:
+            grid = f"{scale.size} scales {scale.min():.4g}..{scale.max():.4g} on axis {row.axis}"
+        table.add_row("quantized", Text(f"{row.role} {row.qtype} {row.lo}..{row.hi}, {grid}"))
+    if not found.quantizers:
+        table.add_row("quantized", Text("no", "yellow"))
+    table.add_row("rule", Text(found.rule))
+    for line in found.origin:
+        table.add_row("numbers from", Text(line))
+    if found.maker:
+        made = found.maker + (f": {found.made_in}" if found.made_in else "")
+        table.add_row("made by", Text(made))
+    if found.module:
+        table.add_row("torch module", Text(found.module))
+    for use in found.uses:
+        module = f" of {use.module}" if use.module else ""
+        fate = f": {use.fate}" if use.fate else ""
+        table.add_row("read by", Text(f"{use.node}{module}{fate}"))
+    if found.selectors:
+        names = ", ".join(f"{s!r}" for s in found.selectors)
+        table.add_row("to exclude", Text(f"tb.prepare(..., exclude=[{names}])"))
+    return table

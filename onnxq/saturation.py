@@ -1,0 +1,175 @@
+"""How large the sums of integer layers can get, from the codes they really have.
+
+A layer with weight codes w, input codes x in lo..hi and zero points zw, zx computes
+
+    sum over k of (w[k] - zw) * (x[k] - zx), plus bias / (sx * sw)
+
+Every x[k] is free, so the sum of an output channel lies between
+
+    sum of min(v[k] * (lo - zx), v[k] * (hi - zx))   and   the same with max,   v = w - zw
+
+and reaches both ends. Where these leave 32 bits, an input exists that wraps the accumulator.
+
+8-bit kernels of x86 CPUs with AVX2 but without VNNI multiply unsigned input codes with signed
+weight codes and add *neighbouring pairs* in 16 bits, saturating (vpmaddubsw), before zero points
+are taken off:
+
+    x[2k] * w[2k] + x[2k + 1] * w[2k + 1]            must lie in -32768..32767
+
+Signed input codes are moved up by 128 before. Weights of 7 bits (-64..63) always fit:
+2 * 255 * 64 = 32640. unsigned weights go through another kernel, which does not saturate.
+Neighbours are neighbours in the order that a kernel reads: channels innermost in onnxruntime. As
+other kernels read a Conv with its window innermost, both orders must fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx_graphsurgeon as gs
+
+from onnxq.affine import CannotFold
+from onnxq.edit import producer
+from onnxq.fake_quantize import is_fake_quantize, params_of
+from onnxq.graph import Model
+from onnxq.linear import Layer, bias_of, read_layer
+from onnxq.op_kind import kind_of
+from onnxq.placement import MOVES
+from onnxq.qparams import Array, QParams, Role
+from onnxq.weight_axis import LINEAR_OPS
+
+INT16, INT32 = np.iinfo(np.int16), np.iinfo(np.int32)
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The smallest and largest sums that one layer can form."""
+
+    node: gs.Node
+    low: int
+    high: int
+    """Ends of the 32-bit sums of all channels, bias included."""
+    channel: int
+    """The output channel with the largest sum."""
+    pair_low: int
+    pair_high: int
+    """Ends of the 16-bit sums of pairs; 0 where none are formed."""
+
+    @property
+    def fits_accumulator(self) -> bool:
+        """Whether no input can wrap a 32-bit sum."""
+        return bool(INT32.min <= self.low and self.high <= INT32.max)
+
+    @property
+    def fits_pairs(self) -> bool:
+        """Whether no input can saturate a 16-bit sum of two products."""
+        return bool(INT16.min <= self.pair_low and self.pair_high <= INT16.max)
+
+
+def bounds(model: Model) -> Iterator[Bounds]:
+    """The bounds of every layer of a canonical model whose input and weight are quantized."""
+    for node in model.nodes(*LINEAR_OPS):
+        source = input_quantizer(node.inputs[0])
+        if source is None:
+            continue
+        try:
+            layer = read_layer(node)
+        except CannotFold:
+            continue  # no constant weight: nothing is known of its codes
+        if layer.fake is not None:
+            x = params_of(source)
+            w = params_of(layer.fake, role=Role.WEIGHT)
+            if x.axis is None and not w.block and max(x.qtype.bits, w.qtype.bits) <= 8:
+                yield _bounds(layer, x, w)
+
+
+def input_quantizer(tensor: gs.Tensor) -> gs.Node | None:
+    """The quantizer of the values that `tensor` holds, looking through what only moves them."""
+    node = producer(tensor)
+    while node is not None and not is_fake_quantize(node):
+        if kind_of(node) not in MOVES or not node.inputs:
+            return None
+        node = producer(node.inputs[0])
+    return node
+
+
+def _bounds(layer: Layer, x: QParams, w: QParams) -> Bounds:
+    codes = w.quantize(layer.weight)
+    _, zero = w.broadcast(layer.weight.shape)
+    lo, hi = _codes(x)
+    shift = int(x.zero_point)
+    rows = _by_channel(layer, codes - zero)
+    low, high = _ends(rows, lo - shift, hi - shift)
+    low, high = low.sum(axis=1), high.sum(axis=1)
+    bias = _bias_codes(layer, x, w)
+    low, high = low + np.minimum(bias, 0), high + np.maximum(bias, 0)
+    pairs = (0, 0)
+    if w.qtype.signed and layer.node.op != "ConvTranspose" and not _is_depthwise(layer):
+        up = 128 if x.qtype.signed else 0
+        orders = (_by_channel(layer, codes, channels_last=last) for last in (True, False))
+        found = [_pair_ends(order, lo + up, hi + up) for order in orders]
+        pairs = min(f[0] for f in found), max(f[1] for f in found)
+    worst = int(np.argmax(np.maximum(high, -low)))
+    return Bounds(layer.node, int(low.min()), int(high.max()), worst, *pairs)
+
+
+def _codes(x: QParams) -> tuple[int, int]:
+    assert x.lo is not None and x.hi is not None
+    return x.lo, x.hi
+
+
+def _by_channel(layer: Layer, codes: Ints, *, channels_last: bool = False) -> Ints:
+    """The weights that each output channel sums over, one row per channel."""
+    node, axis = layer.node, layer.where.axis
+    if node.op == "ConvTranspose":
+        groups = layer.where.groups
+        split = codes.reshape(groups, codes.shape[0] // groups, codes.shape[1], -1)
+        return split.transpose(0, 2, 1, 3).reshape(groups * codes.shape[1], -1)
+    if node.op == "Conv":
+        rows = np.moveaxis(codes, 1, -1) if channels_last else codes
+        return rows.reshape(codes.shape[0], -1)
+    if codes.ndim > 2:  # a stack of matrices: (..., K, N)
+        return codes.swapaxes(-1, -2).reshape(-1, codes.shape[-2])
+    return codes if axis == 0 else codes.T
+
+
+def _ends(rows: Ints, low: int, high: int) -> tuple[Ints, Ints]:
+    a, b = rows * low, rows * high
+    return np.minimum(a, b), np.maximum(a, b)
+
+
+def _pair_ends(rows: Ints, low: int, high: int) -> tuple[int, int]:
+    """The ends of x[2k] * w[2k] + x[2k+1] * w[2k+1]; the last of an odd row stands alone."""
+    if rows.shape[1] % 2:
+        rows = np.pad(rows, ((0, 0), (0, 1)))
+    least, most = _ends(rows, low, high)
+    down, up = least[:, ::2] + least[:, 1::2], most[:, ::2] + most[:, 1::2]
+    return int(down.min(initial=0)), int(up.max(initial=0))
+
+
+def _is_depthwise(layer: Layer) -> bool:
+    """Whether every output channel reads one input channel: such kernels multiply in 32 bits."""
+    return layer.node.op == "Conv" and layer.weight.shape[1] == 1 and _groups(layer) > 1
+
+
+def _groups(layer: Layer) -> int:
+    return int(layer.node.attrs.get("group", 1))
+
+
+def _bias_codes(layer: Layer, x: QParams, w: QParams) -> Array:
+    """The bias in steps of the sums, one per row of `_by_channel`."""
+    try:
+        bias, _ = bias_of(layer)
+    except CannotFold:
+        bias = None
+    if bias is None:
+        return np.zeros((), np.int64)
+    scale = w.scale.reshape(-1).astype(np.float64) * float(x.scale)
+    if scale.size not in (1, bias.size):
+        scale = np.tile(scale, bias.size // scale.size)  # channels of grouped ConvTranspose
+    limit = float(2**53)
+    return np.asarray(np.clip(np.rint(bias / scale), -limit, limit), np.int64)

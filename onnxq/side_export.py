@@ -1,0 +1,154 @@
+"""A quantized model taken apart: a clean float model and a side file with its quantization.
+
+    any dialect -> canonical -> table + float model -> side file
+                      |                                    |
+                      '----------- compared ------ read back and applied
+
+The proof reads the file that was made, puts it into the clean model and compares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxq.constants import array
+from onnxq.convert import Artifact, canonical, constants_frozen, unquantized, write_all
+from onnxq.discovery import find_format, find_pass
+from onnxq.errors import LoadError
+from onnxq.fake_quantize import FAKE_QUANTIZE
+from onnxq.graph import Model, load
+from onnxq.pass_ import Trace
+from onnxq.pipeline import Pipeline
+from onnxq.prove import Proof
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams, Role
+from onnxq.side_file import SideFile
+from onnxq.tensor_parts import TensorParts
+from onnxq.verify import verify as compare
+
+if TYPE_CHECKING:
+    from onnxq.samples import Data
+
+
+@dataclass
+class SideExport:
+    """A clean model and its side file, before they are written."""
+
+    format: SideFile
+    stem: str
+    table: QParamTable
+    artifacts: tuple[Artifact, Artifact]
+    traces: tuple[Trace, ...]
+    proofs: tuple[Proof, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+
+    @property
+    def proven(self) -> bool:
+        """Whether there is a proof and it holds."""
+        return bool(self.proofs) and all(p.passed for p in self.proofs)
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write both files into `folder`, or none."""
+        self.files = write_all(self.artifacts, Path(folder), self.stem)
+        return self.files
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "format": self.format.name,
+            "files": [str(p) for p in self.files],
+            "proven": self.proven,
+            "proofs": [
+                {"what": p.what, "refused": p.refused, **p.report.to_json(), "passed": p.passed}
+                for p in self.proofs
+            ],
+            "notes": self.notes,
+            "table": self.table.to_json(),
+            "traces": [t.to_json() for t in self.traces],
+        }
+
+
+def export_side_file(
+    source: Model | str | Path,
+    side_file: str | SideFile,
+    *,
+    data: Data | None = None,
+    verify: bool = True,
+    stem: str | None = None,
+    count: int = 4,
+    seed: int = 0,
+) -> SideExport:
+    """The quantization of a model of any dialect as a side file, beside a clean model."""
+    if isinstance(side_file, str):
+        side_file = find_format(side_file)
+    if not isinstance(source, Model):
+        stem = stem or Path(source).stem
+        source = load(source)
+    before, read = canonical(constants_frozen(source))
+    if not before.nodes(FAKE_QUANTIZE):
+        raise unquantized(before, read)
+    steps = ["unify-scales"]
+    if not side_file.narrow:
+        steps.append("widen-range")
+    steps += ["collect-qparams", "remove-fake-quant"]
+    result = Pipeline(*(find_pass(name)() for name in steps)).run(before)
+    clean, notes = result.model, []
+    table = clean.qparams
+    if not side_file.narrow:
+        parts = TensorParts(clean)
+        table = QParamTable([_whole(row, parts) for row in table])
+        ends = next(t for t in result.traces if t.name == "widen-range")
+        notes += ends.rewrites
+    if not side_file.weights and table.of(Role.WEIGHT, Role.BIAS):
+        notes.append(f"{side_file.name} holds activations only: weights are not in the file")
+    content = side_file.write(table, clean)
+    clean.qparams = QParamTable()
+    done = SideExport(
+        side_file,
+        stem or "model",
+        table,
+        (
+            Artifact("_float.onnx", "clean float model", clean),
+            Artifact(f"_{side_file.name}{side_file.suffix}", side_file.summary, content),
+        ),
+        (*read, *result.traces),
+        notes=notes,
+    )
+    if verify:
+        again = clean.clone()
+        again.qparams = _restored(table, side_file.read(content, clean), side_file)
+        applied = Pipeline(find_pass("apply-qparams")()).run(again, in_place=True).model
+        report = compare(before, applied, data, count=count, seed=seed)
+        done.proofs = (Proof(f"{side_file.name} (read back)", report),)
+    return done
+
+
+def _whole(row: QParams, parts: TensorParts) -> QParams:
+    """`row` with all codes of its type where that moves no code: weights are known values."""
+    if row.role is not Role.WEIGHT or not row.is_narrow or row.qtype.floating:
+        return row
+    wide = row.with_(lo=row.qtype.lo, hi=row.qtype.hi)
+    value = array(parts.find(row.tensor))
+    if value is None or (wide.quantize(value) != row.quantize(value)).any():
+        return row
+    return wide
+
+
+def _restored(table: QParamTable, read: QParamTable, side_file: SideFile) -> QParamTable:
+    """What was read back, with the weights of the model where the format has none."""
+    found = {row.tensor for row in read}
+    lost = [
+        row
+        for row in table.of(Role.ACTIVATION, Role.WEIGHT)
+        if row.tensor not in found and (side_file.weights or row.role is Role.ACTIVATION)
+    ]
+    if lost:
+        raise LoadError(
+            f"{side_file.name}: tensor '{lost[0].tensor}' was written, but is not read back",
+            fix="report this with the file: a format must read what it writes",
+        )
+    own = table.of(Role.WEIGHT) if not side_file.weights else []
+    return QParamTable([*read, *(row for row in own if row.tensor not in found)])

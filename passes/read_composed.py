@@ -1,0 +1,197 @@
+"""Fake quantization composed of elementary operators to the canonical form.
+
+    x -> Div s -> Round -> Add z -> Clip lo, hi -> Sub z -> Mul s    FakeQuantize(x, s, z) of lo..hi
+
+`onnxq.composed` tells which spellings are found. A chain on a constant is evaluated: where the
+canonical form would give other values (the exporter divided the weight already, or multiplied by
+1/s), the weight is put on the grid first, so that the numbers stay the same. Activations of
+spellings that treat ties otherwise are read and noted.
+
+Exporters that fold constants compute the chain of a weight and keep the result: a float weight on
+a grid whose scale is lost. Where the weight itself proves a grid (`onnxq.grid_recovery`) it is
+used; the others are named in a note, for they stay unquantized.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq import fake_quantize
+from onnxq.channel_shape import per_channel, rank_of
+from onnxq.composed import Chain, CodeRange, Unreadable, chain_to, code_range, scale_of
+from onnxq.constants import array
+from onnxq.edit import describe, insert_at, new_values, producer, remove, users
+from onnxq.errors import QParamsError
+from onnxq.fake_quantize import FAKE_QUANTIZE
+from onnxq.graph import Model, domain_of
+from onnxq.grid_recovery import recovered
+from onnxq.node_metadata import type_of_codes
+from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import Array, QParams, Role
+from onnxq.weight_axis import LINEAR_OPS, weight_axis
+
+
+@dataclass
+class _Found:
+    """What was read from one model."""
+
+    made: list[gs.Tensor] = field(default_factory=list)
+    """Results of the new quantizers."""
+    shifted: list[str] = field(default_factory=list)
+    reciprocal: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ReadComposed(Pass):
+    """Read fake quantization written as Div, Round, Clip and Mul as FakeQuantize."""
+
+    name: ClassVar[str] = "read-composed"
+    exact: ClassVar[bool] = True
+
+    def run(self, model: Model, trace: Trace) -> None:
+        found = _Found()
+        for node in model.nodes("Mul", "Div"):
+            if domain_of(node):
+                continue
+            chain = chain_to(node)
+            if chain is None:
+                continue
+            label = describe(node)  # reading takes the node apart
+            try:
+                detail = _read(node, chain, model, found)
+            except Unreadable as reason:
+                trace.skip(node, str(reason))
+            except QParamsError as error:
+                raise QParamsError(f"{label}: {error.what}", fix=error.fix) from error
+            else:
+                if detail:
+                    trace.rewrote(label, detail)
+        _note_ties(found, trace)
+        _folded_weights(found, model, trace)
+
+
+def _read(node: gs.Node, chain: Chain, model: Model, found: _Found) -> str:
+    """Rewrite one chain; says what it became, '' where it is no quantizer."""
+    codes = code_range(chain)
+    if not any(codes.bounded):
+        return ""  # rounding to multiples of a number, nothing else
+    if not all(codes.bounded):
+        raise Unreadable(f"its codes have no {'upper' if codes.bounded[0] else 'lower'} bound")
+    scale, exact = scale_of(chain)
+    params = _params(node, chain, codes, scale)
+    params.check_shape(chain.source.shape)
+    source, value = chain.source, array(chain.source)
+    if value is not None:
+        made = chain.values(value)
+        if chain.enter is None or not np.array_equal(params.fake(value), made):
+            source = new_values(model, source, params.fake(made), chain.first)
+    else:
+        if codes.shifts_before_round:
+            found.shifted.append(source.name)
+        if not exact:
+            found.reciprocal.append(source.name)
+    out, owner = node.outputs[0], node.owner
+    name = node.name or f"{out.name}.fake_quantize"
+    remove(node, model)
+    fake_quantize.make(model, source, out, params, owner, name=name, dtype=np.float32)
+    found.made.append(out)
+    return f"{params.qtype}" + (" per channel" if params.axis is not None else "")
+
+
+def _params(node: gs.Node, chain: Chain, codes: CodeRange, scale: Array) -> QParams:
+    tensor = chain.source
+    shaped = per_channel([scale, codes.zero_point], rank_of(tensor))
+    if shaped is None:
+        raise Unreadable(
+            f"its scale has shape {list(scale.shape)}, which is neither per tensor nor per channel"
+        )
+    (scales, zero_point), axis = shaped
+    lo, hi = codes.codes()
+    if not codes.stated and lo < 0 and (lo < -128 or hi > 127) and hi - lo < 256:
+        # Written without a zero point. Counted from the lowest code the same grid fits 8 bits.
+        lo, hi, zero_point = 0, hi - lo, zero_point - lo
+    if not (lo < hi and np.all((lo <= zero_point) & (zero_point <= hi))):
+        raise Unreadable(f"its codes {lo}..{hi} do not contain the zero point")
+    kind = type_of_codes(node, lo, hi)
+    if kind is None:
+        raise Unreadable(f"its codes {lo}..{hi} are not integers of 2 to 16 bits")
+    return QParams(
+        tensor=tensor.name,
+        qtype=kind,
+        scale=scales,
+        zero_point=zero_point,
+        axis=axis,
+        lo=lo,
+        hi=hi,
+        role=Role.ACTIVATION if array(tensor) is None else Role.WEIGHT,
+    )
+
+
+def _note_ties(found: _Found, trace: Trace) -> None:
+    for names, why in (
+        (found.shifted, "the zero point is added before rounding"),
+        (found.reciprocal, "the source multiplies by 1/scale where FakeQuantize divides"),
+    ):
+        if names:
+            trace.note(
+                f"{_listed(names)}: {why}, so inputs within one float rounding of half way between "
+                "two codes may have gone to the other neighbour there"
+            )
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:5])
+    return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _folded_weights(found: _Found, model: Model, trace: Trace) -> None:
+    """Quantize float weights that lie on a grid; name those of quantized data that do not."""
+    unproven: list[str] = []
+    done: set[int] = set()
+    for made in found.made:
+        for node, index in users(made):
+            if index != 0 or domain_of(node) or node.op not in LINEAR_OPS:
+                continue
+            weight = node.inputs[1]
+            value = array(weight)
+            if value is None or producer(weight, FAKE_QUANTIZE) or id(weight) in done:
+                continue
+            done.add(id(weight))
+            if _recover(weight, value, model):
+                trace.rewrote(f"'{weight.name}'", "recovered the grid that its values lie on")
+            else:
+                unproven.append(weight.name)
+    if unproven:
+        trace.note(
+            f"{_listed(unproven)}: the data of these layers are quantized, their weights are plain "
+            "floats that prove no grid. If they were trained quantized, the exporter has computed "
+            "them, perhaps with a normalisation behind, and dropped the scales: export without "
+            "constant folding (torch.onnx.export(..., optimize=False)) to keep these"
+        )
+
+
+def _recover(weight: gs.Tensor, value: Array, model: Model) -> bool:
+    """Put a FakeQuantize behind a weight whose values prove a grid."""
+    uses = users(weight)
+    layouts = [weight_axis(node, value.ndim) if index == 1 else None for node, index in uses]
+    axes = {layout.axis for layout in layouts if layout is not None}
+    if None in layouts or len(axes) != 1 or value.dtype != np.float32 or model.is_output(weight):
+        return False
+    params = recovered(weight.name, value, axes.pop())
+    if params is None:
+        return False
+    insert_at(
+        model,
+        weight,
+        lambda x, y, graph: fake_quantize.make(model, x, y, params, graph),
+        uses,
+        leaves=False,
+    )
+    return True
+
+
+__all__ = ["ReadComposed"]

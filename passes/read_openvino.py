@@ -1,0 +1,214 @@
+"""OpenVINO's FakeQuantize to the canonical form.
+
+    equal input and output ends          FakeQuantize; scale and zero point from the ends
+    output = input, rescaled             FakeQuantize -> Mul(output step / input step)
+
+`onnxq.openvino` has the formula, how the scale comes back exactly, and what is within rounding.
+Zero must be one of the levels in both ranges: a grid without an exact zero, or one that moves it,
+is declined.
+
+MQBench's newer exporter writes one bound per output channel as a plain vector, which does not
+broadcast against the weight; where the layers that read the weight agree on their output-channel
+axis, that axis is meant.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq import fake_quantize, openvino
+from onnxq.channel_shape import per_channel, rank_of, spread
+from onnxq.constants import array
+from onnxq.edit import (
+    constant,
+    describe,
+    drop_domains,
+    inputs_of,
+    new_node,
+    remove,
+    users,
+    variable,
+)
+from onnxq.errors import QParamsError
+from onnxq.graph import Model
+from onnxq.node_metadata import QUANT_MIN, QUANT_TYPE, SCALE, metadata
+from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import Array, QParams
+from onnxq.qtype import QTYPES
+from onnxq.weight_axis import weight_axis
+
+OPS = (openvino.FAKE_QUANTIZE, "FakeQuantize")
+_BOUNDS = ("lower input bound", "upper input bound", "lower output bound", "upper output bound")
+
+
+class _Unreadable(Exception):
+    """Why a FakeQuantize cannot be expressed in the canonical form."""
+
+
+@dataclass(frozen=True)
+class ReadOpenvino(Pass):
+    """Read OpenVINO's FakeQuantize (ends and levels) as the canonical one (scale, zero point)."""
+
+    name: ClassVar[str] = "read-openvino"
+    exact: ClassVar[bool] = True
+
+    def run(self, model: Model, trace: Trace) -> None:
+        vectors: list[str] = []
+        for node in model.nodes(*OPS):
+            label = describe(node)  # reading takes the node apart
+            try:
+                detail = _read(node, model, vectors)
+            except _Unreadable as reason:
+                trace.skip(node, str(reason))
+            except QParamsError as error:
+                raise QParamsError(f"{label}: {error.what}", fix=error.fix) from error
+            else:
+                trace.rewrote(label, detail)
+        if vectors:
+            names = ", ".join(f"'{name}'" for name in vectors)
+            trace.note(
+                f"{names}: the bounds are plain vectors, which do not broadcast against the "
+                "weight; read as one per output channel"
+            )
+        if trace.rewrites:
+            drop_domains(model, openvino.DOMAIN)
+
+
+def _read(node: gs.Node, model: Model, vectors: list[str]) -> str:
+    x = node.inputs[0]
+    levels = int(node.attrs.get("levels", 0))
+    if levels < 2:
+        raise QParamsError(
+            f"tensor '{x.name}': {levels} levels are no grid", fix="export the model again"
+        )
+    if levels > openvino.MOST_LEVELS:
+        raise _Unreadable(f"its {levels} levels need more than 16 bits")
+    bounds = [_bound(node, index + 1, what) for index, what in enumerate(_BOUNDS)]
+    low, high, out_low, out_high = (_aligned(b, node, vectors) for b in bounds)
+    if np.any(low >= high):
+        raise _Unreadable("its lower input bound is not below the upper one")
+    zero = _zero_level(low, high, levels, "input")
+    found = per_channel((low, high, zero), rank_of(x))
+    if found is None:
+        raise _Unreadable(
+            f"its bounds of shape {list(low.shape)} and {list(high.shape)} do not run along one "
+            "axis of its input"
+        )
+    (lows, highs, zeros), axis = found
+    params = _params(node, lows, highs, zeros.astype(np.int64), axis, levels)
+    params.check_shape(x.shape)
+    detail = f"{params.qtype} {params.lo}..{params.hi}"
+    detail += " per channel" if axis is not None else ""
+    ratio = None
+    if not (np.array_equal(low, out_low) and np.array_equal(high, out_high)):
+        ratio = _ratio(out_low, out_high, zero, spread(params.scale, axis, rank_of(x)), levels)
+        detail += ", then rescaled"
+    out, owner = node.outputs[0], node.owner
+    name = node.name or f"{out.name}.fake_quantize"
+    remove(node, model)
+    result = out if ratio is None else variable(model, f"{out.name}.unscaled", like=out)
+    fake_quantize.make(model, x, result, params, owner, name=name)
+    if ratio is not None:
+        factor = constant(model, f"{name}.rescale", ratio)
+        new_node(model, "Mul", [result, factor], [out], name=f"{name}.rescale", graph=owner)
+    return detail
+
+
+def _bound(node: gs.Node, index: int, what: str) -> Array:
+    tensor = inputs_of(node, index + 1)[index]
+    if tensor is None:
+        raise QParamsError(f"it has no {what}", fix="export the model again")
+    value = array(tensor)
+    if value is None:
+        raise _Unreadable(f"its {what} '{tensor.name}' is computed at run time")
+    if value.dtype.kind != "f" or not np.all(np.isfinite(value)):
+        raise QParamsError(
+            f"tensor '{node.inputs[0].name}': its {what} '{tensor.name}' is not a finite number",
+            fix="recalibrate this tensor, or leave it unquantized",
+        )
+    return value.astype(np.float32)
+
+
+def _aligned(bound: Array, node: gs.Node, vectors: list[str]) -> Array:
+    """A bound that broadcasts against the input; see the module about plain vectors."""
+    x = node.inputs[0]
+    value = array(x)
+    if bound.ndim != 1 or bound.size == 1 or value is None or value.shape[-1:] == bound.shape:
+        return bound
+    layouts = [weight_axis(n, value.ndim) for n, i in users(node.outputs[0]) if i == 1]
+    axes = {layout.axis if layout is not None else None for layout in layouts}
+    axis = axes.pop() if len(axes) == 1 and len(layouts) == len(node.outputs[0].outputs) else None
+    if axis is None or value.shape[axis] != bound.size:
+        raise QParamsError(
+            f"tensor '{x.name}': bounds of shape {list(bound.shape)} do not broadcast against "
+            f"shape {list(value.shape)}",
+            fix="write bounds per channel in the rank of the tensor, such as [C,1,1,1]",
+        )
+    if x.name not in vectors:
+        vectors.append(x.name)
+    shaped = spread(bound, axis, value.ndim)
+    assert shaped is not None
+    return shaped
+
+
+def _zero_level(low: Array, high: Array, levels: int, which: str) -> Array:
+    zero = openvino.zero_level(low, high, levels)
+    if zero is None:
+        raise _Unreadable(
+            f"0 is between two levels of its {which} range: there is no integer zero point"
+        )
+    if np.any((zero < 0) | (zero > levels - 1)):
+        raise _Unreadable(f"0 is outside its {which} range")
+    return zero
+
+
+def _params(
+    node: gs.Node, low: Array, high: Array, zero: Array, axis: int | None, levels: int
+) -> QParams:
+    """The grid; what a node's metadata says of it counts where it agrees with the bounds."""
+    said = metadata(node)
+    kind, lo = openvino.codes(zero, levels)
+    known, first = QTYPES.get(said.get(QUANT_TYPE, "")), _integer(said.get(QUANT_MIN, ""))
+    if known is not None and first is not None and not known.floating:
+        fits = known.lo <= first and first + levels - 1 <= known.hi
+        kind, lo = (known, first) if fits else (kind, lo)
+    scale = openvino.grid_scale(low, high, levels, zero)
+    params = QParams(
+        node.inputs[0].name, kind, scale, lo + zero, axis=axis, lo=lo, hi=lo + levels - 1
+    )
+    if SCALE in said:
+        exact = _floats(said[SCALE])
+        if exact is not None and exact.shape == scale.shape and np.all(exact > 0):
+            better = params.with_(scale=exact)
+            if all(map(np.array_equal, openvino.ends(better), (low, high))):
+                return better
+    return params
+
+
+def _integer(text: str) -> int | None:
+    return int(text) if text.removeprefix("-").isdecimal() else None
+
+
+def _floats(text: str) -> Array | None:
+    """The numbers that `text` lists as JSON; None where it is something else."""
+    try:
+        return np.array(json.loads(text), np.float32)
+    except ValueError:
+        return None
+
+
+def _ratio(low: Array, high: Array, zero: Array, scale: Array | None, levels: int) -> Array:
+    """What turns the input grid into the output grid, where that is a factor alone."""
+    if np.any(low == high):
+        raise _Unreadable("its output range is empty")
+    moved = _zero_level(low, high, levels, "output")
+    if np.any(moved != zero):
+        raise _Unreadable("its output range has zero at another level than its input range")
+    assert scale is not None
+    step = (high.astype(np.float64) - low.astype(np.float64)) / (levels - 1)
+    return np.asarray(step / scale, np.float32)

@@ -1,0 +1,61 @@
+"""Integer operators to float operators between QuantizeLinear and DequantizeLinear.
+
+    QLinearConv, QLinearMatMul, QGemm, QLinearAdd ...   DQ -> Conv, MatMul, Gemm, Add ... -> Q
+    Q -> Reshape, MaxPool, Concat ... on codes          Q -> DQ -> Reshape ... -> Q
+    MatMulInteger/ConvInteger -> Cast -> Mul            DQ -> MatMul/Conv, the scale in the weight
+
+Each is rewritten by itself; 'read-qdq' then reads the pairs. Dynamic quantization has no
+parameters to read and stays, with the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnxq.code_layout import move_layout
+from onnxq.code_nodes import CodeNodes, Unreadable
+from onnxq.edit import describe
+from onnxq.errors import QParamsError
+from onnxq.graph import Model, domain_of
+from onnxq.integer_sums import read_sums
+from onnxq.pass_ import Pass, Trace
+from onnxq.qoperator_lowering import lower
+from onnxq.qoperators import BLOCKED_DOMAIN, DYNAMIC, QOPERATORS, find, spellings
+
+
+@dataclass(frozen=True)
+class ReadQoperator(Pass):
+    """Write integer operators (QLinearConv, QGemm ...) as float operators between Q and DQ."""
+
+    name: ClassVar[str] = "read-qoperator"
+    exact: ClassVar[bool] = True
+
+    def run(self, model: Model, trace: Trace) -> None:
+        make = CodeNodes(model)
+        for node in model.nodes(*(s for op in QOPERATORS for s in spellings(op))):
+            operator = find(domain_of(node), node.op)
+            assert operator is not None
+            label = describe(node)
+            try:
+                detail = lower(node, operator, make)
+            except Unreadable as reason:
+                trace.skip(node, str(reason))
+            except QParamsError as error:
+                raise QParamsError(f"{label}: {error.what}", fix=error.fix) from error
+            else:
+                trace.rewrote(label, detail)
+        move_layout(make, trace)
+        for node in model.nodes(*(f"{BLOCKED_DOMAIN}::{op}" for op in QOPERATORS)):
+            trace.skip(
+                node,
+                "its weights are stored in blocks for the CPU that wrote the file; give the "
+                "model as it was before onnxruntime optimised it",
+            )
+        for node in model.nodes(*DYNAMIC):
+            trace.skip(
+                node,
+                "dynamic quantization: ranges are computed at run time. Quantize statically "
+                "(with calibration data), or give the float model",
+            )
+        read_sums(make, trace)

@@ -1,0 +1,108 @@
+"""The canonical form to elementary operators that every runtime and every training tool has.
+
+    FakeQuantize(x, s, z) of lo..hi    x -> Div s -> Round -> Add z -> Clip lo, hi -> Sub z -> Mul s
+
+All float32, with the same numbers to the last bit (NaN, which has no code, stays NaN here): the
+codes and their sums are integers below 2^24, and Add is written for z = 0 as well, since it turns
+the -0 that Round makes of -0.3 into 0. Scales and zero points per channel are shaped to broadcast,
+which takes the rank of the tensor. One scale per block, float8 codes and float16 data are refused
+together, by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq import fake_quantize
+from onnxq.channel_shape import rank_of, spread
+from onnxq.edit import constant, describe, new_node, remove, variable
+from onnxq.errors import cannot_write
+from onnxq.fake_quantize import FAKE_QUANTIZE
+from onnxq.graph import Model
+from onnxq.node_metadata import state_type
+from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import Array, QParams, Role
+
+
+@dataclass(frozen=True)
+class ToComposed(Pass):
+    """Write every FakeQuantize as Div, Round, Add, Clip, Sub and Mul."""
+
+    name: ClassVar[str] = "to-composed"
+    exact: ClassVar[bool] = True
+    needs_canonical: ClassVar[bool] = True
+
+    def run(self, model: Model, trace: Trace) -> None:
+        found = [(n, fake_quantize.params_of(n)) for n in model.nodes(FAKE_QUANTIZE)]
+        _check(found)
+        if found:
+            model.require_opset(11, "Round, and Clip with bounds as inputs")
+        for node, params in found:
+            label = describe(node)  # writing takes the node apart
+            _write(node, params, model)
+            trace.rewrote(label, str(params.qtype))
+        # Biases stay floats; all others are told by the nodes.
+        model.qparams.rows = model.qparams.of(Role.BIAS)
+
+
+def _check(found: list[tuple[gs.Node, QParams]]) -> None:
+    """Raise one error for everything that has no spelling."""
+    problems = []
+    for node, params in found:
+        why = _problem(node, params)
+        if why:
+            problems.append(f"'{params.tensor}' ({params.role}): {why}")
+    if problems:
+        raise cannot_write(
+            "elementary operators",
+            problems,
+            fix="use float32 data and integers with one scale per tensor or channel; to-qdq writes "
+            "everything",
+        )
+
+
+def _problem(node: gs.Node, params: QParams) -> str:
+    if params.qtype.floating:
+        return f"its codes are {params.qtype}"
+    if params.block:
+        return "it has one scale per block"
+    if node.inputs[1].dtype != np.float32:
+        return f"it is {node.inputs[1].dtype}, in which the steps would round several times"
+    if spread(params.scale, params.axis, rank_of(node.inputs[0])) is None:
+        return "its rank is not known (run 'infer-shapes' first)"
+    return ""
+
+
+def _write(node: gs.Node, params: QParams, model: Model) -> None:
+    x, out, owner = node.inputs[0], node.outputs[0], node.owner
+    base = node.name or out.name
+    rank = rank_of(x)
+
+    def shaped(name: str, values: Array) -> gs.Constant:
+        found = spread(values.astype(np.float32), params.axis, rank)
+        assert found is not None  # _check has seen to it
+        return constant(model, f"{base}.{name}", found)
+
+    scale, zero = shaped("scale", params.scale), shaped("zero_point", params.zero_point)
+    low = constant(model, f"{base}.lo", np.asarray(params.lo, np.float32))
+    high = constant(model, f"{base}.hi", np.asarray(params.hi, np.float32))
+    remove(node, model)
+    at = x
+    for op, others, name in (
+        ("Div", [scale], "scaled"),
+        ("Round", [], "rounded"),
+        ("Add", [zero], "shifted"),
+        ("Clip", [low, high], "codes"),
+        ("Sub", [zero], "centred"),
+    ):
+        made = variable(model, f"{base}.{name}", like=x)
+        new_node(model, op, [at, *others], [made], name=f"{base}.{op.lower()}", graph=owner)
+        at = made
+    state_type(new_node(model, "Mul", [at, scale], [out], name=base, graph=owner), params)
+
+
+__all__ = ["ToComposed"]

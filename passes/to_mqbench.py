@@ -1,0 +1,131 @@
+"""The canonical form to MQBench's private operators, as its classic exporter writes them.
+
+    one scale               LearnablePerTensorAffine(x, scale, zero_point, quant_min, quant_max)
+    scale per channel       FakeQuantizeLearnablePerchannelAffine(x, scale, zero_point) with
+                            quant_min and quant_max as attributes and without the axis: it is 1 in
+                            front of ConvTranspose, else 0
+    along another axis      FixedPerChannelAffine(x, scale, zero_point, ch_axis, quant_min,
+                            quant_max), which states it
+    logarithmic             NNIEQuantize(x, data_max)
+
+Scales and zero points are float32 vectors (zero points of the fixed operator are integers), bounds
+and axes come from Constant nodes. The operators stand in ONNX's own domain without being ONNX, so
+only MQBench's tools and `read-mqbench` understand the file. One scale per block and float8 codes
+have no operator there and are refused together, by name.
+
+MQBench multiplies by 1/scale where FakeQuantize divides. A constant is put on the grid where that
+would move a code of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq import fake_quantize, fake_quantize_log, mqbench
+from onnxq.constants import array
+from onnxq.edit import constant, describe, new_node, new_values, remove, variable
+from onnxq.errors import cannot_write
+from onnxq.fake_quantize import FAKE_QUANTIZE
+from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
+from onnxq.graph import Model
+from onnxq.node_metadata import state_type
+from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import QParams, Role
+
+
+@dataclass(frozen=True)
+class ToMqbench(Pass):
+    """Write every FakeQuantize as an operator of MQBench's classic form."""
+
+    name: ClassVar[str] = "to-mqbench"
+    exact: ClassVar[bool] = True
+    needs_canonical: ClassVar[bool] = True
+
+    def run(self, model: Model, trace: Trace) -> None:
+        found = [(n, fake_quantize.params_of(n)) for n in model.nodes(FAKE_QUANTIZE)]
+        _check([params for _, params in found])
+        for node, params in found:
+            label = describe(node)  # writing takes the node apart
+            trace.rewrote(label, _write(node, params, model))
+        for node in model.nodes(FAKE_QUANTIZE_LOG):
+            label = describe(node)
+            reach = np.asarray(fake_quantize_log.data_max_of(node), np.float32)
+            base = node.name or node.outputs[0].name
+            inputs = [node.inputs[0], _stated(model, f"{base}.data_max", reach, node.owner)]
+            _replace(node, mqbench.LOGARITHMIC, inputs, {}, model)
+            trace.rewrote(label, mqbench.LOGARITHMIC)
+        # Biases have no operator of their own; all others are told by the nodes.
+        model.qparams.rows = model.qparams.of(Role.BIAS)
+
+
+def _check(found: list[QParams]) -> None:
+    """Raise one error for everything that has no operator."""
+    problems = []
+    for params in found:
+        why = "it has one scale per block" if params.block else ""
+        if params.qtype.floating:
+            why = f"its codes are {params.qtype}"
+        if why:
+            problems.append(f"'{params.tensor}' ({params.role}): {why}")
+    if problems:
+        raise cannot_write(
+            "MQBench's operators",
+            problems,
+            fix="use integers with one scale per tensor or channel; to-qdq writes everything",
+        )
+
+
+def _write(node: gs.Node, params: QParams, model: Model) -> str:
+    """Rewrite one FakeQuantize; says what it became."""
+    base = node.name or node.outputs[0].name
+    bounds: dict[str, Any] = {"quant_min": params.lo, "quant_max": params.hi}
+    after: dict[str, Any] = {}
+    attrs: dict[str, Any] = {}
+    zero_type: Any = np.float32
+    if params.axis is None:
+        op, after = mqbench.PER_TENSOR, bounds
+    elif params.axis == mqbench.implied_axis(node.outputs[0]):
+        op, attrs = mqbench.PER_CHANNEL, bounds
+    else:
+        op, after = mqbench.PER_CHANNEL_OF_AXIS, {"ch_axis": params.axis, **bounds}
+        zero_type = np.int64
+    x, value = node.inputs[0], array(node.inputs[0])
+    if value is not None:
+        wanted = params.fake(value)
+        if not np.array_equal(mqbench.on_grid(value, params, "learnable"), wanted):
+            x = new_values(model, x, wanted.astype(value.dtype), node)
+    scale = params.scale.reshape(-1).astype(node.inputs[1].dtype or np.float32)
+    inputs = [
+        x,
+        constant(model, f"{base}.scale", scale),
+        constant(model, f"{base}.zero_point", params.zero_point.reshape(-1).astype(zero_type)),
+    ]
+    for key, number in after.items():
+        inputs.append(_stated(model, f"{base}.{key}", np.asarray(number, np.int64), node.owner))
+    made = _replace(node, op, inputs, attrs, model)
+    state_type(made, params)
+    return op
+
+
+def _stated(model: Model, name: str, value: Any, graph: gs.Graph) -> gs.Tensor:
+    """What a new Constant node makes."""
+    out = variable(model, name, like=None)
+    attrs = {"value": gs.Constant(out.name, value)}
+    new_node(model, "Constant", [], [out], name=name, attrs=attrs, graph=graph)
+    return out
+
+
+def _replace(
+    node: gs.Node, op: str, inputs: list[gs.Tensor], attrs: dict[str, Any], model: Model
+) -> gs.Node:
+    """Let a node of `op` make what `node` made, under the same name."""
+    out, owner, name = node.outputs[0], node.owner, node.name or node.outputs[0].name
+    remove(node, model)
+    return new_node(model, op, inputs, [out], name=name, attrs=attrs, graph=owner)
+
+
+__all__ = ["ToMqbench"]

@@ -1,0 +1,116 @@
+"""The canonical form to OpenVINO's FakeQuantize.
+
+    FakeQuantize(x, s, z) over lo..hi    FakeQuantize(x, il, ih, il, ih), levels = hi - lo + 1
+                                         il = (lo - z) * s, ih = (hi - z) * s
+
+Bounds per channel have the rank of the tensor ([C,1,1,1]). They are float32; where the ends do not
+tell the scale to the bit, or not the type of the codes, the node's metadata does, which OpenVINO
+ignores. Biases stay float: OpenVINO derives their codes itself. Bias rows stay in the table.
+
+OpenVINO rounds (x - il) / (ih - il) * (L - 1): inputs half way between two codes, and those that
+float32 cannot tell from that, may get the other neighbour there, so this writer is not exact.
+
+One scale per block, float8 codes and tensors of other types than float32 have no spelling there
+and are refused together, by name.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq import fake_quantize, openvino
+from onnxq.channel_shape import rank_of, spread
+from onnxq.edit import constant, describe, new_node, remove
+from onnxq.errors import cannot_write
+from onnxq.graph import Model
+from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, QUANT_TYPE, SCALE, add_metadata
+from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import QParams, Role
+
+
+@dataclass(frozen=True)
+class ToOpenvino(Pass):
+    """Write every FakeQuantize as OpenVINO's, with ends and levels."""
+
+    name: ClassVar[str] = "to-openvino"
+    needs_canonical: ClassVar[bool] = True
+
+    def run(self, model: Model, trace: Trace) -> None:
+        nodes = model.nodes(fake_quantize.FAKE_QUANTIZE)
+        params = [fake_quantize.params_of(node) for node in nodes]
+        problems = [
+            f"'{p.tensor}' ({p.role}): {why}"
+            for node, p in zip(nodes, params, strict=True)
+            if (why := _problem(node, p))
+        ]
+        if problems:
+            raise cannot_write(
+                "OpenVINO's FakeQuantize",
+                problems,
+                fix="use integer grids with one scale per tensor or channel; to-qdq writes "
+                "everything, and OpenVINO reads that as well",
+            )
+        for node, grid in zip(nodes, params, strict=True):
+            label = describe(node)  # writing takes the node apart
+            _write(node, grid, model)
+            trace.rewrote(label, f"{_levels(grid)} levels")
+        if nodes:
+            model.opsets.setdefault(openvino.DOMAIN, 1)
+            model.qparams.rows = model.qparams.of(Role.BIAS)
+
+
+def _levels(params: QParams) -> int:
+    assert params.lo is not None and params.hi is not None
+    return params.hi - params.lo + 1
+
+
+def _problem(node: gs.Node, params: QParams) -> str:
+    if params.qtype.floating:
+        return f"its codes are {params.qtype}"
+    if params.block:
+        return "it has one scale per block"
+    if node.inputs[1].dtype != np.float32:
+        return f"it is {np.dtype(node.inputs[1].dtype)}, which cannot hold the ends of its range"
+    if spread(params.scale, params.axis, rank_of(node.inputs[0])) is None:
+        return "its rank is not known (run 'infer-shapes' first)"
+    with np.errstate(over="ignore"):
+        low, high = openvino.ends(params)
+    level = None
+    if np.all(np.isfinite(low) & np.isfinite(high)):
+        level = openvino.zero_level(low, high, _levels(params))
+    if level is None or not np.array_equal(level, params.zero_point - params.lo):
+        return "float32 cannot hold the ends of its range"
+    return ""
+
+
+def _write(node: gs.Node, params: QParams, model: Model) -> None:
+    x, out, owner = node.inputs[0], node.outputs[0], node.owner
+    base, levels = node.name or out.name, _levels(params)
+    low, high = openvino.ends(params)
+    bounds = [
+        constant(model, f"{base}.{name}", spread(end, params.axis, rank_of(x)))
+        for name, end in (("low", low), ("high", high))
+    ]
+    remove(node, model)
+    made = new_node(
+        model,
+        openvino.FAKE_QUANTIZE,
+        [x, *bounds, *bounds],
+        [out],
+        name=base,
+        attrs={"levels": levels},
+        graph=owner,
+    )
+    zero = params.zero_point - params.lo
+    kind, lo = openvino.codes(zero, levels)
+    if (fake_quantize.container(params.qtype), params.lo) != (kind, lo):
+        entries = {QUANT_TYPE: str(fake_quantize.container(params.qtype))}
+        entries |= {QUANT_MIN: str(params.lo), QUANT_MAX: str(params.hi)}
+        add_metadata(made, entries)
+    if not np.array_equal(openvino.grid_scale(low, high, levels, zero), params.scale):
+        add_metadata(made, {SCALE: json.dumps(params.scale.tolist())})

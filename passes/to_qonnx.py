@@ -1,0 +1,159 @@
+"""The canonical form to QONNX: every FakeQuantize becomes a Quant.
+
+    FakeQuantize(x, s, z) over lo..hi    Quant(x, s, z, b), signed and narrow as lo..hi say
+    bias row of the table                Quant of the constant bias, 32 bits, unless bias=float
+
+QONNX knows a range by its number of bits, narrow or not: -8..7, -7..7, 0..15 and 0..14 are the
+4-bit ones. Other ranges, one scale per block, and types other than float32 have no spelling there
+and are refused together, by name. Scales per channel are shaped to broadcast ([C,1,1,1]), which
+takes the rank of the tensor. Codes of a signed type that start at 0 are written without sign;
+metadata keeps the type.
+
+Quant adds the zero point before it rounds. A constant is put on the grid where that would move a
+code of it; of activations with a zero point other than 0, inputs half way between two codes may
+get the other neighbour, which the trace notes: with such zero points this writer is not exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq import fake_quantize, qonnx
+from onnxq.bias_readers import BiasUse, bias_uses
+from onnxq.channel_shape import rank_of, spread
+from onnxq.constants import array
+from onnxq.edit import constant, describe, new_node, new_values, remove, set_input, variable
+from onnxq.errors import cannot_write
+from onnxq.fake_quantize import FAKE_QUANTIZE
+from onnxq.graph import Model
+from onnxq.node_metadata import QUANT_TYPE, add_metadata
+from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import Array, QParams, Role
+
+
+@dataclass(frozen=True)
+class ToQonnx(Pass):
+    """Write every FakeQuantize as QONNX's Quant."""
+
+    name: ClassVar[str] = "to-qonnx"
+    needs_canonical: ClassVar[bool] = True
+
+    bias: Literal["int32", "float"] = "int32"
+
+    def run(self, model: Model, trace: Trace) -> None:
+        nodes = [(node, fake_quantize.params_of(node)) for node in model.nodes(FAKE_QUANTIZE)]
+        biases = bias_uses(model) if self.bias == "int32" else []
+        _check(nodes, biases)
+        shifted: list[str] = []
+        for node, params in nodes:
+            label = describe(node)  # writing takes the node apart
+            if np.any(params.zero_point) and array(node.inputs[0]) is None:
+                shifted.append(params.tensor)
+            _write(node, params, model)
+            trace.rewrote(label, str(params.qtype))
+        for use in biases:
+            _write_bias(use, model)
+            trace.rewrote(f"'{use.row.tensor}'", f"{use.row.qtype} bias")
+        if shifted:
+            names = ", ".join(f"'{name}'" for name in shifted)
+            trace.note(
+                f"{names}: the zero point is not 0. QONNX adds it before rounding, so inputs half "
+                "way between two codes may go to the other neighbour there"
+            )
+        if nodes or biases:
+            model.opsets.setdefault(qonnx.DOMAIN, 1)
+            # The nodes tell it all now, but for the biases that stay float.
+            model.qparams.rows = [] if self.bias == "int32" else model.qparams.of(Role.BIAS)
+
+
+def _check(nodes: list[tuple[gs.Node, QParams]], biases: list[BiasUse]) -> None:
+    """Raise one error for everything that has no spelling."""
+    problems = []
+    tensors = [(params, node.inputs[0], node.inputs[1].dtype) for node, params in nodes]
+    tensors += [(use.row, use.tensor, use.value.dtype) for use in biases]
+    for params, tensor, dtype in tensors:
+        why = _problem(params, tensor, dtype)
+        if why:
+            problems.append(f"'{params.tensor}' ({params.role}): {why}")
+    if problems:
+        raise cannot_write(
+            "QONNX",
+            problems,
+            fix="use whole or narrow ranges of 2 to 16 bits and one scale per tensor or channel; "
+            "to-qdq writes everything",
+        )
+
+
+def _problem(params: QParams, tensor: gs.Tensor, dtype: object) -> str:
+    assert params.lo is not None and params.hi is not None
+    if params.qtype.floating:
+        return f"its codes are {params.qtype}"
+    if params.block:
+        return "it has one scale per block"
+    if dtype != np.float32:
+        return f"it is {np.dtype(str(dtype))}, Quant is float32"
+    if qonnx.bits_of(params.lo, params.hi, params.lo < 0) is None:
+        return f"the range {params.lo}..{params.hi} is neither whole nor narrow"
+    if spread(params.scale, params.axis, rank_of(tensor)) is None:
+        return "its rank is not known (run 'infer-shapes' first)"
+    return ""
+
+
+def _write(node: gs.Node, params: QParams, model: Model) -> None:
+    x, out, owner = node.inputs[0], node.outputs[0], node.owner
+    value = array(x)
+    if value is not None:
+        assert params.lo is not None and params.hi is not None
+        wanted, (scale, zero) = params.fake(value), params.broadcast(value.shape)
+        made = qonnx.quant(
+            value, scale, zero.astype(np.float32), params.lo, params.hi, qonnx.HALF_EVEN
+        )
+        if not np.array_equal(made, wanted):
+            x = new_values(model, x, wanted, node)
+    base = node.name or out.name
+    remove(node, model)
+    _quant(model, x, out, params, owner, base)
+
+
+def _write_bias(use: BiasUse, model: Model) -> None:
+    out = variable(model, f"{use.row.tensor}.quantized", like=use.tensor)
+    for node, index in use.uses:
+        set_input(node, index, out)
+    _quant(model, use.tensor, out, use.row, model.graph, f"{use.row.tensor}.quantize")
+
+
+def _quant(
+    model: Model, x: gs.Tensor, out: gs.Tensor, params: QParams, graph: gs.Graph, base: str
+) -> None:
+    assert params.lo is not None and params.hi is not None
+    signed = params.lo < 0
+    found = qonnx.bits_of(params.lo, params.hi, signed)
+    assert found is not None
+    bits, narrow = found
+    zeros = params.zero_point.astype(np.float32)
+    same = params.axis is None or np.all(zeros == zeros[0])
+    rank = rank_of(x)
+    inputs: list[tuple[str, Array | None]] = [
+        ("scale", spread(params.scale, params.axis, rank)),
+        ("zero_point", zeros.reshape(-1)[0] if same else spread(zeros, params.axis, rank)),
+        ("bits", np.array(bits, np.float32)),
+    ]
+    made = new_node(
+        model,
+        f"{qonnx.DOMAIN}::Quant",
+        [x, *(constant(model, f"{base}.{name}", value) for name, value in inputs)],
+        [out],
+        name=base,
+        attrs={
+            "signed": int(signed),
+            "narrow": int(narrow),
+            "rounding_mode": qonnx.HALF_EVEN,
+        },
+        graph=graph,
+    )
+    if params.qtype.signed != signed:
+        add_metadata(made, {QUANT_TYPE: str(fake_quantize.container(params.qtype))})

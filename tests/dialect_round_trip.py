@@ -1,0 +1,75 @@
+"""Canonical models written in a dialect and read back: same table, same numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onnxq import runtime
+from onnxq.convert import constants_frozen
+from onnxq.errors import PassError
+from onnxq.graph import Model, from_proto, load
+from onnxq.pass_ import Pass
+from onnxq.pipeline import Pipeline
+from passes.collect_qparams import CollectQParams
+from tests.build import bit_equal
+from tests.zoo import inputs
+
+FIXTURES = Path(__file__).parent.parent.parent / "shared" / "fixtures"
+"""Models quantized by other tools, beside the repository and no part of it."""
+
+
+def table(model: Model) -> list[dict[str, Any]]:
+    """All rows of a canonical model, without the names of the nodes they come from."""
+    rows = [row.to_json() for row in Pipeline(CollectQParams()).run(model).model.qparams]
+    for row in rows:
+        row.pop("source", None)
+    return sorted(rows, key=lambda row: (row["tensor"], str(row.get("readers")), str(row)))
+
+
+def round_trip(model: Model, write: Pass, read: Pass) -> tuple[Model, Model]:
+    """What `write` made of a canonical model, and what `read` makes of that file."""
+    written = Pipeline(write).run(model).model
+    back = Pipeline(read).run(from_proto(written.to_proto())).model
+    return written, back
+
+
+def assert_same_again(model: Model, write: Pass, read: Pass) -> Model:
+    """`write` then `read` give the table and, bit for bit, the numbers back; what was written."""
+    written, back = round_trip(model, write, read)
+    assert table(back) == table(model)
+    for seed in (0, 1):
+        feeds = inputs(model.to_proto(), seed)
+        want = runtime.reference(model).run(feeds)
+        have = runtime.reference(back).run(feeds)
+        assert list(have) == list(want)
+        assert bit_equal(have.values(), want.values())
+    return written
+
+
+def refusal(model: Model, write: Pass) -> str:
+    """Why `write` cannot write the model; '' where it can."""
+    try:
+        Pipeline(write).run(model)
+    except PassError as error:
+        return error.what
+    return ""
+
+
+def fixture(name: str) -> Model:
+    """A model of another tool, its initializers constants."""
+    return constants_frozen(load(FIXTURES / name / "model.onnx"))
+
+
+def fixture_inputs(name: str) -> list[np.ndarray]:
+    """The test inputs of the network, one sample each."""
+    x = np.load(FIXTURES / name.partition("/")[0] / "test.npz")["x"]
+    return [x[i : i + 1] for i in range(len(x))]
+
+
+def first_output(model: Any, x: np.ndarray) -> np.ndarray:
+    """The first output in the reference session."""
+    session = runtime.reference(model)
+    return next(iter(session.run({session.inputs[0].name: x}).values()))

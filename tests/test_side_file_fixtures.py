@@ -1,0 +1,170 @@
+"""Side files of other tools, read with their float model and compared with the same tool's QDQ.
+
+The files lie beside the repository (`../shared/fixtures`) and are not part of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onnxq
+from onnxq import runtime
+from onnxq.convert import canonical
+from onnxq.discovery import find_pass
+from onnxq.encodings import read_all, with_encodings
+from onnxq.errors import LoadError
+from onnxq.graph import Model, load
+from onnxq.pipeline import Pipeline
+from onnxq.qparams import QParams, Role
+from onnxq.qtype import qtype
+
+FOLDER = Path(__file__).parent.parent.parent / "shared" / "fixtures"
+AIMET = sorted(FOLDER.glob("*/aimet-*/encodings_*.json"))
+MQBENCH = sorted(FOLDER.glob("*/mqbench-*/mqbench_m_clip_ranges.json"))
+SNPE = [p for p in MQBENCH if "snpe" in p.parent.name]
+TENSORRT = [p for p in MQBENCH if "tensorrt" in p.parent.name]
+
+pytestmark = pytest.mark.skipif(not AIMET, reason="no ../shared/fixtures beside the repository")
+
+
+def name(path: Path) -> str:
+    return f"{path.parent.parent.name}/{path.parent.name}/{path.stem}"
+
+
+def float_model(path: Path) -> Path:
+    """The clean model of a fixture; some variants share that of their neighbour."""
+    own = path.parent / "float_with_encodings.onnx"
+    return own if own.exists() else path.parent.parent / "aimet-w8a8-htp73" / own.name
+
+
+def deploy_model(path: Path) -> Path:
+    """The clean model of MQBench, kept for its older branch alone: tensor names are the same."""
+    classic = path.parent.name.replace("-head-", "-classic-")
+    return path.parent.parent / classic / "mqbench_m_deploy_model.onnx"
+
+
+def qdq_table(path: Path) -> dict[str, QParams]:
+    model = canonical(load(path.parent / "model.onnx"))[0]
+    table = Pipeline(find_pass("collect-qparams")()).run(model).model.qparams
+    return {row.tensor: row for row in table}
+
+
+def unsigned(row: QParams) -> QParams:
+    """The same grid with codes from 0 up: tools choose the sign of activations freely."""
+    if not row.qtype.signed or row.role is not Role.ACTIVATION:
+        return row
+    assert row.lo is not None
+    assert row.hi is not None
+    return row.with_(
+        qtype=qtype(f"u{row.qtype.name}"),
+        zero_point=row.zero_point - row.lo,
+        lo=0,
+        hi=row.hi - row.lo,
+    )
+
+
+def assert_same(one: QParams, other: QParams, ulps: int) -> None:
+    left, right = unsigned(one), unsigned(other)
+    bits = [row.scale.reshape(-1).view(np.int32).astype(np.int64) for row in (left, right)]
+    assert np.abs(bits[0] - bits[1]).max() <= ulps, one.tensor
+    fixed = left.with_(scale=right.scale, role=right.role, readers=right.readers)
+    assert fixed == right, one.tensor
+
+
+def outputs(model: Model | Path, path: Path) -> list[np.ndarray]:
+    session = runtime.reference(model)
+    (spec,) = session.inputs
+    x = np.load(path.parent.parent / "test.npz")["x"]
+    return [
+        value
+        for i in range(len(x))
+        for value in session.run({spec.name: x[i : i + 1].astype(spec.dtype)}).values()
+    ]
+
+
+@pytest.mark.parametrize("path", AIMET, ids=map(name, AIMET))
+def test_aimet_encodings_say_what_the_qdq_of_the_same_tool_says(path: Path) -> None:
+    clean = load(float_model(path))
+    given = read_all([path], clean)
+    version = path.stem.partition("_")[2]
+    assert [f.name for f in given.formats] == [f"aimet-{version}"]
+    qdq = qdq_table(path)
+    rows = given.table.of(Role.ACTIVATION, Role.WEIGHT)
+    assert len(rows) >= 20
+    for row in rows:
+        assert_same(row, qdq[row.tensor], ulps=0)
+    # Weights are all there; what is not is a value that was moved, on the grid it came from.
+    assert {t for t, r in qdq.items() if r.role is Role.WEIGHT} <= {r.tensor for r in rows}
+    model, _ = with_encodings(clean, path)
+    for mine, theirs in zip(
+        outputs(model, path), outputs(path.parent / "model.onnx", path), strict=True
+    ):
+        assert mine.tobytes() == theirs.tobytes()
+
+
+@pytest.mark.parametrize("path", AIMET, ids=map(name, AIMET))
+def test_aimet_encodings_are_written_as_they_were_read(path: Path) -> None:
+    clean = load(float_model(path))
+    given = read_all([path], clean)
+    (side_file,) = given.formats
+    again = side_file.read(side_file.write(given.table, clean), clean)
+    key = [(row.tensor, row.grid_key(), row.qtype) for row in given.table]
+    assert sorted(key, key=str) == sorted(
+        ((row.tensor, row.grid_key(), row.qtype) for row in again), key=str
+    )
+
+
+@pytest.mark.parametrize("path", [p for p in AIMET if "w8a8" in name(p)], ids=name)
+def test_aimet_encodings_convert(path: Path) -> None:
+    assert onnxq.convert(float_model(path), "onnxruntime", encodings=path).proven
+
+
+@pytest.mark.parametrize("path", SNPE, ids=map(name, SNPE))
+def test_snpe_ranges_say_what_the_model_says(path: Path) -> None:
+    clean = load(deploy_model(path))
+    given = read_all([path], clean)
+    assert [f.name for f in given.formats] == ["mqbench-snpe"]
+    assert len(given.table) == 16
+    roles = {row.tensor: row.role for row in given.table}
+    assert [t for t, role in roles.items() if role is Role.WEIGHT] == ["up.weight"]
+    trained = qdq_table(path)
+    copied = {"/gap/GlobalAveragePool_output_0", "/fc/Gemm_output_0"}
+    for row in given.table:
+        # MQBench copies ranges over Flatten, and has its own name for what leaves the network.
+        if row.tensor not in copied:
+            assert_same(row, trained[row.tensor], ulps=1)
+    with_encodings(clean, path)
+
+
+@pytest.mark.parametrize("path", TENSORRT, ids=map(name, TENSORRT))
+def test_tensorrt_ranges_are_taken_as_tensorrt_takes_them(path: Path) -> None:
+    clean = load(deploy_model(path))
+    given = read_all([path], clean)
+    assert [f.name for f in given.formats] == ["tensorrt-ranges"]
+    trained = qdq_table(path)
+    assert len(given.table) == 13
+    for row in given.table:
+        # Trained on -127..127, so that MQBench's scale * max(-lo, hi) is what TensorRT expects;
+        # its range is copied over Flatten.
+        if row.tensor != "/gap/GlobalAveragePool_output_0":
+            bits = [r.scale.reshape(-1).view(np.int32) for r in (row, trained[row.tensor])]
+            assert abs(int(bits[0][0]) - int(bits[1][0])) <= 1
+    done = onnxq.convert(clean, "tensorrt", encodings=path, weights="max")
+    assert done.proven
+
+
+def test_files_of_one_model_do_not_fit_another() -> None:
+    first, second = (FOLDER / m / "aimet-w8a8-htp73" for m in ("A1", "A2"))
+    with pytest.raises(LoadError) as caught:
+        with_encodings(load(first / "float_with_encodings.onnx"), second / "encodings_2.0.0.json")
+    for text in ("in the file, not in the graph", "in the graph, without a range", "weights"):
+        assert text in caught.value.what
+
+
+def test_a_file_of_unknown_form_is_refused_by_name() -> None:
+    path = FOLDER / "A1" / "esp-ppq-qnn" / "config.json"
+    with pytest.raises(LoadError, match=r"config\.json: not a side file of a known format"):
+        read_all([path], load(FOLDER / "A1" / "float.onnx"))
