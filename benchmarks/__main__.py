@@ -35,6 +35,8 @@ def main() -> int:
     results = {"machine": measurements.machine()}
     with progress.status("fold BN and insert Q/DQ") as status:
         results["speed"] = measurements.speed(nodes, repeats)
+        status.update("read Q/DQ")
+        results["reading"] = measurements.reading(nodes, repeats)
         status.update("fold BN with every tool")
         results["folding"] = measurements.folding(peer_nodes, LIMIT_SECONDS)
         status.update("rewrite two large weights")

@@ -54,6 +54,27 @@ def speed(nodes: int, repeats: int) -> dict[str, Any]:
     }
 
 
+def reading(nodes: int, repeats: int) -> dict[str, Any]:
+    """A QDQ file to the canonical form, with the readers of all dialects, and a quarter of it."""
+    # Four float nodes of the chain become six with Q/DQ.
+    large, small = (
+        with_onnxq.fold_and_quantize(chain(count * 4 // 6)) for count in (nodes, nodes // 4)
+    )
+    seconds = in_turns(
+        {
+            "onnxq": lambda: with_onnxq.read(large),
+            "onnxq_quarter": lambda: with_onnxq.read(small),
+        },
+        repeats,
+    )
+    return {
+        "nodes": nodes,
+        "seconds": seconds,
+        "median": {name: statistics.median(each) for name, each in seconds.items()},
+        "growth": median_ratio(seconds["onnxq"], seconds["onnxq_quarter"]),
+    }
+
+
 def folding(nodes: int, limit: int) -> dict[str, Any]:
     """BatchNormalization folding alone, each tool in a process of its own.
 

@@ -12,7 +12,8 @@ from benchmarks.targets import Verdict, seconds
 
 def show(results: dict[str, Any], verdicts: list[Verdict], console: Console) -> None:
     """Print every measurement, then the targets."""
-    console.print(_speed(results["speed"]), _folding(results["folding"]))
+    console.print(_speed(results["speed"]), _reading(results["reading"]))
+    console.print(_folding(results["folding"]))
     console.print(_memory(results["memory"]), _targets(verdicts))
 
 
@@ -24,6 +25,14 @@ def _speed(speed: dict[str, Any]) -> Table:
         rounds = " ".join(f"{s:.2f}" for s in speed["seconds"][name])
         label = {"raw_protobuf": "hand-written loop"}.get(name, "onnxq")
         table.add_row(label, str(count), f"{speed['median'][name]:.2f}", rounds)
+    return table
+
+
+def _reading(reading: dict[str, Any]) -> Table:
+    table = Table("nodes", "median", "all rounds", title="Read QDQ: CPU s")
+    for name, count in (("onnxq", reading["nodes"]), ("onnxq_quarter", reading["nodes"] // 4)):
+        rounds = " ".join(f"{s:.2f}" for s in reading["seconds"][name])
+        table.add_row(str(count), f"{reading['median'][name]:.2f}", rounds)
     return table
 
 

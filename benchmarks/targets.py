@@ -43,6 +43,15 @@ def judge(results: dict[str, Any]) -> list[Verdict]:
             speed["growth"] <= MAX_GROWTH,
         ),
     ]
+    reading = results["reading"]
+    verdicts.append(
+        Verdict(
+            f"read QDQ, {reading['nodes']} nodes: CPU time / that of a quarter of the nodes",
+            f"<= {MAX_GROWTH:.1f}x",
+            f"{reading['growth']:.2f}x",
+            reading["growth"] <= MAX_GROWTH,
+        )
+    )
     memory = results["memory"]
     ours = memory["tools"]["onnxq"]
     verdicts.append(

@@ -9,6 +9,7 @@ import onnx
 import onnxq
 from benchmarks.models import Chain
 from onnxq.constants import array
+from onnxq.convert import canonical
 from onnxq.edit import constant, set_input
 from onnxq.graph import from_proto
 from onnxq.pipeline import Pipeline
@@ -33,6 +34,12 @@ def fold(data: bytes) -> bytes:
     """BatchNormalization folding alone."""
     model = from_proto(onnx.load_model_from_string(data))
     Pipeline.parse(FOLD).run(model, in_place=True)
+    return model.to_proto().SerializeToString()
+
+
+def read(data: bytes) -> bytes:
+    """A quantized model of any dialect to the canonical form: all readers run."""
+    model, _ = canonical(from_proto(onnx.load_model_from_string(data)))
     return model.to_proto().SerializeToString()
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from onnxq.errors import OptionError, near_matches
 from onnxq.lint_rule import LintRule
+from onnxq.native_model import NativeFile
 from onnxq.pipeline import Pipeline
 from onnxq.placement import INPUTS_ONLY, Placement
 from onnxq.runtime import Kind
@@ -23,6 +24,8 @@ class OnnxFile:
     """File name behind the model's stem, such as '_qdq.onnx'."""
     pipeline: Pipeline
     summary: str
+    clean: bool = False
+    """Whether it is the float model, with all of its quantization in the files beside it."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,16 @@ class TableFile:
         return self.format.summary
 
 
+Output = OnnxFile | TableFile | NativeFile
+
+
 @dataclass(frozen=True)
 class Variant:
     """Another way to deploy to the same target: what differs from the backend's own way."""
 
     summary: str
     pipeline: Pipeline | None = None
-    outputs: tuple[OnnxFile | TableFile, ...] | None = None
+    outputs: tuple[Output, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Backend:
     scheme: Scheme
     pipeline: Pipeline = field(default_factory=Pipeline)
     """From any quantized model to a canonical graph that fits the scheme."""
-    outputs: tuple[OnnxFile | TableFile, ...] = ()
+    outputs: tuple[Output, ...] = ()
     """The files, the one to deploy first."""
     proof: Literal["consumer", "format"] | None = None
     """Whether a real consumer was compared, or the files are checked by reading them back; None
@@ -89,7 +95,14 @@ class Backend:
             raise ValueError(f"backend '{self.name}': the first output must be an OnnxFile")
         if len(set(suffixes)) != len(suffixes):
             raise ValueError(f"backend '{self.name}': two outputs have the same suffix")
+        told = {
+            o.beside for o in self.outputs if isinstance(o, TableFile) and not o.format.magnitudes
+        }
         for output in self.outputs:
+            if isinstance(output, OnnxFile) and output.clean and output.suffix not in told:
+                raise ValueError(
+                    f"backend '{self.name}': no file tells the quantization of '{output.suffix}'"
+                )
             if isinstance(output, TableFile) and output.beside not in models:
                 raise ValueError(
                     f"backend '{self.name}': '{output.suffix}' stands beside '{output.beside}', "
@@ -138,5 +151,5 @@ class Backend:
         }
 
 
-def _listed(outputs: tuple[OnnxFile | TableFile, ...]) -> list[dict[str, str]]:
+def _listed(outputs: tuple[Output, ...]) -> list[dict[str, str]]:
     return [{"suffix": o.suffix, "summary": o.summary} for o in outputs]

@@ -20,7 +20,7 @@ import onnx_graphsurgeon as gs
 from onnx import defs
 
 from onnxq.code_nodes import CodeNodes, Grid, Unreadable, grid_of
-from onnxq.constants import array
+from onnxq.constants import computed
 from onnxq.edit import (
     constant,
     describe,
@@ -133,7 +133,7 @@ class _Mover:
         # Integers in a wider type: their readers take them as they were, if zero fits as well.
         if target.kind not in "iu" or self.model.is_output(out):
             return []
-        zeros = [array(n.inputs[2]) if len(n.inputs) > 2 else None for n, _ in readers]
+        zeros = [computed(n.inputs[2]) if len(n.inputs) > 2 else None for n, _ in readers]
         ends = np.iinfo(dtype) if dtype.kind in "iu" else None
         if ends is None or np.iinfo(target).min > ends.min or np.iinfo(target).max < ends.max:
             return []
@@ -195,7 +195,7 @@ class _Mover:
         ):
             return "it may fill in a value that is no code"
         fill = inputs_of(node, 3)[2] if node.op == "Pad" else None
-        if fill is not None and array(fill) is None:
+        if fill is not None and computed(fill) is None:
             return f"the value it pads with ('{fill.name}') is computed at run time"
         return ""
 
@@ -203,7 +203,7 @@ class _Mover:
         """Pad with the real value of the code it padded with."""
         if node.attrs.get("mode", "constant") != "constant":
             return
-        value = array(inputs_of(node, 3)[2])
+        value = computed(inputs_of(node, 3)[2])
         code = np.zeros((), np.int64) if value is None else value.astype(np.int64).reshape(())
         real = (code - grid.zero_point.astype(np.int64)).astype(grid.scale.dtype) * grid.scale
         name = f"{node.name or node.outputs[0].name}.value"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array
+from onnxq.constants import array, computed
 from onnxq.edit import constant, inputs_of, new_node, producer, variable
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
@@ -62,7 +62,7 @@ def grid_of(
     Where there is no zero point it is 0 in the type of the codes, or in the type `fallback`.
     """
     given = inputs_of(node, at + 2)
-    scale, zero_point = array(given[at]), array(given[at + 1])
+    scale, zero_point = computed(given[at]), computed(given[at + 1])
     what = "its result" if codes is None else f"'{codes.name}'"
     for tensor, value, part in ((given[at], scale, "scale"), (given[at + 1], zero_point, "zero")):
         if tensor is not None and value is None:

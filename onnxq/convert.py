@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ from onnxq.graph import Model, load, save
 from onnxq.legal_form import Change, legal_form
 from onnxq.lint_findings import findings
 from onnxq.lint_rule import Finding, Subject
+from onnxq.native_model import NativeFile, NativeFormat
 from onnxq.pass_ import Trace
 from onnxq.pipeline import Observer, Pipeline
 from onnxq.prove import Proof, prove
@@ -238,6 +239,7 @@ def convert(
     table = collected.model.qparams
     artifacts: list[Artifact] = []
     clean: dict[str, Model] = {}
+    native: dict[NativeFormat, Mapping[str, Content]] = {}
     done = list(legal.traces)
     for output in backend.outputs:
         if isinstance(output, OnnxFile):
@@ -245,6 +247,11 @@ def convert(
             done += made.traces
             clean[output.suffix] = made.model
             artifacts.append(Artifact(output.suffix, output.summary, made.model))
+        elif isinstance(output, NativeFile):
+            if output.format not in native:
+                native[output.format] = output.format.write(legal.model)
+            part = native[output.format][output.part]
+            artifacts.append(Artifact(output.suffix, output.summary, part))
         else:
             model = clean[output.beside]
             content = output.format.write(model.qparams, model)

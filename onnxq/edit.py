@@ -15,10 +15,11 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq.exporter import describe
-from onnxq.graph import Model, _cut, detach, domain_of
+from onnxq.graph import Model, domain_of
 from onnxq.gs_objects import make_constant, make_node, make_variable
 from onnxq.importer import bodies
 from onnxq.qparams import GRAPH_OUTPUT, Reader
+from onnxq.sweeping import cut, detach
 
 __all__ = [
     "constant",
@@ -154,7 +155,7 @@ def set_input(node: gs.Node, index: int, tensor: gs.Tensor) -> None:
     old = inputs[index]
     if old is tensor:
         return
-    _cut(old.outputs, node)
+    cut(old.outputs, node)
     list.__setitem__(inputs, index, tensor)
     list.append(tensor.outputs, node)
 
@@ -184,7 +185,7 @@ def _cut_all(links: list[gs.Node], count: Counter[int]) -> None:
 
 def set_output(node: gs.Node, index: int, tensor: gs.Tensor) -> None:
     """Make output `index` of `node` the tensor `tensor`."""
-    _cut(node.outputs[index].inputs, node)
+    cut(node.outputs[index].inputs, node)
     list.__setitem__(node.outputs, index, tensor)
     list.append(tensor.inputs, node)
 
@@ -254,9 +255,9 @@ def identity(node: gs.Node, tensor: gs.Tensor) -> None:
             detach(inner)
     outputs = list(node.outputs)
     for extra in outputs[1:]:
-        _cut(extra.inputs, node)
+        cut(extra.inputs, node)
     for old in node.inputs:
-        _cut(old.outputs, node)
+        cut(old.outputs, node)
     list.clear(node.inputs)
     list.__setitem__(node.outputs, slice(None), outputs[:1])
     node.op, node.domain, node.attrs = "Identity", None, {}

@@ -23,6 +23,7 @@ from onnxq.importer import bodies
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import Role
 from onnxq.structure import check_graph
+from onnxq.sweeping import sweep
 from onnxq.tensors import to_tensor_proto
 
 TABLE_KEY = "onnxq.qparams"
@@ -148,52 +149,12 @@ class Model:
 
     def sweep(self) -> int:
         """Drop removed nodes and nodes whose results nobody reads any more; returns how many."""
-        graphs = list(self.graphs())
-        suspects = [node for graph in graphs for node in graph.nodes]  # popped last first
-        orphans = [b for n in suspects if "removed" in n.__dict__ for b in bodies(n)]
-        dropped = 0
-        while suspects or orphans:
-            while suspects:
-                node = suspects.pop()
-                if self._is_dead(node):
-                    suspects.extend(maker for t in node.inputs for maker in t.inputs)
-                    orphans.extend(bodies(node))
-                    detach(node)
-                    dropped += 1
-            if orphans:
-                # Nodes in the bodies of a removed node read outer tensors no more, unless another
-                # node has taken the body over.
-                held = {id(graph) for graph in self.graphs()}
-                gone = [b for b in orphans if id(b) not in held]
-                inner = [n for b in gone for n in live_nodes(b) if n.owner is b]
-                orphans = [b for n in inner for b in bodies(n)]
-                for node in inner:
-                    suspects.extend(maker for t in node.inputs for maker in t.inputs)
-                    detach(node)
-        for graph in graphs:
-            left = live_nodes(graph)
-            if len(left) < len(graph.nodes):
-                graph.nodes[:] = left
-                self._forget_constants(graph)
-        return dropped
+        return sweep(self)
 
-    def _forget_constants(self, graph: gs.Graph) -> None:
-        """Drop constants nobody reads any more; their names may be taken again."""
-        record = graph.record
-        kept = exporter.kept_constants(graph)
-        gone = {c.name for c in record.constants} - {c.name for c in kept}
-        if not gone:
-            return
-        record.constants[:] = kept
-        record.stray_infos[:] = [i for i in record.stray_infos if i.name not in gone]
+    def free_names(self, names: set[str]) -> None:
+        """Let the names of tensors that are gone be taken again."""
         if self._names is not None:
-            self._names -= gone
-
-    def _is_dead(self, node: gs.Node) -> bool:
-        for tensor in node.outputs:
-            if exporter.is_read(tensor) or id(tensor) in self._outputs:
-                return False
-        return bool(node.outputs) and not getattr(node, "unread_at_load", False)
+            self._names -= names
 
     def require_opset(self, version: int, why: str) -> None:
         """Raise the default opset to at least `version`, rewriting what changed its meaning."""
@@ -311,32 +272,6 @@ def _changed_domain(node: gs.Node) -> bool:
     return source is None or source.domain != (node.domain or "")
 
 
-def detach(node: gs.Node) -> None:
-    """Take a node out of the graph; its list entry goes with the next `sweep`.
-
-    By identity: graphsurgeon's own removal compares by value and may cut the wrong edge.
-    """
-    for tensor in node.inputs:
-        _cut(tensor.outputs, node)
-    for tensor in node.outputs:
-        _cut(tensor.inputs, node)
-    list.clear(node.inputs)
-    list.clear(node.outputs)
-    node.removed = True
-
-
-def _cut(links: list[gs.Node], node: gs.Node) -> None:
-    """Delete one link to `node`, looking from both ends (passes go in order or in reverse)."""
-    last = len(links) - 1
-    for i in range(last // 2 + 1):
-        if links[i] is node:
-            list.__delitem__(links, i)
-            return
-        if links[last - i] is node:
-            list.__delitem__(links, last - i)
-            return
-
-
 # -- files ----------------------------------------------------------------------------------
 
 
@@ -404,6 +339,5 @@ def save(model: Model, path: str | Path, *, external_data: bool | None = None) -
 
 
 __all__ = [
-    *("MAX_IR", "MAX_OPSET", "Model", "StoredValues", "detach", "domain_of", "from_proto"),
-    *("load", "new_model", "save"),
+    *("MAX_IR", "MAX_OPSET", "Model", "domain_of", "from_proto", "load", "new_model", "save"),
 ]

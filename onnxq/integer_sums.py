@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from onnxq.code_layout import QUANTIZE
 from onnxq.code_nodes import CodeNodes, Grid, Unreadable, grid_of
-from onnxq.constants import array
+from onnxq.constants import array, computed
 from onnxq.edit import describe, inputs_of, new_node, only_reader, producer, remove
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
@@ -55,10 +55,10 @@ def _read(node: gs.Node, make: CodeNodes) -> None:
             f"its codes '{left.name}' come from no quantizer, so their scale is unknown"
         )
     grid = grid_of(maker, 1, None, None, np.uint8)
-    stored, stored_zero = array(right), array(right_zero)
+    stored, stored_zero = array(right), computed(right_zero)
     if stored is None or (right_zero is not None and stored_zero is None):
         raise Unreadable("its second operand is computed at run time")
-    zero = np.zeros((), grid.zero_point.dtype) if left_zero is None else array(left_zero)
+    zero = np.zeros((), grid.zero_point.dtype) if left_zero is None else computed(left_zero)
     if zero is None or zero.size != 1 or zero.reshape(()) != grid.zero_point:
         raise Unreadable("its zero point is another than that of the quantizer in front of it")
     if zero.dtype != grid.zero_point.dtype:
@@ -98,7 +98,7 @@ def _scaled(node: gs.Node, model: Model) -> tuple[gs.Node, gs.Node, gs.Tensor]:
     if not (mul.owner is cast.owner is node.owner):
         raise Unreadable("its sums are scaled in another graph")
     factor = mul.inputs[1] if mul.inputs[0] is cast.outputs[0] else mul.inputs[0]
-    if array(factor) is None and _product(factor) is None:
+    if computed(factor) is None and _product(factor) is None:
         raise Unreadable(f"the factor '{factor.name}' of its sums is computed at run time")
     return cast, mul, factor
 
@@ -108,13 +108,13 @@ def _product(tensor: gs.Tensor) -> tuple[Array, Array] | None:
     maker = producer(tensor, "Mul")
     if maker is None:
         return None
-    left, right = array(maker.inputs[0]), array(maker.inputs[1])
+    left, right = computed(maker.inputs[0]), computed(maker.inputs[1])
     return None if left is None or right is None else (left, right)
 
 
 def _one_per_channel(tensor: gs.Tensor, op: str, channels: int) -> Array:
     """The factor, 0-d or one per output channel."""
-    value = array(tensor)
+    value = computed(tensor)
     pair = _product(tensor)
     if value is None:
         assert pair is not None

@@ -143,6 +143,12 @@ class OrtGraph:
             name in self.tensors and name not in self.maker and is_constant(self.tensors[name])
         )
 
+    def is_initializer(self, name: str) -> bool:
+        """Whether `name` is stored in the model, even if the caller may replace it."""
+        return self.is_constant(name) or (
+            name not in self.maker and isinstance(self.tensors.get(name), gs.Constant)
+        )
+
     def value(self, name: str) -> Array | None:
         """The value of a constant of the model."""
         if name in self.maker or name not in self.tensors or name in self.folded:

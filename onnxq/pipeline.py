@@ -109,11 +109,16 @@ class Pipeline:
             raised = len(work.upgrades)
             started = time.perf_counter()
             try:
-                work.refresh()
+                if index == 0:
+                    work.refresh()
                 step.run(work, trace)
-                work.sweep()
-                if check:
-                    work.check()
+                # What a pass rewrites it reports. Where there is nothing to clean up, cleaning up
+                # costs more than most passes; the whole is looked at once more at the end.
+                if trace.rewrites or len(work.upgrades) > raised or step is self.steps[-1]:
+                    work.sweep()
+                    if check:
+                        work.check()
+                    work.refresh()
             except Exception as error:
                 before = ", ".join(s.name for s in self.steps[:index]) or "nothing"
                 error.add_note(

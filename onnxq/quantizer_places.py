@@ -74,11 +74,9 @@ class QuantizerPlaces:
         wanted: dict[int, tuple[gs.Tensor, str]] = {}
         for node in self._nodes:
             for tensor in self._inputs_of(node):
-                wanted.setdefault(id(tensor), (tensor, f"{describe(node)} ({node.op}) reads codes"))
+                wanted.setdefault(id(tensor), (tensor, f"{describe(node)} reads codes"))
             for tensor in self._outputs_of(node):
-                wanted.setdefault(
-                    id(tensor), (tensor, f"{describe(node)} ({node.op}) writes codes")
-                )
+                wanted.setdefault(id(tensor), (tensor, f"{describe(node)} writes codes"))
         for tensor, rule in self._at_the_ends():
             wanted.setdefault(id(tensor), (tensor, rule))
         return [
@@ -234,7 +232,7 @@ class QuantizerPlaces:
             read = {id(s): s for t in self.operands(node) for s in self.sources(t)}
             if not any(key in group_of for key in read):
                 continue
-            rule = f"{describe(node)} ({node.op}) needs equal scales"
+            rule = f"{describe(node)} needs equal scales"
             joined: dict[int, tuple[gs.Tensor, str]] = {}
             for key, source in read.items():
                 joined.update(group_of.get(key, {key: (source, rule)}))

@@ -1,5 +1,7 @@
 """Named phases that backends put their pipelines together from."""
 
+from passes.clip_weights import ClipWeights
+from passes.collect_qparams import CollectQParams
 from passes.correct_opset import CorrectOpset
 from passes.drop_identity import DropIdentity
 from passes.drop_zero_pad import DropZeroPad
@@ -16,6 +18,7 @@ from passes.read_ppq import ReadPpq
 from passes.read_qdq import ReadQdq
 from passes.read_qonnx import ReadQonnx
 from passes.read_qoperator import ReadQoperator
+from passes.remove_fake_quant import RemoveFakeQuant
 from passes.split_shared_weights import SplitSharedWeights
 
 READ = (
@@ -46,3 +49,6 @@ FOLD = (FoldAffine(), FoldBatchNorm())
 
 FOLD_SYMMETRIC = (FoldAffine(flip=False), FoldBatchNorm(flip=False))
 """The same for targets whose weights have zero point 0: what would move it stays unfolded."""
+
+STRIP = (ClipWeights(), CollectQParams(), RemoveFakeQuant())
+"""The clean float model with its quantization in the table: for files that lie beside it."""

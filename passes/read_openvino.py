@@ -23,7 +23,7 @@ import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize, openvino
 from onnxq.channel_shape import per_channel, rank_of, spread
-from onnxq.constants import array
+from onnxq.constants import array, computed
 from onnxq.edit import (
     constant,
     describe,
@@ -91,7 +91,11 @@ def _read(node: gs.Node, model: Model, vectors: list[str]) -> str:
     bounds = [_bound(node, index + 1, what) for index, what in enumerate(_BOUNDS)]
     low, high, out_low, out_high = (_aligned(b, node, vectors) for b in bounds)
     if np.any(low >= high):
-        raise _Unreadable("its lower input bound is not below the upper one")
+        raise QParamsError(
+            f"tensor '{x.name}': its lower input bound is not below the upper one",
+            fix="recalibrate this tensor (an all-zero range gives such bounds), "
+            "or leave it unquantized",
+        )
     zero = _zero_level(low, high, levels, "input")
     found = per_channel((low, high, zero), rank_of(x))
     if found is None:
@@ -123,7 +127,7 @@ def _bound(node: gs.Node, index: int, what: str) -> Array:
     tensor = inputs_of(node, index + 1)[index]
     if tensor is None:
         raise QParamsError(f"it has no {what}", fix="export the model again")
-    value = array(tensor)
+    value = computed(tensor)
     if value is None:
         raise _Unreadable(f"its {what} '{tensor.name}' is computed at run time")
     if value.dtype.kind != "f" or not np.all(np.isfinite(value)):

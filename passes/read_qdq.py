@@ -23,6 +23,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize, qdq_params, requantize
+from onnxq.bias_readers import read_as_bias
 from onnxq.constants import array, computed, scalar
 from onnxq.edit import (
     constant,
@@ -38,14 +39,13 @@ from onnxq.edit import (
     variable,
 )
 from onnxq.errors import QParamsError
-from onnxq.graph import Model, domain_of
+from onnxq.graph import Model
 from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, metadata
 from onnxq.pass_ import Pass, Trace
 from onnxq.qdq_params import DEQUANTIZE, QUANTIZE, Unreadable
 from onnxq.qparams import Array, QParams, Role
 from onnxq.qtype import QType
 from onnxq.tensors import numpy_dtype
-from onnxq.weight_axis import BIAS_INPUT
 
 _CALLS = ("If", "Loop", "Scan")
 
@@ -198,7 +198,8 @@ class _Reading:
         base = name.removesuffix(suffix) if name.endswith(suffix) else f"{name}.float"
         floats = params.dequantize(values).astype(dtype)
         real = constant(self.model, base, floats)
-        if params.qtype.bits > 16 or (_is_bias(node, self.model) and floats.ndim == 1):
+        as_bias = floats.ndim == 1 and read_as_bias(node.outputs[0], self.model)
+        if as_bias or params.qtype.bits > 16:
             # A bias is not simulated by a node: what its layer adds is this constant.
             replace(node, real, self.model)
             self.model.qparams.add(params.with_(tensor=real.name, role=Role.BIAS))
@@ -313,17 +314,6 @@ def _same(node: gs.Node, params: QParams) -> bool:
     return fake_quantize.is_fake_quantize(node) and fake_quantize.params_of(node).same_grid(params)
 
 
-def _is_bias(node: gs.Node, model: Model) -> bool:
-    """Whether layers read the result of `node` as their bias, and nobody else reads it."""
-    out = node.outputs[0]
-    uses = users(out)
-    return (
-        bool(uses)
-        and not model.is_output(out)
-        and all(not domain_of(n) and BIAS_INPUT.get(n.op) == i for n, i in uses)
-    )
-
-
 def _stated(node: gs.Node) -> tuple[int, int] | None:
     """The range in the node's metadata."""
     entries = metadata(node)
@@ -345,11 +335,7 @@ def _clipped(params: QParams, clip: gs.Node | None) -> QParams:
         if value is None:
             raise Unreadable(f"the bound '{bound.name}' of its Clip is computed at run time")
         bounds[index] = int(value.reshape(()))
-    lo, hi = max(params.lo, bounds[0]), min(params.hi, bounds[1])
-    zero = params.zero_point
-    if lo >= hi or np.any((zero < lo) | (zero > hi)):
-        raise Unreadable(f"the range {lo}..{hi} of its Clip leaves out its zero point")
-    return params.with_(lo=lo, hi=hi)
+    return params.with_(lo=max(params.lo, bounds[0]), hi=min(params.hi, bounds[1]))
 
 
 def _reader_of(codes: gs.Tensor, model: Model) -> gs.Node | None:

@@ -26,7 +26,7 @@ import onnx_graphsurgeon as gs
 from onnxq import fake_quantize, qonnx
 from onnxq.bias_readers import read_as_bias
 from onnxq.channel_shape import per_channel, rank_of
-from onnxq.constants import array
+from onnxq.constants import array, computed
 from onnxq.edit import describe, drop_domains, inputs_of, new_values, producer, remove, replace
 from onnxq.errors import QParamsError
 from onnxq.fake_quantize import FAKE_QUANTIZE
@@ -226,9 +226,6 @@ def _params(
     odd = zero[zero != np.rint(zero)]
     if odd.size:
         raise _Unreadable(f"its zero point {odd.flat[0]} is not an integer")
-    outside = zero[(zero < lo) | (zero > hi)]
-    if outside.size:
-        raise _Unreadable(f"its zero point {int(outside.flat[0])} is outside its codes {lo}..{hi}")
     if lo >= hi:
         raise _Unreadable(f"its range {lo}..{hi} has one code only")
     found = per_channel((scale, zero), rank_of(x))
@@ -281,7 +278,7 @@ def _known(node: gs.Node, index: int, what: str) -> Array:
     tensor = inputs_of(node, index + 1)[index]
     if tensor is None:
         raise QParamsError(f"it has no {what}", fix="export the model again")
-    value = array(tensor)
+    value = computed(tensor)
     if value is None:
         raise _Unreadable(f"its {what} '{tensor.name}' is computed at run time")
     if value.dtype.kind not in "fiu":

@@ -1,21 +1,43 @@
 """The setting of papers: few bits in convolutions and linear layers, 8 in the first and last.
 
-No chip runs it; it compares algorithms. BatchNorm stays apart in training, so weights are
-quantized as they are stored.
+No chip runs it; it compares algorithms. BatchNorm stays apart in training and in the file, so
+weights are quantized as they are stored. The file is the canonical form, which onnxruntime runs as
+it is: any number of bits, any zero point and granularity.
 """
 
-from onnxq.backend import Backend
+from onnxq.backend import Backend, OnnxFile
+from onnxq.pipeline import Pipeline
 from onnxq.placement import WEIGHTED, Placement
+from onnxq.qtype import QTYPES
 from onnxq.scheme import QSpec, Scheme
+from passes.phases import CLEAN, READ
+
+
+def _types(*first: str) -> tuple[str, ...]:
+    """All types that quantizers have, these first."""
+    return first + tuple(name for name in QTYPES if name not in (*first, "int32"))
+
 
 BACKEND = Backend(
     name="academic",
     summary="4 bits in convolutions and linear layers, 8 in the first and last; for experiments",
     scheme=Scheme(
         weight=QSpec(
-            ("int4", "int8", "int2", "int16"), symmetric=True, per_channel=True, observer="lsq"
+            _types("int4", "int8", "int2", "int16"),
+            per_channel=True,
+            blocks=True,
+            observer="lsq",
+            train_symmetric=True,
         ),
-        activation=QSpec(("uint4", "uint8", "uint2", "uint16", "int8"), observer="lsq"),
+        activation=QSpec(
+            _types("uint4", "uint8", "uint2", "uint16", "int8"),
+            per_channel=True,
+            blocks=True,
+            observer="lsq",
+        ),
     ),
+    pipeline=Pipeline(*READ, *CLEAN),
+    outputs=(OnnxFile("_canonical.onnx", Pipeline(), "model with onnxq::FakeQuantize nodes"),),
+    proof="format",
     placement=Placement(inputs=WEIGHTED, boundary_bits=8, fuse=False),
 )

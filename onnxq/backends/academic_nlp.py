@@ -1,13 +1,14 @@
 """The setting of papers on transformers: few bits in linear layers and products of activations."""
 
-from onnxq.backend import Backend
+from dataclasses import replace
+
 from onnxq.backends import academic
 from onnxq.placement import Placement, kinds
 
-BACKEND = Backend(
+BACKEND = replace(
+    academic.BACKEND,
     name="academic-nlp",
     summary="4 bits in linear layers, embeddings and products of activations; for experiments",
-    scheme=academic.BACKEND.scheme,
     placement=Placement(
         inputs=kinds("Linear MatMul"), weights=kinds("Linear Embedding"), fuse=False
     ),

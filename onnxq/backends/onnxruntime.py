@@ -8,9 +8,13 @@ the file stays exact. Opset 13 at least: below 11 onnxruntime fails to round flo
 
 Every operator with an integer kernel reads and writes codes. An operand that is a plain number
 keeps its operator in float, so nothing is quantized around it.
+
+Variants: `qoperator` writes the integer operators that onnxruntime would make itself, for runtimes
+that do not; `avx2` stores weights as uint8 where int8 ones could saturate on CPUs without VNNI,
+which changes no value.
 """
 
-from onnxq.backend import Backend, OnnxFile
+from onnxq.backend import Backend, OnnxFile, Variant
 from onnxq.lint_rules.gemm_bias_scale import GEMM_BIAS_SCALE
 from onnxq.lint_rules.onnxruntime_kernels import ONNXRUNTIME_KERNELS
 from onnxq.lint_rules.pair_saturation import PAIR_SATURATION
@@ -22,12 +26,18 @@ from passes.phases import CLEAN, FOLD, READ
 from passes.propagate_ranges import PropagateRanges
 from passes.retype_activations import RetypeActivations
 from passes.to_qdq import ToQdq
+from passes.to_qoperator import ToQoperator
+from passes.unsign_weights import UnsignWeights
 
 _INTEGER = kinds(
     "Conv ConvTranspose Linear MatMul Add Mul Concat MaxPool AveragePool GlobalAveragePool Resize",
     "Sigmoid LeakyRelu",
 )
 _OTHERS = ("int4", "uint4", "int2", "uint2", "int16", "uint16")
+
+_PIPELINE = Pipeline(
+    *READ, *CLEAN, *FOLD, PropagateRanges(), RetypeActivations(to="uint8"), AbsorbClip()
+)
 
 BACKEND = Backend(
     name="onnxruntime",
@@ -42,14 +52,7 @@ BACKEND = Backend(
         ),
         activation=QSpec(("uint8", "int8", *_OTHERS), per_channel=True, observer="ema-minmax"),
     ),
-    pipeline=Pipeline(
-        *READ,
-        *CLEAN,
-        *FOLD,
-        PropagateRanges(),
-        RetypeActivations(to="uint8"),
-        AbsorbClip(),
-    ),
+    pipeline=_PIPELINE,
     outputs=(
         OnnxFile(
             "_qdq.onnx",
@@ -65,5 +68,17 @@ BACKEND = Backend(
         absorbed=kinds("Relu Clip"),
         tensors_only=True,
     ),
+    variants={
+        "qoperator": Variant(
+            "integer operators instead of QDQ",
+            outputs=(
+                OnnxFile("_qoperator.onnx", Pipeline(ToQoperator()), "integer operators, else QDQ"),
+            ),
+        ),
+        "avx2": Variant(
+            "uint8 weights where int8 ones could saturate without VNNI",
+            pipeline=_PIPELINE + (UnsignWeights(),),
+        ),
+    },
     lint=(ONNXRUNTIME_KERNELS, GEMM_BIAS_SCALE, PAIR_SATURATION),
 )

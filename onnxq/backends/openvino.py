@@ -1,23 +1,42 @@
 """OpenVINO on CPUs: int8 weights of 7 bits, unsigned activations where nothing is negative.
 
-Weights use -64..63, since the 8-bit kernels of CPUs without VNNI add pairs of products in 16 bits:
-2 * 255 * 64 fits, 2 * 255 * 127 saturates. A convolution that feeds an Add is summed in its
-accumulator, so OpenVINO does not run a quantizer there. Concat keeps codes, so its inputs share
-one range.
+Training uses weights of -64..63, since the 8-bit kernels of CPUs without VNNI add pairs of
+products in 16 bits: 2 * 255 * 64 fits, 2 * 255 * 127 saturates. A convolution that feeds an Add is
+summed in its accumulator, so OpenVINO does not run a quantizer there: one that came along is taken
+out, and what that changes is reported. Concat keeps codes, so its inputs share one range.
+
+Variants: `fakequantize` writes OpenVINO's own operator, in the file that MQBench names so. There
+the bounds of 7-bit weights were doubled to make 256 levels; here the range is filled up, so bounds
+differ by half a step (-128..127 steps instead of -128..127 of half the scale) and codes do not.
+`avx2` rounds weights of 8 bits to 7, which changes results; the cost is measured.
 """
 
-from onnxq.backend import Backend
+from onnxq.backend import Backend, OnnxFile, Variant
 from onnxq.lint_rules.pair_saturation import PAIR_SATURATION
+from onnxq.pipeline import Pipeline
 from onnxq.placement import MOVES, Placement, kinds
 from onnxq.scheme import QSpec, Scheme
+from passes.drop_summed_quantizers import DropSummedQuantizers
+from passes.fill_weight_range import FillWeightRange
+from passes.narrow_weights import NarrowWeights
+from passes.phases import CLEAN, FOLD_SYMMETRIC, READ
+from passes.to_openvino import ToOpenvino
+from passes.to_qdq import ToQdq
+
+_PIPELINE = Pipeline(*READ, *CLEAN, *FOLD_SYMMETRIC, DropSummedQuantizers())
 
 BACKEND = Backend(
     name="openvino",
-    summary="OpenVINO: 7-bit int8 weights per channel, int8/uint8 symmetric activations",
+    summary="OpenVINO: int8 weights per channel (7 bits in training), int8/uint8 activations",
     scheme=Scheme(
         weight=QSpec(("int8",), symmetric=True, per_channel=True, lo=-64, hi=63),
-        activation=QSpec(("int8", "uint8"), symmetric=True, observer="ema-minmax"),
+        activation=QSpec(("int8", "uint8"), train_symmetric=True, observer="ema-minmax"),
     ),
+    pipeline=_PIPELINE,
+    outputs=(
+        OnnxFile("_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model, weights as stored codes"),
+    ),
+    proof="consumer",
     placement=Placement(
         inputs=kinds(
             "Conv ConvTranspose Linear MatMul AveragePool GlobalAveragePool MaxPool Resize Add",
@@ -29,5 +48,21 @@ BACKEND = Backend(
         graph_inputs=True,
         unsigned=True,
     ),
+    variants={
+        "fakequantize": Variant(
+            "OpenVINO's FakeQuantize instead of QDQ",
+            outputs=(
+                OnnxFile(
+                    "_deploy_model.onnx",
+                    Pipeline(FillWeightRange(), ToOpenvino()),
+                    "float model with FakeQuantize",
+                ),
+            ),
+        ),
+        "avx2": Variant(
+            "weights rounded to 7 bits, which cannot saturate without VNNI; costs accuracy",
+            pipeline=_PIPELINE + (NarrowWeights(),),
+        ),
+    },
     lint=(PAIR_SATURATION,),
 )

@@ -1,8 +1,20 @@
-"""PPL on DSPs: 8-bit weights, 16-bit activations, both unsigned with a zero point."""
+"""PPL on DSPs: 8-bit weights, 16-bit activations, both unsigned with a zero point.
 
-from onnxq.backend import Backend
+File names and keys are MQBench's. Its newer branch cuts 16-bit zero points to 8 bits; the ones
+here are whole.
+"""
+
+from onnxq.backend import Backend, OnnxFile, TableFile
+from onnxq.formats import mqbench_ppl
+from onnxq.pipeline import Pipeline
 from onnxq.placement import TOTAL_INTEGER
 from onnxq.scheme import QSpec, Scheme
+from passes.fill_weight_range import FillWeightRange
+from passes.phases import CLEAN, FOLD, READ, STRIP
+from passes.retype_activations import RetypeActivations
+from passes.widen_range import WidenRange
+
+_MODEL = "_deploy_model.onnx"
 
 BACKEND = Backend(
     name="ppl",
@@ -11,5 +23,13 @@ BACKEND = Backend(
         weight=QSpec(("uint8",)),
         activation=QSpec(("uint16", "uint8"), observer="ema-minmax"),
     ),
+    pipeline=Pipeline(
+        *READ, *CLEAN, *FOLD, RetypeActivations(to="uint8"), WidenRange(), FillWeightRange()
+    ),
+    outputs=(
+        OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the parameters", clean=True),
+        TableFile("_clip_ranges.json", mqbench_ppl.FORMAT, beside=_MODEL),
+    ),
+    proof="format",
     placement=TOTAL_INTEGER,
 )

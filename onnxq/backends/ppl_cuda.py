@@ -1,12 +1,34 @@
-"""PPL on NVIDIA GPUs: uint8, weights per channel with a zero point each."""
+"""PPL on NVIDIA GPUs: uint8, weights per channel with a zero point each.
 
-from onnxq.backend import Backend
+`_clip_ranges.json` has MQBench's name and is text, as MQBench's loaders expect: the largest
+magnitude of each activation, and nothing about weights or where zero lies. `_ppl_nn.json` is what
+the public engine (ppl.nn) reads; it holds everything, and the proof is by it.
+"""
+
+from onnxq.backend import Backend, OnnxFile, TableFile
+from onnxq.formats import mqbench_ppl_cuda, ppl_nn
+from onnxq.pipeline import Pipeline
 from onnxq.placement import TOTAL_INTEGER
 from onnxq.scheme import QSpec, Scheme
+from passes.fill_weight_range import FillWeightRange
+from passes.phases import CLEAN, FOLD, READ, STRIP
+from passes.retype_activations import RetypeActivations
+from passes.widen_range import WidenRange
+
+_MODEL = "_deploy_model.onnx"
 
 BACKEND = Backend(
     name="ppl-cuda",
     summary="PPL CUDA: uint8, weights per channel, any zero point, float biases",
-    scheme=Scheme(weight=QSpec(("uint8",), per_channel=True), activation=QSpec(("uint8",))),
+    scheme=Scheme(weight=QSpec(("uint8", "int8"), per_channel=True), activation=QSpec(("uint8",))),
+    pipeline=Pipeline(
+        *READ, *CLEAN, *FOLD, RetypeActivations(to="uint8"), WidenRange(), FillWeightRange()
+    ),
+    outputs=(
+        OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the parameters", clean=True),
+        TableFile("_clip_ranges.json", mqbench_ppl_cuda.FORMAT, beside=_MODEL),
+        TableFile("_ppl_nn.json", ppl_nn.FORMAT, beside=_MODEL),
+    ),
+    proof="format",
     placement=TOTAL_INTEGER,
 )

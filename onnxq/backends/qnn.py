@@ -1,16 +1,30 @@
 """QNN (Qualcomm AI Engine Direct, HTP): uint8 or uint16 activations, int8 weights per channel.
 
+Two ways there: QDQ for onnxruntime's QNN provider, and encodings of all three versions beside a
+clean model for Qualcomm's converters.
+
 The HTP refuses weights per channel with a zero point, and int8 activations with zero point 0
-behind Relu: only codes that start at 0 let it fold the Relu.
+behind Relu: only codes that start at 0 let it fold the Relu. So activations are uint8, with zero
+point 0 behind Relu, and weights are symmetric.
 """
 
 from dataclasses import replace
 
-from onnxq.backend import Backend
+from onnxq.backend import Backend, OnnxFile, TableFile
+from onnxq.formats import aimet_0_6_1, aimet_1_0_0, aimet_2_0_0
+from onnxq.lint_rules.qnn_node_units import QNN_NODE_UNITS
+from onnxq.pipeline import Pipeline
 from onnxq.placement import LAYERS, MOVES, TOTAL_INTEGER, kinds
 from onnxq.scheme import QSpec, Scheme
+from passes.absorb_clip import AbsorbClip
+from passes.fill_weight_range import FillWeightRange
+from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
+from passes.retype_activations import RetypeActivations
+from passes.to_qdq import ToQdq
+from passes.widen_range import WidenRange
 
 _INTEGER = LAYERS | kinds("MatMul Div Concat HardSwish Sigmoid Softmax Tanh Gelu")
+_MODEL = "_deploy_model.onnx"
 
 BACKEND = Backend(
     name="qnn",
@@ -19,5 +33,23 @@ BACKEND = Backend(
         weight=QSpec(("int8", "int4"), symmetric=True, per_channel=True, lo=-127),
         activation=QSpec(("uint8", "uint16"), observer="ema-minmax"),
     ),
+    pipeline=Pipeline(
+        *READ,
+        *CLEAN,
+        *FOLD_SYMMETRIC,
+        RetypeActivations(to="uint8"),
+        AbsorbClip(),
+        WidenRange(),
+        FillWeightRange(),
+    ),
+    outputs=(
+        OnnxFile("_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model for onnxruntime-qnn"),
+        OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the encodings", clean=True),
+        TableFile("_encodings_0.6.1.json", aimet_0_6_1.FORMAT, beside=_MODEL),
+        TableFile("_encodings_1.0.0.json", aimet_1_0_0.FORMAT, beside=_MODEL),
+        TableFile("_encodings_2.0.0.json", aimet_2_0_0.FORMAT, beside=_MODEL),
+    ),
+    proof="format",
     placement=replace(TOTAL_INTEGER, inputs=_INTEGER, outputs=_INTEGER - MOVES, merged=frozenset()),
+    lint=(QNN_NODE_UNITS,),
 )

@@ -1,15 +1,38 @@
-"""SNPE (Qualcomm): uint8 with a zero point everywhere, one range per tensor."""
+"""SNPE (Qualcomm): uint8 with a zero point everywhere, one range per tensor.
 
-from onnxq.backend import Backend
+The override file has MQBench's name and groups, with right contents: it is an encoding file of
+version 0.6.1, so parameters stand in it too (MQBench leaves "param_encodings" empty and lists some
+weights as activations), and every entry has scale, offset and type beside its ends. Version 1.0.0
+lies beside it for newer tools.
+"""
+
+from onnxq.backend import Backend, OnnxFile, TableFile
+from onnxq.formats import aimet_0_6_1, aimet_1_0_0
+from onnxq.pipeline import Pipeline
 from onnxq.placement import TOTAL_INTEGER
 from onnxq.scheme import QSpec, Scheme
+from passes.fill_weight_range import FillWeightRange
+from passes.phases import CLEAN, FOLD, READ, STRIP
+from passes.retype_activations import RetypeActivations
+from passes.widen_range import WidenRange
+
+_MODEL = "_deploy_model.onnx"
 
 BACKEND = Backend(
     name="snpe",
     summary="SNPE: uint8 per tensor, any zero point, float biases",
     scheme=Scheme(
-        weight=QSpec(("uint8",)),
+        weight=QSpec(("uint8", "int8")),
         activation=QSpec(("uint8", "uint16"), observer="ema-minmax"),
     ),
+    pipeline=Pipeline(
+        *READ, *CLEAN, *FOLD, RetypeActivations(to="uint8"), WidenRange(), FillWeightRange()
+    ),
+    outputs=(
+        OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the encodings", clean=True),
+        TableFile("_clip_ranges.json", aimet_0_6_1.FORMAT, beside=_MODEL),
+        TableFile("_encodings_1.0.0.json", aimet_1_0_0.FORMAT, beside=_MODEL),
+    ),
+    proof="format",
     placement=TOTAL_INTEGER,
 )

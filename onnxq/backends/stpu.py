@@ -1,8 +1,17 @@
-"""STPU (SenseTime): int8 on -127..127 with zero point 0, one range per tensor, fixed scales."""
+"""STPU (SenseTime): int8 on -127..127 with zero point 0, one range per tensor, fixed scales.
 
-from onnxq.backend import Backend
+File names and keys are MQBench's; what differs in values is told in `onnxq.formats.mqbench_stpu`.
+"""
+
+from onnxq.backend import Backend, OnnxFile, TableFile
+from onnxq.formats import mqbench_stpu
+from onnxq.pipeline import Pipeline
 from onnxq.placement import TOTAL_INTEGER
 from onnxq.scheme import QSpec, Scheme
+from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
+from passes.retype_activations import RetypeActivations
+
+_MODEL = "_for_stpu.onnx"
 
 BACKEND = Backend(
     name="stpu",
@@ -13,5 +22,11 @@ BACKEND = Backend(
             ("int8",), symmetric=True, lo=-127, algorithm="fixed", observer="ema-minmax"
         ),
     ),
+    pipeline=Pipeline(*READ, *CLEAN, *FOLD_SYMMETRIC, RetypeActivations(to="int8")),
+    outputs=(
+        OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the ranges", clean=True),
+        TableFile("_stpu_minmax.json", mqbench_stpu.FORMAT, beside=_MODEL),
+    ),
+    proof="format",
     placement=TOTAL_INTEGER,
 )

@@ -1,13 +1,21 @@
 """Tengine's uint8 mode: every tensor has a scale and a zero point, and so has what leaves.
 
 A Relu behind anything but a convolution is an op of its own here: both sides carry a quantizer.
+File names are MQBench's. Tengine quantizes weights itself, per tensor from their smallest and
+largest value: the clean model has them cut to the range they were trained with.
 """
 
-from onnxq.backend import Backend
+from onnxq.backend import Backend, OnnxFile, TableFile
+from onnxq.formats import tengine_scale
+from onnxq.pipeline import Pipeline
 from onnxq.placement import LAYERS, MOVES, Placement, kinds
 from onnxq.scheme import QSpec, Scheme
+from passes.phases import CLEAN, FOLD, READ, STRIP
+from passes.retype_activations import RetypeActivations
+from passes.widen_range import WidenRange
 
 _INTEGER = LAYERS | kinds("Concat HardSwish Sigmoid")
+_MODEL = "_for_tengine.onnx"
 
 BACKEND = Backend(
     name="tengine",
@@ -16,5 +24,11 @@ BACKEND = Backend(
         weight=QSpec(("uint8",)),
         activation=QSpec(("uint8",), observer="ema-minmax"),
     ),
+    pipeline=Pipeline(*READ, *CLEAN, *FOLD, RetypeActivations(to="uint8"), WidenRange()),
+    outputs=(
+        OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the scales", clean=True),
+        TableFile("_for_tengine.scale", tengine_scale.FORMAT, beside=_MODEL),
+    ),
+    proof="format",
     placement=Placement(inputs=_INTEGER, outputs=_INTEGER - MOVES, graph_outputs=True),
 )

@@ -15,10 +15,7 @@ from onnxq.formats import tensorrt_cache, tensorrt_ranges
 from onnxq.pipeline import Pipeline
 from onnxq.placement import INPUTS_ONLY, WEIGHTED
 from onnxq.scheme import QSpec, Scheme
-from passes.clip_weights import ClipWeights
-from passes.collect_qparams import CollectQParams
-from passes.phases import CLEAN, FOLD_SYMMETRIC, READ
-from passes.remove_fake_quant import RemoveFakeQuant
+from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
 from passes.retype_activations import RetypeActivations
 from passes.to_qdq import ToQdq
 from passes.widen_range import WidenRange
@@ -35,7 +32,7 @@ BACKEND = Backend(
         OnnxFile("_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model for explicit quantization"),
         OnnxFile(
             "_deploy_model.onnx",
-            Pipeline(ClipWeights(), CollectQParams(), RemoveFakeQuant()),
+            Pipeline(*STRIP),
             "clean float model for the ranges below",
         ),
         TableFile("_clip_ranges.json", tensorrt_ranges.FORMAT, beside="_deploy_model.onnx"),

@@ -1,18 +1,33 @@
-"""TVM through ONNX's QLinear operators: uint8 convolutions, sums and average pools.
+"""TVM: plain QDQ, which its ONNX importer reads.
 
-Fully connected layers stay float: their operator has no QLinear form with a bias.
+The placement is that of MQBench's: uint8 convolutions, sums and average pools, each writing codes;
+fully connected layers stay float in training, and deploy quantized where they are. MQBench writes
+QLinearConv and QLinearAdd for an importer that TVM no longer has, with biases cut off instead of
+rounded and weights that may leave their type; here the numbers are those that were trained, biases
+float. One scale per tensor is a scalar: TVM does not take it as a vector.
 """
 
-from onnxq.backend import Backend
+from onnxq.backend import Backend, OnnxFile
+from onnxq.pipeline import Pipeline
 from onnxq.placement import MOVES, Placement, kinds
 from onnxq.scheme import QSpec, Scheme
+from passes.phases import CLEAN, FOLD, READ
+from passes.to_qdq import ToQdq
 
 _INTEGER = kinds("Conv MaxPool AveragePool GlobalAveragePool Add")
 
 BACKEND = Backend(
     name="tvm",
-    summary="TVM: uint8 per tensor, any zero point, float fully connected layers",
-    scheme=Scheme(weight=QSpec(("uint8",)), activation=QSpec(("uint8",))),
+    summary="QDQ for TVM: 8 bits, any zero point, float fully connected layers in training",
+    scheme=Scheme(
+        weight=QSpec(("uint8", "int8"), per_channel=True),
+        activation=QSpec(("uint8", "int8")),
+    ),
+    pipeline=Pipeline(*READ, *CLEAN, *FOLD),
+    outputs=(
+        OnnxFile("_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model, weights as stored codes"),
+    ),
+    proof="consumer",
     placement=Placement(
         inputs=_INTEGER,
         outputs=_INTEGER - MOVES,

@@ -1,12 +1,23 @@
 """Vitis AI DPUs: int8 with power-of-two scales, for weights, activations and biases.
 
 The DPU shifts where others multiply. Each op writes codes, activation functions run inside the op
-they follow, and what enters the network is quantized too.
+they follow, and what enters the network is quantized too (MQBench leaves it out of the file).
+File names and keys are MQBench's. The compiler takes shifts within limits only; lint names the
+layers that break them, and biases without a scale, which the DPU cannot add.
 """
 
-from onnxq.backend import Backend
+from onnxq.backend import Backend, OnnxFile, TableFile
+from onnxq.formats import mqbench_vitis
+from onnxq.lint_rules.vitis_shifts import VITIS_SHIFTS
+from onnxq.pipeline import Pipeline
 from onnxq.placement import Placement, kinds
 from onnxq.scheme import QSpec, Scheme
+from passes.fill_weight_range import FillWeightRange
+from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
+from passes.retype_activations import RetypeActivations
+from passes.widen_range import WidenRange
+
+_MODEL = "_deploy_model.onnx"
 
 _PARAMETER = QSpec(
     ("int8",), symmetric=True, power_of_two=True, algorithm="tqt", observer="minmax-floor"
@@ -22,6 +33,19 @@ BACKEND = Backend(
         ),
         bias=_PARAMETER,
     ),
+    pipeline=Pipeline(
+        *READ,
+        *CLEAN,
+        *FOLD_SYMMETRIC,
+        RetypeActivations(to="int8"),
+        WidenRange(),
+        FillWeightRange(),
+    ),
+    outputs=(
+        OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the scales", clean=True),
+        TableFile("_clip_ranges.json", mqbench_vitis.FORMAT, beside=_MODEL),
+    ),
+    proof="format",
     placement=Placement(
         inputs=frozenset(),
         outputs=kinds(
@@ -31,4 +55,5 @@ BACKEND = Backend(
         absorbed=kinds("Relu Clip"),
         graph_inputs=True,
     ),
+    lint=(VITIS_SHIFTS,),
 )

@@ -116,13 +116,16 @@ def _recognises(content: str) -> bool:
     document = strict_json.peek(content)
     if not isinstance(document, dict) or set(document) != set(GROUPS):
         return False
-    groups = [group for group in document.values() if isinstance(group, dict)]
     listed = [
-        e for g in groups for entries in g.values() if isinstance(entries, list) for e in entries
+        entry
+        for group in document.values()
+        if isinstance(group, dict)
+        for entries in group.values()
+        if isinstance(entries, list)
+        for entry in entries
     ]
-    return bool(listed) and all(
-        isinstance(e, dict) and {"offset", "scale"} <= set(e) for e in listed
-    )
+    keys = {"offset", "scale"}
+    return bool(listed) and all(isinstance(e, dict) and keys <= set(e) for e in listed)
 
 
 FORMAT = SideFile(

@@ -92,7 +92,6 @@ FIRST_LEVEL: tuple[Callable[[OrtGraph], bool], ...] = (
 
 def signed_to_unsigned(graph: OrtGraph, weights_to_u8: bool) -> None:
     """int8 pairs whose codes have one edge become uint8, and so may stored int8 weights."""
-    renamed: set[str] = set()
     for step in graph:
         if is_pair_op(step, QUANTIZE):
             reader = graph.only_reader(step.output)
@@ -104,10 +103,6 @@ def signed_to_unsigned(graph: OrtGraph, weights_to_u8: bool) -> None:
                 not step.given(2) or graph.is_constant(step.given(2))
             )
             if known and graph.dtype(codes) == INT8:
-                if step.given(2) and step.given(2) in renamed:
-                    why = "weights share one zero-point initializer, which onnxruntime makes twice"
-                    graph.refusals.append(Refusal(_reader_of(graph, step), why))
-                renamed.add(step.given(2))
                 twin = graph.fresh()
                 copy_type(graph, twin, codes)
                 graph.folded.add(twin)
@@ -145,8 +140,3 @@ def _carrier(graph: OrtGraph, quantize: Step) -> str:
     """The node of the model that a quantizer was carried across."""
     maker = graph.maker.get(quantize.inputs[0])
     return "" if maker is None else maker.key
-
-
-def _reader_of(graph: OrtGraph, step: Step) -> str:
-    """The node of the model that reads what `step` makes."""
-    return next((reader.key for reader, _ in graph.edges(step.output)), "")

@@ -40,10 +40,10 @@ def _leads_to_q(graph: OrtGraph, step: Step) -> bool:
 def _quantize_parts(graph: OrtGraph, step: Step, x: Step) -> bool:
     weight, bias = graph.made_by(step.inputs[1], DEQUANTIZE), step.given(2)
     if weight is None and (
-        not graph.is_constant(step.inputs[1]) or graph.dtype(step.inputs[1]) != np.float32
+        not graph.is_initializer(step.inputs[1]) or graph.dtype(step.inputs[1]) != np.float32
     ):
         return False
-    if bias and not (graph.is_constant(bias) and _rank(graph, bias) == 1):
+    if bias and not (graph.is_initializer(bias) and _rank(graph, bias) == 1):
         return False
     if weight is not None and not bias:
         return False

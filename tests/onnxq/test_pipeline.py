@@ -77,6 +77,7 @@ class Orphan(Pass):
 
     def run(self, model: Model, trace: Trace) -> None:
         edit.set_input(model.nodes("Relu")[0], 0, model.graph.inputs[0])
+        trace.rewrote("Relu")
 
 
 @dataclass(frozen=True)

@@ -265,18 +265,21 @@ def test_cast_to_another_type_between_q_and_dq_is_left_with_the_reason() -> None
     assert "its uint8 codes are cast to int8" in reasons(trace)
 
 
-def test_clip_that_leaves_out_zero_is_left_with_the_reason() -> None:
+@pytest.mark.parametrize(
+    ("lo", "hi", "why"),
+    [(3, 9, "'x': zero point 0 is outside 3..9"), (9, 3, "'x': range 9..3 does not fit uint8")],
+)
+def test_clip_without_the_zero_point_is_refused(lo: int, hi: int, why: str) -> None:
     model = parse(
-        """g (float[2,3,4] x) => (float[2,3,4] y)
-        <float s = {0.1}, uint8 z = {0}, uint8 lo = {3}> {
+        f"""g (float[2,3,4] x) => (float[2,3,4] y)
+        <float s = {{0.1}}, uint8 z = {{0}}, uint8 lo = {{{lo}}}, uint8 hi = {{{hi}}}> {{
             q = QuantizeLinear(x, s, z)
-            c = Clip(q, lo)
+            c = Clip(q, lo, hi)
             y = DequantizeLinear(c, s, z)
-        }"""
+        }}"""
     )
-    read, trace = apply(model, ReadQdq())
-    assert ops(read) == ["QuantizeLinear", "Clip", "DequantizeLinear"]
-    assert "leaves out its zero point" in reasons(trace)
+    with pytest.raises(QParamsError, match=re.escape(why)):
+        apply(model, ReadQdq())
 
 
 # -- ranges in metadata -------------------------------------------------------------------------

@@ -142,7 +142,6 @@ def test_shared_constant_keeps_its_values_for_its_other_reader() -> None:
         ((0.1, 0, 8), {"rounding_mode": "FLOOR"}, "FLOOR at run time"),
         ((0.1, 0, 8), {"rounding_mode": "SOMEHOW"}, "SOMEHOW"),
         ((0.1, 0.5, 8), {}, "zero point 0.5 is not an integer"),
-        ((0.1, 300, 8), {"signed": 0}, "zero point 300 is outside its codes 0..255"),
         ((0.1, 0, 20), {}, "more than 16 bits"),
         ((0.1, 0, 3.5), {}, "bit width 3.5"),
         ((0.1, 0, 1), {"signed": 0, "narrow": 1}, "one code only"),
@@ -164,6 +163,8 @@ def test_what_cannot_be_read_stays_with_the_reason(
     [
         ((float("nan"), 0, 8), "nan"),
         ((0.0, 0, 8), "0.0"),
+        ((-0.5, 0, 8), "scale -0.5 is not a positive"),
+        ((0.1, 300, 8), r"zero point 300 is outside -128\.\.127"),
         ((0.1, float("inf"), 8), "inf"),
         ((np.full((3, 1), 0.1), 0, 8), "3 scales for 4"),
         ((0.1, 0), "no bit width"),

@@ -122,6 +122,14 @@ def test_codes_the_target_does_not_take(tmp_path: Path) -> None:
         deploy(model, args, tmp_path, backend="tensorrt")
 
 
+def test_logarithmic_codes_are_exported_and_not_converted(tmp_path: Path) -> None:
+    x = torch.randn(2, 4, 32)
+    model = calibrated(prepare(Conv1dNet(), "nnie", (x,)), x)
+    with pytest.raises(BackendError, match="logarithmic grids, which no file that onnxq writes"):
+        deploy(model, x, tmp_path, backend="onnxruntime")
+    assert [f.name for f in tmp_path.iterdir()] == ["model.onnx"]
+
+
 def test_an_unprepared_model(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModelError, match="has no quantizers"):
         deploy(Conv1dNet(), torch.randn(2, 4, 32), tmp_path, backend="onnxruntime")

@@ -232,10 +232,10 @@ def test_wrappers_are_looked_into(wrapper: Any, tmp_path: Path) -> None:
     assert "body.0/Conv" in {n.name for n in load(file).nodes("Conv")}
 
 
-# -- dynamo: seconds per export, so few -------------------------------------------------------
+# -- dynamo -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["unet", "functional", "transformer"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_dynamo_writes_the_same(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript", reason="the dynamo exporter needs onnxscript")
     model, args, kwargs = ready(name)

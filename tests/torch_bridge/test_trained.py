@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,15 @@ from torch import Tensor, nn  # noqa: E402
 from onnxq import load  # noqa: E402
 from onnxq.errors import UnsupportedModelError  # noqa: E402
 from onnxq.fake_quantize import FAKE_QUANTIZE  # noqa: E402
+from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of  # noqa: E402
 from onnxq.runtime import reference  # noqa: E402
 from tests.torch_bridge.hand_prepared import calibrated, hand_prepared, quantizer  # noqa: E402
 from tests.torch_bridge.models import Siamese  # noqa: E402
 from tests.torch_bridge.onnx_names import assert_names  # noqa: E402
 from torch_bridge.export import export  # noqa: E402
 from torch_bridge.fake_quant import ALGORITHMS  # noqa: E402
+from torch_bridge.prepare import prepare  # noqa: E402
+from torch_bridge.state import quantizers  # noqa: E402
 
 
 def test_a_folded_weight_is_the_one_torch_quantized(tmp_path: Path) -> None:
@@ -47,6 +51,30 @@ def test_a_folded_weight_is_the_one_torch_quantized(tmp_path: Path) -> None:
     assert node.inputs[0].name == "0.weight"
     assert np.array_equal(node.inputs[0].values, model[0].folded().detach().numpy())
     assert [n.op for n in made.nodes()] == ["FakeQuantize", "Conv"]
+
+
+@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
+def test_logarithmic_quantizers_are_nodes_of_their_own(exporter: Any, tmp_path: Path) -> None:
+    if exporter == "dynamo":
+        pytest.importorskip("onnxscript", reason="the dynamo exporter needs it")
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3))
+    x = torch.randn(2, 3, 8, 8)
+    q = prepare(net, "nnie", (x,))
+    calibrated(q, x)
+    file = export(q, x, tmp_path / "m.onnx", exporter=exporter)
+    made = load(file)
+    onnx.checker.check_model(onnx.load(file), full_check=True)
+    assert not made.nodes(FAKE_QUANTIZE)
+    found = {node.name: node for node in made.nodes(FAKE_QUANTIZE_LOG)}
+    modules = quantizers(q)
+    assert found.keys() == modules.keys()
+    for path, node in found.items():
+        assert data_max_of(node) == modules[path].data_max
+    folded, _ = q.get_submodule("0").deployed_parameters()
+    assert np.array_equal(found["0.weight_fake_quant"].inputs[0].values, folded.detach().numpy())
+    assert found["0.weight_fake_quant"].inputs[0].name == "0.weight"
+    (got,) = reference(file).run({"input": x.numpy()}).values()
+    np.testing.assert_allclose(got, q.eval()(x).detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_equal_initializers_are_told_apart(tmp_path: Path) -> None:

@@ -1,0 +1,27 @@
+"""IREE: QDQ, which its ONNX importer reads and its compiler turns into integer products.
+
+Layers and products of activations read codes; everything else, and what leaves the network, is
+float. Zero points are free, weights have one scale per channel. Biases stay float.
+"""
+
+from onnxq.backend import Backend, OnnxFile
+from onnxq.pipeline import Pipeline
+from onnxq.placement import WEIGHTED, Placement
+from onnxq.scheme import QSpec, Scheme
+from passes.phases import CLEAN, FOLD, READ
+from passes.to_qdq import ToQdq
+
+BACKEND = Backend(
+    name="iree",
+    summary="QDQ for IREE: int8 weights per channel, int8/uint8 activations, float biases",
+    scheme=Scheme(
+        weight=QSpec(("int8", "uint8"), per_channel=True, lo=-127, train_symmetric=True),
+        activation=QSpec(("int8", "uint8"), observer="ema-minmax"),
+    ),
+    pipeline=Pipeline(*READ, *CLEAN, *FOLD),
+    outputs=(
+        OnnxFile("_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model, weights as stored codes"),
+    ),
+    proof="consumer",
+    placement=Placement(inputs=WEIGHTED | {"MatMul"}),
+)

@@ -1,0 +1,204 @@
+"""PPQ's own configuration: what every operator's inputs and outputs are quantized with.
+
+    {"configs": {"<node>": {"<tensor>": {"bit_width": 8, "policy": {"PER_TENSOR": true, ...},
+                                         "state": "ACTIVATED", "quant_min": 0, "quant_max": 255,
+                                         "hash": 123, "dominator": 123}}},
+     "dispatchings": {"<node>": "RKNN_INT8"},
+     "values": {"123": {"scale": s, "zero_point": z}}}
+
+"hash" names an entry and "dominator" the entry whose values it has. An operator quantizes what it
+reads and what it makes. Entries of one tensor that agree are one row. Where an operator reads on
+another grid than the tensor was made on, there is one more row for that operator alone, behind
+the first. An input of the network or a constant is quantized for the operators that say so.
+
+States that are not quantized (FP32, SOI, DEQUANTIZED) give no row. Entries of more than 16 bits
+are biases in steps of their layer's sums, which every target derives itself: no row either.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnxq import side_rows, strict_json
+from onnxq.aimet_codes import axis_refusal
+from onnxq.edit import producer, read_by
+from onnxq.graph import Model
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams, Reader, Role
+from onnxq.side_file import SideFile
+from onnxq.strict_json import Entry
+from onnxq.tensor_parts import TensorParts
+
+_WHAT = "a configuration of PPQ"
+_FIX = 'expected {"configs": ..., "dispatchings": ..., "values": ...} as PPQ writes it'
+_SECTIONS = ("configs", "dispatchings", "values")
+_KEYS = ("bit_width", "policy", "state", "quant_min", "quant_max", "hash", "dominator")
+_POLICIES = ("PER_TENSOR", "PER_CHANNEL", "LINEAR", "FLOATING", "SYMMETRICAL", "ASYMMETRICAL")
+_MORE_POLICIES = ("POWER_OF_2", "DYNAMIC")
+_QUANTIZED = ("ACTIVATED", "BAKED", "OVERLAPPED", "PASSIVE", "PASSIVE_BAKED", "PASSIVE_INIT")
+_FLOAT = ("FP32", "SOI", "DEQUANTIZED", "INITIAL", "DEACTIVATED")
+
+
+def write(table: QParamTable, model: Model) -> str:
+    """The JSON text: every operator that touches a row has an entry for it."""
+    parts = TensorParts(model)
+    rows = side_rows.writable(
+        table.of(Role.ACTIVATION, Role.WEIGHT),
+        "configurations of PPQ",
+        lambda row: _refusal(row, parts),
+        "use integer types, one scale per tensor or output channel, and named nodes",
+    )
+    configs: dict[str, dict[str, Any]] = {}
+    values: dict[str, dict[str, Any]] = {}
+    for number, row in enumerate(rows, 1):
+        values[str(number)] = {"scale": row.scale.tolist(), "zero_point": row.zero_point.tolist()}
+        for name in _touching(row.tensor, parts):
+            configs.setdefault(name, {})[row.tensor] = _entry(row, number)
+    dispatchings = dict.fromkeys(configs, "INT8")
+    return strict_json.dump({"configs": configs, "dispatchings": dispatchings, "values": values})
+
+
+def _refusal(row: QParams, parts: TensorParts) -> str | None:
+    if row.block or row.qtype.floating:
+        return "one scale per block" if row.block else f"codes of type {row.qtype}"
+    if side_rows.container(row.qtype.bits, row.qtype.signed) is None or row.qtype.bits > 16:
+        return f"codes of type {row.qtype}"
+    names = _touching(row.tensor, parts)
+    if not names or not all(names):
+        return "a node that makes or reads it has no name"
+    return axis_refusal(row, parts)
+
+
+def _touching(tensor: str, parts: TensorParts) -> list[str]:
+    """The names of the nodes that make or read a tensor."""
+    found = parts.find(tensor)
+    if found is None:
+        return []
+    maker = producer(found)
+    makers = [] if maker is None else [maker]
+    return [node.name for node in (*makers, *(n for n, _ in parts.uses(found)))]
+
+
+def _entry(row: QParams, number: int) -> dict[str, Any]:
+    policy = dict.fromkeys((*_POLICIES, *_MORE_POLICIES), False)
+    policy["PER_CHANNEL" if row.axis is not None else "PER_TENSOR"] = True
+    policy["SYMMETRICAL" if row.is_symmetric else "ASYMMETRICAL"] = True
+    policy["LINEAR"] = True
+    return {
+        "bit_width": row.qtype.bits,
+        "policy": policy,
+        "state": "ACTIVATED",
+        "quant_min": row.lo,
+        "quant_max": row.hi,
+        "hash": number,
+        "dominator": number,
+    }
+
+
+def read(text: str, model: Model) -> QParamTable:
+    """Inverse of `write`."""
+    document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
+    document.only(_SECTIONS)
+    configs, values = (
+        Entry.of(document.value[key], f"'{key}'", _FIX) for key in ("configs", "values")
+    )
+    parts = TensorParts(model)
+    table = _Rows(parts)
+    nodes = {node.name: node for node in model.nodes()}
+    for name, tensors in configs.value.items():
+        for tensor, value in Entry.of(tensors, f"node '{name}'", _FIX).value.items():
+            entry = Entry.of(value, f"node '{name}', tensor '{tensor}'", _FIX)
+            row = _row(tensor, entry, values, parts)
+            if row is not None:
+                table.add(row, nodes.get(name))
+    return table.rows()
+
+
+class _Rows:
+    """Rows by tensor: the grid it is made on, and grids of single readers that differ."""
+
+    def __init__(self, parts: TensorParts) -> None:
+        self._parts = parts
+        self._made: dict[str, QParams] = {}
+        self._read: dict[str, list[tuple[QParams, tuple[Reader, ...]]]] = {}
+
+    def add(self, row: QParams, node: Any) -> None:
+        """Take in what `node` has for one of its tensors."""
+        self._read.setdefault(row.tensor, [])
+        tensor = self._parts.find(row.tensor)
+        maker = None if tensor is None else producer(tensor)
+        if tensor is None or maker is node:
+            self._made[row.tensor] = row
+            return
+        uses = [(n, i) for n, i in self._parts.uses(tensor) if n is node]
+        readers = tuple(read_by(n, i) for n, i in uses)
+        self._read[row.tensor].append((row, readers))
+
+    def rows(self) -> QParamTable:
+        """All of them, one for a tensor where all agree."""
+        table = QParamTable()
+        for name, read in self._read.items():
+            made = self._made.get(name)
+            if made is not None:
+                table.add(made)
+                read = [(row, readers) for row, readers in read if not row.same_grid(made)]
+            elif self._agree(name, read):
+                table.add(read[0][0])
+                continue
+            for row, readers in read:
+                table.add(row.with_(readers=readers))
+        return table
+
+    def _agree(self, name: str, read: list[tuple[QParams, tuple[Reader, ...]]]) -> bool:
+        """Whether all readers of a tensor read it on one grid."""
+        tensor = self._parts.find(name)
+        uses = 0 if tensor is None else len(self._parts.uses(tensor))
+        first = read[0][0]
+        covered = sum(len(readers) for _, readers in read)
+        return covered == uses and all(row.same_grid(first) for row, _ in read)
+
+
+def _row(name: str, entry: Entry, values: Entry, parts: TensorParts) -> QParams | None:
+    entry.only(_KEYS)
+    if entry.choice("state", *_QUANTIZED, *_FLOAT) in _FLOAT or entry.integer("bit_width") > 16:
+        return None
+    policy = Entry.of(entry.value["policy"], f"{entry.where}, 'policy'", _FIX)
+    policy.only(_POLICIES, _MORE_POLICIES)
+    if policy.value["FLOATING"] or policy.value.get("DYNAMIC") or not policy.value["LINEAR"]:
+        raise entry.error("only linear grids that are fixed beforehand are supported")
+    key = str(entry.integer("dominator"))
+    if key not in values.value:
+        raise entry.error(f"'values' has nothing for its dominator {key}")
+    value = Entry.of(values.value[key], f"'values', '{key}'", _FIX)
+    value.only(("scale", "zero_point"))
+    lo, hi = entry.integer("quant_min"), entry.integer("quant_max")
+    bits, signed = entry.integer("bit_width"), lo < 0
+    channels = policy.choice("PER_CHANNEL", True, False)
+    row = side_rows.make_row(
+        entry,
+        name,
+        bits,
+        signed,
+        value.numbers("scale") if channels else value.number("scale"),
+        value.integers("zero_point") if channels else value.integer("zero_point"),
+        Role.ACTIVATION,
+        axis=parts.channel_axis(name) if channels else None,
+    )
+    if not row.qtype.lo <= lo < hi <= row.qtype.hi:
+        raise entry.error(f"codes {lo}..{hi} do not fit {bits} bits")
+    return side_rows.with_role(row.with_(lo=lo, hi=hi), parts)
+
+
+def _recognises(content: str) -> bool:
+    document = strict_json.peek(content)
+    return isinstance(document, dict) and set(document) == set(_SECTIONS)
+
+
+FORMAT = SideFile(
+    "ppq",
+    "PPQ's own configuration: every operator's inputs and outputs",
+    write,
+    read,
+    recognises=_recognises,
+    detection='JSON with "configs", "dispatchings" and "values"',
+)

@@ -1,0 +1,234 @@
+"""RKNN's hybrid quantization file (`.quantization.cfg`): YAML of one fixed layout.
+
+    custom_quantize_layers: {}
+    quantize_parameters:
+        <tensor>:
+            qtype: asym
+            qmethod: layer
+            dtype: int8
+            min: [-5.8]
+            max: [5.9]
+            scale: [0.0458]
+            zero_point: [-1]
+            ori_min: [-5.8]
+            ori_max: [5.9]
+
+Zero points are those of "dtype"; "qmethod: channel" has one number per output channel of the layer
+that reads the weight. Layers that "custom_quantize_layers" sets to float16 stay float. Only this
+layout is read, lists on one line or as items below their key: it is no YAML reader.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from onnxq import side_rows
+from onnxq.aimet_codes import axis_refusal
+from onnxq.errors import LoadError
+from onnxq.graph import Model
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams, Role
+from onnxq.side_file import SideFile
+from onnxq.strict_json import Entry
+from onnxq.tensor_parts import TensorParts
+
+_FIX = "give a .quantization.cfg as RKNN's hybrid quantization writes it"
+_CUSTOM, _PARAMETERS = "custom_quantize_layers", "quantize_parameters"
+_KEYS = ("qtype", "qmethod", "dtype", "min", "max", "scale", "zero_point")
+_MORE = ("ori_min", "ori_max")
+_FLOATS = ("float16", "float32", "bfloat16")
+_PLAIN = re.compile(r"[A-Za-z_/.][-\w/.:()]*(?<!:)")
+_WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+_LINE = re.compile(r"( *)(- .*|(?:'(?:[^']|'')*'|.+?):(?: (.*))?)")
+
+
+def write(table: QParamTable, model: Model) -> str:
+    """The text; numbers are the shortest decimals that read back as they are."""
+    parts = TensorParts(model)
+    rows = side_rows.writable(
+        table.of(Role.ACTIVATION, Role.WEIGHT),
+        "RKNN parameters",
+        lambda row: _refusal(row, parts),
+        "use all codes of an integer type, one scale per tensor or output channel",
+    )
+    lines = [f"{_CUSTOM}: {{}}", f"{_PARAMETERS}:" if rows else f"{_PARAMETERS}: {{}}"]
+    for row in rows:
+        low, high = row.range
+        ends = {"min": low, "max": high}
+        lists = {**ends, "scale": row.scale, "zero_point": row.zero_point}
+        lists |= {f"ori_{key}": value for key, value in ends.items()}
+        lines.append(f"    {_key(row.tensor)}:")
+        lines.append("        qtype: asym")
+        lines.append(f"        qmethod: {'layer' if row.axis is None else 'channel'}")
+        lines.append(f"        dtype: {row.qtype}")
+        for key, value in lists.items():
+            numbers = ", ".join(map(_number, value.reshape(-1).tolist()))
+            lines.append(f"        {key}: [{numbers}]")
+    return "\n".join(lines) + "\n"
+
+
+def _refusal(row: QParams, parts: TensorParts) -> str | None:
+    if not row.tensor or not row.tensor.isprintable():
+        return "its name cannot be printed"
+    if row.block:
+        return "one scale per block"
+    if row.is_narrow or row.qtype.floating:
+        return f"codes {row.lo}..{row.hi} are not all codes of {row.qtype}"
+    return axis_refusal(row, parts)
+
+
+def _key(name: str) -> str:
+    if _PLAIN.fullmatch(name) and name.lower() not in _WORDS:
+        return name
+    return "'" + name.replace("'", "''") + "'"
+
+
+def _number(value: float) -> str:
+    """A number that YAML takes for one: its floats have a point in front of the exponent."""
+    text = repr(value)
+    return text.replace("e", ".0e") if "e" in text and "." not in text else text
+
+
+def read(text: str, model: Model) -> QParamTable:
+    """Inverse of `write`."""
+    parts = TensorParts(model)
+    document = _document(text)
+    left_out = _left_out(document)
+    return QParamTable(
+        [
+            _row(name, Entry.of(value, f"tensor '{name}'", _FIX), parts)
+            for name, value in document[_PARAMETERS].items()
+            if name not in left_out
+        ]
+    )
+
+
+def _row(name: str, entry: Entry, parts: TensorParts) -> QParams:
+    entry.only(_KEYS, _MORE)
+    kind = re.fullmatch(r"(u?)int(\d+)", str(entry.value["dtype"]))
+    if kind is None or side_rows.container(int(kind[2]), not kind[1]) is None:
+        raise entry.error(f"'dtype' is {entry.value['dtype']}, which onnxq does not know")
+    bits, signed = int(kind[2]), not kind[1]
+    method, grid = entry.choice("qmethod", "layer", "channel"), entry.choice("qtype", "asym", "sym")
+    scales, zeros = entry.numbers("scale"), entry.integers("zero_point")
+    lows, highs = entry.numbers("min"), entry.numbers("max")
+    if len({len(scales), len(zeros), len(lows), len(highs)}) != 1:
+        raise entry.error("its lists are not equally long")
+    if method == "layer" and len(scales) != 1:
+        raise entry.error(f"{len(scales)} scales, but qmethod layer")
+    if grid == "sym" and any(zeros):
+        raise entry.error("a zero point that is not 0, but qtype sym")
+    lo, hi = side_rows.code_range(bits, signed)
+    for scale, zero, low, high in zip(scales, zeros, lows, highs, strict=True):
+        side_rows.check_end(entry, "min", low, scale, lo - zero)
+        side_rows.check_end(entry, "max", high, scale, hi - zero)
+    one = method == "layer"
+    row = side_rows.make_row(
+        entry,
+        name,
+        bits,
+        signed,
+        scales[0] if one else scales,
+        zeros[0] if one else zeros,
+        Role.ACTIVATION,
+        axis=None if one else parts.channel_axis(name),
+    )
+    return side_rows.with_role(row, parts)
+
+
+def _document(text: str) -> dict[str, dict[str, Any]]:
+    """The two sections; tensors as objects of texts and lists of numbers."""
+    found: dict[str, dict[str, Any]] = {}
+    section: dict[str, Any] = {}
+    tensor: dict[str, Any] = {}
+    key = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line.rstrip()
+        if not line or line.lstrip().startswith("#"):
+            continue
+        parsed = _LINE.fullmatch(line)
+        if parsed is None:
+            raise LoadError(f"line {number} is not '<key>: <value>'", fix=_FIX)
+        indent, body, value = len(parsed[1]), parsed[2], parsed[3]
+        if body.startswith("- "):
+            if indent < 8 or not isinstance(tensor.get(key), list):
+                raise LoadError(f"line {number}: an item without a key above it", fix=_FIX)
+            tensor[key].append(_value(body[2:]))
+            continue
+        name = body if value is None else body[: -len(value) - 1]
+        name = _unquoted(name.removesuffix(":"))
+        if indent == 0:
+            _new(found, name, section := {}, number)
+            if name not in (_CUSTOM, _PARAMETERS) or value not in (None, "{}"):
+                raise LoadError(f"line {number}: '{body}' does not belong here", fix=_FIX)
+        elif indent == 4 and found:
+            _new(section, name, tensor := {}, number)
+            if value is not None:
+                section[name] = value
+        elif indent == 8 and section:
+            key = name
+            _new(tensor, name, [] if value is None else _value(value), number)
+        else:
+            raise LoadError(f"line {number}: its indentation is {indent}, not 0, 4 or 8", fix=_FIX)
+    for name in (_CUSTOM, _PARAMETERS):
+        if name not in found:
+            raise LoadError(f"the file has no section '{name}'", fix=_FIX)
+    return found
+
+
+def _new(where: dict[str, Any], key: str, value: Any, number: int) -> None:
+    if key in where:
+        raise LoadError(f"line {number}: key '{key}' stands twice", fix=_FIX)
+    where[key] = value
+
+
+def _unquoted(text: str) -> str:
+    if text.startswith("'") and text.endswith("'") and len(text) > 1:
+        return text[1:-1].replace("''", "'")
+    return text
+
+
+def _value(text: str) -> Any:
+    """A list of numbers, a number, or a word; what is no number stays text and is refused later."""
+    text = text.strip()
+    if text.startswith("[") and text.endswith("]"):
+        return [_value(part) for part in text[1:-1].split(",")] if text[1:-1].strip() else []
+    if re.fullmatch(r"[-+]?\d+", text):
+        return int(text)
+    try:
+        number = float(text)
+    except ValueError:
+        return _unquoted(text)
+    return number if math.isfinite(number) else text
+
+
+def _left_out(document: dict[str, dict[str, Any]]) -> set[str]:
+    """The tensors whose layers stay float."""
+    for name, value in document[_CUSTOM].items():
+        if value not in (*_FLOATS, "int8", "int16", "int4"):
+            raise LoadError(f"'{_CUSTOM}', '{name}': {value!r} is not a type", fix=_FIX)
+    return {name for name, value in document[_CUSTOM].items() if value in _FLOATS}
+
+
+def float_tensors(text: str) -> frozenset[str]:
+    """The tensors that "custom_quantize_layers" sets to a float type."""
+    return frozenset(_left_out(_document(text)))
+
+
+def _recognises(content: str) -> bool:
+    return re.search(rf"^{_PARAMETERS}:", content, re.MULTILINE) is not None
+
+
+FORMAT = SideFile(
+    "rknn-hybrid",
+    "RKNN's hybrid quantization file: scale, zero point and range per tensor or channel",
+    write,
+    read,
+    recognises=_recognises,
+    detection="text with a line 'quantize_parameters:'",
+    suffix=".quantization.cfg",
+    narrow=False,
+    float_tensors=float_tensors,
+)

@@ -1,0 +1,1 @@
+"""ncnn's own model files: layers as text (.param), weights as bytes (.bin), in and out."""

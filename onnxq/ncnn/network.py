@@ -1,0 +1,197 @@
+"""An ncnn network being put together from a canonical graph.
+
+ncnn has no batch axis: a tensor [1, c, h, w] is the blob (c, h, w). A layer with int8 weights
+rounds its own input, as one FakeQuantize in front of it says: codes -127..127, zero point 0. Where
+anything else reads a quantized tensor, three layers round it:
+
+    Quantize  q = clamp(round(x * (1 / step)), -127, 127)      int8
+    Cast      int8 -> float32
+    BinaryOp  q * step
+
+so that every reader sees the values that the graph says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq.constants import array
+from onnxq.edit import describe, producer
+from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, params_of
+from onnxq.graph import Model
+from onnxq.ncnn.program import LONGEST_NAME, Layer, Value
+from onnxq.qparams import Array, QParams
+
+CODES = (-127, 127)
+"""What ncnn clamps codes to."""
+MULTIPLY = 2
+"""BinaryOp's number for products."""
+_INT8, _FLOAT = 3, 1
+"""Cast's numbers for types."""
+
+
+class NotInNcnn(Exception):
+    """A node that no layer of ncnn computes, or none that is written here."""
+
+
+class Network:
+    """Layers in the order of the graph, and which blob holds which tensor."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.layers: list[Layer] = []
+        self.done: set[int] = set()
+        """Nodes that another one took along."""
+        self._blobs: dict[int, str] = {}
+        self._taken: set[str] = set()
+        self._layer_names: set[str] = set()
+
+    # -- names ------------------------------------------------------------------------------------
+
+    def made(self, tensor: gs.Tensor) -> str:
+        """A blob for a tensor that the next layer makes."""
+        name = self._blobs[id(tensor)] = self.temporary(tensor.name)
+        return name
+
+    def temporary(self, base: str) -> str:
+        """A blob for what lies between two layers."""
+        return _unique(base, self._taken)
+
+    def add(
+        self,
+        kind: str,
+        name: str,
+        bottoms: Iterable[str],
+        tops: Iterable[str],
+        params: dict[int, Value] | None = None,
+        weights: Iterable[Array] = (),
+    ) -> None:
+        """Append a layer; parameters at ncnn's own default may be left out by the caller."""
+        unique = _unique(name, self._layer_names)
+        bottoms, tops, params = tuple(bottoms), tuple(tops), params or {}
+        self.layers.append(Layer(kind, unique, bottoms, tops, params, tuple(weights)))
+
+    # -- values -----------------------------------------------------------------------------------
+
+    def shape(self, tensor: gs.Tensor) -> tuple[int, ...]:
+        """The shape of a tensor without its batch axis."""
+        node = producer(tensor)
+        if tensor.shape is None and is_fake_quantize(node) and node is not None:
+            return self.shape(node.inputs[0])
+        if not tensor.shape:
+            raise NotInNcnn(f"the shape of '{tensor.name}' is not known")
+        batch, *rest = tensor.shape
+        if isinstance(batch, int) and batch != 1:
+            raise NotInNcnn(f"'{tensor.name}' has a first axis of {batch}; ncnn runs batches of 1")
+        if not 1 <= len(rest) <= 3 or not all(isinstance(d, int) and d > 0 for d in rest):
+            raise NotInNcnn(
+                f"'{tensor.name}' has shape {list(tensor.shape)}; ncnn's blobs have 1 to 3 known "
+                "axes behind the batch"
+            )
+        return tuple(rest)
+
+    def blob(self, tensor: gs.Tensor) -> str:
+        """The blob with the values of `tensor`, rounded where it is quantized."""
+        found = self._blobs.get(id(tensor))
+        if found is not None:
+            return found
+        node = producer(tensor)
+        if node is None or not is_fake_quantize(node):
+            raise NotInNcnn(f"'{tensor.name}' is a constant here, or what makes it was refused")
+        params = checked(params_of(node))
+        step, name = float(params.scale), node.name or tensor.name
+        source = self.blob(node.inputs[0])
+        codes, plain = self.temporary(f"{tensor.name}.codes"), self.temporary(f"{tensor.name}.real")
+        self.add("Quantize", f"{name}.quantize", [source], [codes], {0: 1}, [_inverse(step)])
+        self.add("Cast", f"{name}.cast", [codes], [plain], {0: _INT8, 1: _FLOAT})
+        scaled = self.made(tensor)
+        self.add("BinaryOp", f"{name}.scale", [plain], [scaled], {0: MULTIPLY, 1: 1, 2: step})
+        return scaled
+
+    def quantized(self, tensor: gs.Tensor) -> tuple[str, QParams] | None:
+        """The blob in front of a quantizer and its parameters; None where there is none."""
+        node = producer(tensor, FAKE_QUANTIZE)
+        if node is None or array(node.inputs[0]) is not None:
+            return None
+        return self.blob(node.inputs[0]), checked(params_of(node))
+
+    def weight(self, tensor: gs.Tensor) -> tuple[Array, QParams | None]:
+        """The values of a constant and the quantizer behind it."""
+        node = producer(tensor, FAKE_QUANTIZE)
+        values = array(tensor if node is None else node.inputs[0])
+        if values is None:
+            raise NotInNcnn(f"'{tensor.name}' is computed at run time")
+        return values.astype(np.float32), None if node is None else checked(params_of(node))
+
+    def reshape(self, name: str, bottom: str, shape: tuple[int, ...], top: str) -> None:
+        """A layer that gives the same values another shape."""
+        self.add("Reshape", name, [bottom], [top], dims(shape))
+
+    def with_splits(self) -> list[Layer]:
+        """The layers with a Split behind every blob that several layers read."""
+        uses = Counter(blob for layer in self.layers for blob in layer.bottoms)
+        copies: dict[str, list[str]] = defaultdict(list)
+        found: list[Layer] = []
+        for layer in self.layers:
+            bottoms = tuple(
+                copies[b].pop(0) if uses[b] > 1 else b for b in layer.bottoms
+            )
+            found.append(replace(layer, bottoms=bottoms))
+            for top in layer.tops:
+                if uses[top] > 1:
+                    copies[top] = [
+                        _unique(f"{top}_split_{i}", self._taken) for i in range(uses[top])
+                    ]
+                    name = _unique(f"split_{top}", self._layer_names)
+                    found.append(Layer("Split", name, (top,), tuple(copies[top])))
+        return found
+
+
+def checked(params: QParams) -> QParams:
+    """`params`, where ncnn can compute on that grid."""
+    if params.qtype.name != "int8" or (params.lo, params.hi) != CODES or params.zero_point.any():
+        raise NotInNcnn(
+            f"'{params.tensor}' is quantized to {params.qtype} {params.lo}..{params.hi}, and ncnn "
+            f"has {CODES[0]}..{CODES[1]} with zero point 0"
+        )
+    if params.block:
+        raise NotInNcnn(f"'{params.tensor}' has one scale per block")
+    return params
+
+
+def dims(shape: tuple[int, ...]) -> dict[int, Value]:
+    """A shape as parameters: 0 = w, 1 = h, 2 = c."""
+    return dict(enumerate(reversed(shape)))
+
+
+def inverse(steps: Array) -> Array:
+    """ncnn's scales multiply: the inverse of steps."""
+    return (1.0 / steps.astype(np.float64)).astype(np.float32).reshape(-1)
+
+
+def _inverse(step: float) -> Array:
+    return inverse(np.array([step]))
+
+
+def layer_name(node: gs.Node) -> str:
+    """The name of the layer that computes `node`."""
+    return node.name or next((t.name for t in node.outputs if t.name), "") or describe(node)
+
+
+def _unique(base: str, taken: set[str]) -> str:
+    """A name that ncnn can read and nothing else has."""
+    clean = re.sub(r"\s", "_", base) or "_"
+    while len(clean.encode()) > LONGEST_NAME - 24:
+        clean = clean[: len(clean) - 8]
+    name, number = clean, 0
+    while name in taken:
+        number += 1
+        name = f"{clean}_{number}"
+    taken.add(name)
+    return name

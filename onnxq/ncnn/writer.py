@@ -1,0 +1,64 @@
+"""From a canonical graph to ncnn's .param and .bin; what cannot be written is refused by name."""
+
+from __future__ import annotations
+
+from onnxq.edit import describe
+from onnxq.errors import BackendError
+from onnxq.exporter import sorted_nodes
+from onnxq.fake_quantize import is_fake_quantize
+from onnxq.graph import Model, domain_of
+from onnxq.ncnn.network import Network, NotInNcnn, dims
+from onnxq.ncnn.operators import TRANSLATORS
+from onnxq.ncnn.program import Layer, write_bin, write_param
+from onnxq.side_file import Content
+
+PARAM, BIN = "param", "bin"
+_MOST_SHOWN = 20
+
+
+def layers_of(model: Model) -> list[Layer]:
+    """The layers that compute `model`, or one error for all nodes that none computes."""
+    net = Network(model)
+    refused: dict[str, str] = {}
+    lost: set[str] = set()
+    """Tensors that nothing makes since their node was refused: their readers are not at fault."""
+    for tensor in model.graph.inputs:
+        try:
+            net.add("Input", tensor.name, [], [net.made(tensor)], dims(net.shape(tensor)))
+        except NotInNcnn as why:
+            refused[f"input '{tensor.name}'"] = str(why)
+    for node in sorted_nodes(model.graph):
+        if id(node) in net.done or is_fake_quantize(node):
+            if is_fake_quantize(node) and any(t.name in lost for t in node.inputs):
+                lost.update(t.name for t in node.outputs)
+            continue
+        translate = TRANSLATORS.get(node.op) if not domain_of(node) else None
+        if translate is None:
+            refused[describe(node)] = f"operator {node.op} is not among those written for ncnn"
+        elif not any(t.name in lost for t in node.inputs):
+            try:
+                translate(net, node)
+                continue
+            except NotInNcnn as why:
+                refused[describe(node)] = str(why)
+        lost.update(t.name for t in node.outputs)
+    if not refused:
+        for tensor in model.graph.outputs:
+            net.blob(tensor)
+    if refused:
+        shown = [f"{where}: {why}" for where, why in list(refused.items())[:_MOST_SHOWN]]
+        if len(refused) > _MOST_SHOWN:
+            shown.append(f"... and {len(refused) - _MOST_SHOWN} more")
+        raise BackendError(
+            f"{len(refused)} parts of the model cannot be written for ncnn:\n    "
+            + "\n    ".join(shown),
+            fix="take these parts out of the model, or run them in a runtime of their own; "
+            f"written are: {', '.join(sorted(TRANSLATORS))}",
+        )
+    return net.with_splits()
+
+
+def write(model: Model) -> dict[str, Content]:
+    """Both files."""
+    layers = layers_of(model)
+    return {PARAM: write_param(layers), BIN: write_bin(layers)}

@@ -1,0 +1,69 @@
+"""Quantizers moved onto grids that a target has, as near to the old ones as its rules allow.
+
+    asymmetric -> symmetric, per channel -> per tensor, 16 bits -> 8, any scale -> power of two
+
+This changes what the network computes. Each tensor is reported with the largest difference between
+the two grids, as a share of its range; the conversion measures what becomes of it at the outputs.
+What was trained is moved: a weight is rounded from its value on the old grid, not from the float
+behind it. `fit-grids` comes first, for what needs no change of values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnxq.constants import array
+from onnxq.fake_quantize import FAKE_QUANTIZE, params_of, set_params
+from onnxq.graph import Model
+from onnxq.grid_fit import covering_fit, largest_error
+from onnxq.grid_rules import parse_rules
+from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import Role
+from passes.fit_grids import put_values, shown
+from passes.retype_activations import non_negative
+
+
+@dataclass(frozen=True)
+class ApproximateGrids(Pass):
+    """Move quantizers that break the rules of a target onto the nearest grid that does not.
+
+    The rules are written as for `fit-grids`.
+    """
+
+    name: ClassVar[str] = "approximate-grids"
+    lossy: ClassVar[bool] = True
+    needs_canonical: ClassVar[bool] = True
+    after: ClassVar[tuple[str, ...]] = ("fit-grids",)
+
+    weights: str = "int8 symmetric per-channel"
+    activations: str = "uint8/int8"
+
+    def run(self, model: Model, trace: Trace) -> None:
+        rules = {
+            Role.WEIGHT: parse_rules(self.weights),
+            Role.ACTIVATION: parse_rules(self.activations),
+        }
+        signs: dict[int, bool] = {}
+        for node in model.nodes(FAKE_QUANTIZE):
+            params = params_of(node)
+            spec = rules[params.role]
+            broken = "; ".join(spec.violations(params))
+            if not broken:
+                continue
+            weight = array(node.inputs[0])
+            values = None if weight is None else params.fake(weight)
+            positive = weight is None and non_negative(node.inputs[0], signs)
+            fit = covering_fit(params, spec, values=values, non_negative=positive)
+            if fit is None or any(spec.violations(fit)):
+                trace.skip(node, f"no grid within the rules is near that of '{params.tensor}'")
+                continue
+            error = largest_error(params, fit, values=values, non_negative=positive)
+            if weight is not None and values is not None:
+                put_values(model, node, weight.dtype.type, values)
+            set_params(model, node, fit)
+            trace.rewrote(
+                node,
+                f"'{params.tensor}' off by up to {100 * error:.2g} % of its range: "
+                f"{shown(params)} -> {shown(fit)}",
+            )

@@ -1,0 +1,58 @@
+"""Take the quantizer off a convolution that is added to something else.
+
+    FakeQuantize(Conv(x)) + y   ->   Conv(x) + y
+
+Runtimes that fuse Conv and Add sum y into the accumulator of the Conv, so its result is never
+rounded to codes and the quantizer does not run. The file then says what they compute. An Add has
+one accumulator: of two convolutions the last one goes there, the other keeps its quantizer. What
+something else reads as well is rounded, and stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import onnx_graphsurgeon as gs
+
+from onnxq.constants import is_constant
+from onnxq.edit import only_reader, producer, replace
+from onnxq.fake_quantize import FAKE_QUANTIZE
+from onnxq.graph import Model
+from onnxq.pass_ import Pass, Trace
+
+
+@dataclass(frozen=True)
+class DropSummedQuantizers(Pass):
+    """Remove quantizers between a Conv and an Add that runs in its accumulator."""
+
+    name: ClassVar[str] = "drop-summed-quantizers"
+    lossy: ClassVar[bool] = True
+    needs_canonical: ClassVar[bool] = True
+
+    def run(self, model: Model, trace: Trace) -> None:
+        for add in model.nodes("Add"):
+            if any(is_constant(t) for t in add.inputs):
+                continue  # a bias
+            found = [q for t in add.inputs if (q := _quantizer(t, add, model)) is not None]
+            if not found:
+                continue
+            if any(_is_conv(t, add, model) for t in add.inputs):
+                trace.skip(found[-1], "the Add takes another Conv from its accumulator")
+                continue
+            tensor = found[-1].inputs[0]
+            trace.rewrote(found[-1], f"'{tensor.name}' goes to {add.op} '{add.name}' unrounded")
+            replace(found[-1], by=tensor, model=model)
+
+
+def _is_conv(tensor: gs.Tensor, reader: gs.Node, model: Model) -> bool:
+    """Whether `tensor` comes from a Conv, for `reader` alone."""
+    return producer(tensor, "Conv") is not None and only_reader(tensor, reader, model)
+
+
+def _quantizer(tensor: gs.Tensor, add: gs.Node, model: Model) -> gs.Node | None:
+    """The quantizer in front of `add` that rounds a Conv for it alone."""
+    node = producer(tensor, FAKE_QUANTIZE)
+    if node is None or not only_reader(tensor, add, model):
+        return None
+    return node if _is_conv(node.inputs[0], node, model) else None

@@ -1,0 +1,104 @@
+"""Quantizers restated within the rules of a target, without changing a value.
+
+Codes in another type, zero points moved to 0, equal scales per channel as one per tensor, 4-bit
+codes in 8 bits, ranges as wide as their type: `onnxq.grid_fit` says when that gives the same
+values. Where a range was narrower than the target has, a Clip in front does what it did. What
+cannot be restated is left with the rule that it breaks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq.constants import array
+from onnxq.edit import constant, new_node, set_input, variable
+from onnxq.fake_quantize import FAKE_QUANTIZE, params_of, set_params
+from onnxq.graph import Model
+from onnxq.grid_fit import exact_fit
+from onnxq.grid_rules import parse_rules
+from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import QParams, Role
+from passes.retype_activations import non_negative
+
+
+@dataclass(frozen=True)
+class FitGrids(Pass):
+    """Restate quantizers within the rules of a target where that changes no value.
+
+    The rules are written like 'int8/int4 symmetric per-channel blocks full-range power-of-two
+    -127..127': accepted types, the preferred one first, then what holds for them.
+    """
+
+    name: ClassVar[str] = "fit-grids"
+    exact: ClassVar[bool] = True
+    needs_canonical: ClassVar[bool] = True
+
+    weights: str = "int8 symmetric per-channel"
+    activations: str = "uint8/int8"
+
+    def run(self, model: Model, trace: Trace) -> None:
+        rules = {
+            Role.WEIGHT: parse_rules(self.weights),
+            Role.ACTIVATION: parse_rules(self.activations),
+        }
+        signs: dict[int, bool] = {}
+        for node in model.nodes(FAKE_QUANTIZE):
+            params = params_of(node)
+            broken = list(rules[params.role].violations(params))
+            if not broken:
+                continue
+            weight = array(node.inputs[0])
+            values = None if weight is None else params.fake(weight)
+            positive = weight is None and non_negative(node.inputs[0], signs)
+            fit = exact_fit(params, rules[params.role], values=values, non_negative=positive)
+            if fit is None or (weight is not None and not _held(weight, params, values)):
+                trace.skip(node, f"'{params.tensor}' breaks a rule: {'; '.join(broken)}")
+                continue
+            if fit.clip is not None:
+                _clip(model, node, *fit.clip)
+            elif weight is not None and values is not None:
+                put_values(model, node, weight.dtype.type, values)
+            set_params(model, node, fit.params)
+            trace.rewrote(node, f"{shown(params)} -> {shown(fit.params)}")
+
+
+def _held(weight: np.ndarray, params: QParams, values: np.ndarray | None) -> bool:
+    """Whether the type of the weight holds its values on the grid well enough to find them."""
+    return values is not None and np.array_equal(
+        params.quantize(values.astype(weight.dtype)), params.quantize(weight)
+    )
+
+
+def put_values(model: Model, node: gs.Node, kind: type, values: np.ndarray) -> None:
+    """Let a weight quantizer read the values on its grid, where it does not already."""
+    held = values.astype(kind)
+    if not np.array_equal(held, array(node.inputs[0])):
+        set_input(node, 0, constant(model, node.inputs[0].name, held))
+
+
+def _clip(model: Model, node: gs.Node, low: float, high: float) -> None:
+    """Cut what the quantizer reads to low..high."""
+    x = node.inputs[0]
+    kind = node.inputs[1].dtype or np.float32
+    base = node.name or node.outputs[0].name
+    clipped = variable(model, f"{x.name}.clipped", like=x)
+    bounds = [
+        constant(model, f"{base}.min", np.array(low, kind)),
+        constant(model, f"{base}.max", np.array(high, kind)),
+    ]
+    model.require_opset(11, "Clip with bounds as inputs")
+    new_node(model, "Clip", [x, *bounds], [clipped], name=f"{base}.clip", graph=node.owner)
+    set_input(node, 0, clipped)
+
+
+def shown(params: QParams) -> str:
+    """A grid in a few words."""
+    zero = params.zero_point
+    zeros = f"{zero.min()}" if not np.ptp(zero) else f"{zero.min()}..{zero.max()}"
+    per = "per block" if params.block else "per tensor" if params.axis is None else "per channel"
+    scale = f"scale {float(params.scale):.6g}" if params.scale.size == 1 else per
+    return f"{params.qtype} {params.lo}..{params.hi}, zero point {zeros}, {scale}"

@@ -1,0 +1,72 @@
+"""Weights with fewer bits, so that kernels which add products in few bits do not saturate.
+
+A channel whose codes q leave lo..hi gets a larger scale, just enough for its largest codes:
+
+    f = max(q_max / hi, q_min / lo, 1)        s' = s * f        q' = round(q * s / s')
+
+Its values move by at most s' / 2. Channels that fit keep their scale and their values. The codes
+are those of the quantized weight, not of the float one behind it: what was trained is rounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from onnxq.edit import constant, set_input
+from onnxq.fake_quantize import set_params
+from onnxq.graph import Model
+from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import Array, QParams
+from onnxq.quantized_weights import quantized_weights
+
+
+@dataclass(frozen=True)
+class NarrowWeights(Pass):
+    """Round symmetric int8 weights to fewer bits (7: -64..63) where their codes need more."""
+
+    name: ClassVar[str] = "narrow-weights"
+    lossy: ClassVar[bool] = True
+    needs_canonical: ClassVar[bool] = True
+
+    bits: int = 7
+
+    def run(self, model: Model, trace: Trace) -> None:
+        lo, hi = -(1 << self.bits - 1), (1 << self.bits - 1) - 1
+        for node, params, weight in quantized_weights(model):
+            reason = _declined(params)
+            codes = params.quantize(weight)
+            if not reason and codes.size and lo <= codes.min() and codes.max() <= hi:
+                reason = f"its codes fit {self.bits} bits"
+            if reason:
+                trace.skip(node, reason)
+                continue
+            values = params.dequantize(codes).astype(weight.dtype)
+            narrow = params.with_(scale=_scale(params, codes, lo, hi), lo=lo, hi=hi)
+            error = np.abs(narrow.fake(values) - values).max() / np.abs(values).max()
+            set_input(node, 0, constant(model, node.inputs[0].name, values))
+            set_params(model, node, narrow)
+            trace.rewrote(
+                node,
+                f"'{params.tensor}' in {self.bits} bits, off by up to {100 * error:.2g} % of its "
+                "largest value",
+            )
+
+
+def _declined(params: QParams) -> str:
+    if params.qtype.floating or params.qtype.bits > 8 or not params.qtype.signed:
+        return f"its codes are {params.qtype}"
+    if params.block:
+        return "it has one scale per block"
+    return "its zero point is not 0" if np.any(params.zero_point) else ""
+
+
+def _scale(params: QParams, codes: Array, lo: int, hi: int) -> Array:
+    """The scales with which the largest codes of each channel become lo or hi."""
+    over = None
+    if params.axis is not None:
+        over = tuple(i for i in range(codes.ndim) if i != params.axis % codes.ndim)
+    factor = np.maximum(codes.max(axis=over) / hi, codes.min(axis=over) / lo)
+    return np.asarray(params.scale * np.maximum(factor, 1.0), np.float32)

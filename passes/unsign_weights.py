@@ -1,0 +1,49 @@
+"""Weights as uint8 where int8 kernels could saturate: other codes, the same values.
+
+    q + 128, z + 128, the range alike
+
+On x86 CPUs with AVX2 but without VNNI, onnxruntime adds pairs of u8 x s8 products in 16 bits, and
+clips. Products of u8 x u8 take another kernel, which does not. It is slower, so weights whose
+codes cannot saturate (`onnxq.saturation`) stay int8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnxq.fake_quantize import params_of, set_params
+from onnxq.graph import Model
+from onnxq.linear import read_layer
+from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import Role
+from onnxq.qtype import qtype
+from onnxq.saturation import bounds
+
+
+@dataclass(frozen=True)
+class UnsignWeights(Pass):
+    """Store int8 weights as uint8 where a 16-bit sum of two products could saturate."""
+
+    name: ClassVar[str] = "unsign-weights"
+    exact: ClassVar[bool] = True
+    needs_canonical: ClassVar[bool] = True
+
+    def run(self, model: Model, trace: Trace) -> None:
+        for found in bounds(model):
+            if found.fits_pairs:
+                trace.skip(found.node, "no two products can saturate 16 bits")
+                continue
+            node = read_layer(found.node).fake
+            assert node is not None  # layers without one have no bounds
+            params = params_of(node, role=Role.WEIGHT)
+            assert params.lo is not None and params.hi is not None
+            moved = params.with_(
+                qtype=qtype("uint8"),
+                lo=params.lo + 128,
+                hi=params.hi + 128,
+                zero_point=params.zero_point + 128,
+            )
+            set_params(model, node, moved)
+            trace.rewrote(node, f"'{params.tensor}' is uint8: two products could reach "
+                          f"{found.pair_low}..{found.pair_high}")
