@@ -205,7 +205,7 @@ class Plan:
     rate: float
 
 
-PLANS = (Plan(8, 0.5, 0.01), Plan(4, 1.0, 0.02), Plan(2, 2.0, 0.02))
+PLANS = (Plan(8, 0.5, 0.005), Plan(4, 1.0, 0.01), Plan(2, 2.0, 0.02))
 SEARCHED_RATES = (0.005, 0.01, 0.02, 0.04)
 """What `--search` tries for each plan; `PLANS` has the best of each."""
 

@@ -67,6 +67,13 @@ def convert_(
     encodings: EncodingFiles = None,
     allow_missing: AllowMissing = False,
     weights: WeightRanges = None,
+    allow_requantize: Annotated[
+        bool,
+        typer.Option(
+            "--allow-requantize",
+            help="Move quantizers that the target lacks onto the nearest grid it has.",
+        ),
+    ] = False,
     data: DataPath = None,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Skip the proof.")] = False,
     explain: Explain = False,
@@ -88,6 +95,7 @@ def convert_(
             encodings=encodings or (),
             allow_missing=allow_missing,
             weights=weights,
+            allow_requantize=allow_requantize,
             verify=not no_verify,
             progress=progress,
             observers=() if dump is None else (Dump(dump),),

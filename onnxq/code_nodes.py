@@ -44,9 +44,9 @@ class Grid:
     def checked(self, codes: gs.Tensor) -> Grid:
         """The same grid; an error names the tensor that cannot have it."""
         kind = qtype(self.zero_point.dtype)
-        if isinstance(codes, gs.Constant) and codes.dtype != kind.dtype:
+        if codes.dtype is not None and codes.dtype != kind.dtype:
             raise QParamsError(
-                f"'{codes.name}' holds {np.dtype(codes.dtype)} codes, but its zero point is {kind}",
+                f"'{codes.name}' has {np.dtype(codes.dtype)} codes, but its zero point is {kind}",
                 fix="the file is not a valid ONNX model: export it again",
             )
         params = QParams(codes.name, kind, self.scale, self.zero_point, self.axis)

@@ -30,6 +30,7 @@ from onnx import TensorProto
 
 from onnxq.constants import computed, is_constant
 from onnxq.edit import inputs_of, producer
+from onnxq.errors import QParamsError
 from onnxq.graph import domain_of
 from onnxq.qparams import Array
 from onnxq.tensors import numpy_dtype
@@ -344,6 +345,13 @@ def scale_of(chain: Chain) -> tuple[Array, bool]:
     r * s is exact in float64, so that r = 1/s can be told from the nearest float.
     """
     op, out = chain.leave
+    for constant in (out,) if chain.enter is None else (chain.enter[1], out):
+        bad = constant[~((constant > 0) & np.isfinite(constant))]
+        if bad.size:
+            raise QParamsError(
+                f"tensor '{chain.source.name}': scale {bad.flat[0]} is not a positive finite number",
+                fix="recalibrate this tensor, or leave it unquantized",
+            )
     scale = out if op == "Mul" else _reciprocal(out)
     exact = op == "Mul"
     if chain.enter is not None:
@@ -353,7 +361,6 @@ def scale_of(chain: Chain) -> tuple[Array, bool]:
         with np.errstate(all="ignore"):
             wide, ends = by.astype(np.float64), out.astype(np.float64)
             ratio = wide / ends if enter != op else wide * ends
-        # NaN, zero and infinite scales are for QParams to refuse.
         if np.any(np.abs(ratio - 1) > 2.0**-22):
             raise Unreadable("it divides by one scale and multiplies by another")
         if enter == "Mul" and op == "Div":
@@ -364,8 +371,6 @@ def scale_of(chain: Chain) -> tuple[Array, bool]:
         exact = bool(np.all(np.frexp(out)[0] == 0.5))
     if scale.dtype != np.float32:
         raise Unreadable(f"it computes in {scale.dtype}; only float32 rounds as FakeQuantize does")
-    if np.any(scale < 0):
-        raise Unreadable("its scale is negative")
     return scale, exact
 
 

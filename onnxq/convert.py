@@ -182,6 +182,7 @@ def convert(
     encodings: Encodings | Iterable[Encodings] = (),
     allow_missing: bool = False,
     weights: Weights | None = None,
+    allow_requantize: bool = False,
     verify: bool = True,
     stem: str | None = None,
     progress: Progress = lambda _: None,
@@ -194,6 +195,8 @@ def convert(
     `variant` chooses another way to deploy than the backend's own: `onnxq backends` lists them.
     `encodings` are side files (or tables) with the quantization of a float model: they must fit
     it, unless `allow_missing`. `weights="max"` quantizes weights they leave out.
+    `allow_requantize` moves quantizers that the target does not have onto the nearest grid that it
+    has; what that costs is measured, and too much of it fails (see `onnxq.prove`).
     """
     if isinstance(backend, str):
         backend = find_backend(backend)
@@ -234,7 +237,7 @@ def convert(
     if not before.nodes(FAKE_QUANTIZE):
         raise unquantized(before, traces)
     progress(f"running {len(backend.pipeline)} passes")
-    legal = legal_form(source, backend, *observers)
+    legal = legal_form(source, backend, *observers, allow_requantize=allow_requantize)
     collected = Pipeline(find_pass("collect-qparams")()).run(legal.model)
     table = collected.model.qparams
     artifacts: list[Artifact] = []

@@ -151,10 +151,9 @@ class Model:
         """Drop removed nodes and nodes whose results nobody reads any more; returns how many."""
         return sweep(self)
 
-    def free_names(self, names: set[str]) -> None:
+    def forget_names(self) -> None:
         """Let the names of tensors that are gone be taken again."""
-        if self._names is not None:
-            self._names -= names
+        self._names = None
 
     def require_opset(self, version: int, why: str) -> None:
         """Raise the default opset to at least `version`, rewriting what changed its meaning."""

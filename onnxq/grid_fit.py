@@ -283,18 +283,19 @@ def largest_error(
         low, high = (float(end) for end in before.range)
         low = max(low, 0.0) if non_negative else low
         points = np.concatenate([_jumps(before), _jumps(after)])
-        points = np.unique(np.clip(points, low, high)).astype(np.float32)
+        points = np.unique(np.clip(points, np.float32(low), np.float32(high)))
         off = np.abs(after.fake(points).astype(np.float64) - before.fake(points)).max()
         worst = max(worst, float(off) / (high - low))
     return worst
 
 
 def _jumps(params: QParams) -> Array:
-    """The values of a grid, and the inputs on both sides of where it jumps from one to the next."""
+    """The values of a grid, and the inputs at and on both sides of where it jumps to the next."""
     assert params.lo is not None and params.hi is not None
     steps = np.arange(params.lo, params.hi + 1) - params.zero_point
-    scale = float(params.scale)
-    return np.concatenate([steps * scale, *((steps + 0.5 * e) * scale for e in (0.9999, 1.0001))])
+    values, ties = ((t * float(params.scale)).astype(np.float32) for t in (steps, steps + 0.5))
+    inf = np.float32(np.inf)
+    return np.concatenate([values, ties, np.nextafter(ties, -inf), np.nextafter(ties, inf)])
 
 
 def _channels(old: QParams, new: QParams) -> Iterator[tuple[QParams, QParams]]:

@@ -11,12 +11,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from onnxq.backend import Backend
+from onnxq.discovery import find_pass
 from onnxq.errors import BackendError
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.graph import Model
+from onnxq.grid_rules import rules_text
 from onnxq.pass_ import Pass, Trace
-from onnxq.pipeline import Observer
+from onnxq.pipeline import Observer, Pipeline
+
+
+_ALLOW = (
+    "; or let them be moved onto the nearest grids it has, with the error measured: "
+    "--allow-requantize (Python: allow_requantize=True)"
+)
 
 
 @dataclass
@@ -61,13 +69,36 @@ class LegalForm:
     """None where the model still computes what it did."""
 
 
-def legal_form(source: Model, backend: Backend, *observers: Observer) -> LegalForm:
-    """Run the backend's pipeline and refuse what its scheme does not have."""
+def legal_pipeline(backend: Backend, allow_requantize: bool = False) -> Pipeline:
+    """The backend's pipeline, and what moves other quantizers into its scheme.
+
+    Biases are rounded to steps of what their layer multiplies, and lossy passes look at grids that
+    the target has, so these come after.
+    """
+    rules = {
+        "weights": rules_text(backend.scheme.weight),
+        "activations": rules_text(backend.scheme.activation),
+    }
+    names = ("fit-grids", "approximate-grids") if allow_requantize else ("fit-grids",)
     steps = tuple(backend.pipeline)
+    behind = (i for i, s in enumerate(steps) if s.lossy or s.name == "quantize-bias")
+    at = next(behind, len(steps))
+    return Pipeline(*steps[:at], *(find_pass(n)(**rules) for n in names), *steps[at:])
+
+
+def legal_form(
+    source: Model, backend: Backend, *observers: Observer, allow_requantize: bool = False
+) -> LegalForm:
+    """Run the backend's pipeline and refuse what its scheme does not have.
+
+    With `allow_requantize`, what does not fit is moved onto the nearest grid that does.
+    """
+    pipeline = legal_pipeline(backend, allow_requantize)
+    steps = tuple(pipeline)
     first = next((at for at, step in enumerate(steps) if step.lossy), len(steps))
     keep = _Keep(first, source if first == 0 else None)
-    made = backend.pipeline.run(source, *observers, *((keep,) if first < len(steps) else ()))
-    check_scheme(made.model, backend)
+    made = pipeline.run(source, *observers, *((keep,) if first < len(steps) else ()))
+    check_scheme(made.model, backend, allow_requantize)
     lossy = tuple(
         trace
         for step, trace in zip(steps, made.traces, strict=True)
@@ -79,7 +110,7 @@ def legal_form(source: Model, backend: Backend, *observers: Observer) -> LegalFo
     return LegalForm(made.model, made.traces, Change(keep.model, made.model, lossy))
 
 
-def check_scheme(model: Model, backend: Backend) -> None:
+def check_scheme(model: Model, backend: Backend, allow_requantize: bool = False) -> None:
     """One error for everything that the target would not accept."""
     broken: dict[str, None] = {}  # in order, each once
     for node in model.nodes(FAKE_QUANTIZE):
@@ -96,5 +127,6 @@ def check_scheme(model: Model, backend: Backend) -> None:
             f"{len(broken)} quantizer{'s' if len(broken) > 1 else ''} cannot be written for "
             f"{backend.name} as they are:\n    {shown}{more}",
             fix=f"train or quantize with {backend.name}'s scheme: "
-            f"weights ({backend.scheme.weight}), activations ({backend.scheme.activation})",
+            f"weights ({backend.scheme.weight}), activations ({backend.scheme.activation})"
+            + ("" if allow_requantize else _ALLOW),
         )

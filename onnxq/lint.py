@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxq.backend import Backend, OnnxFile
+from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.convert import canonical, convert
 from onnxq.dialects import check_readable
 from onnxq.discovery import find_backend
-from onnxq.errors import BackendError, LoadError
+from onnxq.encodings import with_encodings
+from onnxq.errors import BackendError, LoadError, SaveError
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model, load
+from onnxq.legal_form import legal_form
 from onnxq.lint_findings import findings
 from onnxq.lint_rule import Finding, Severity, Subject
 
@@ -62,13 +64,32 @@ def lint_path(path: Path, backend: str | Backend) -> list[LintReport]:
     """Look at a model, or at every model for `backend` in a folder that `convert` wrote."""
     if isinstance(backend, str):
         backend = find_backend(backend)
-    return [lint(load(p), backend, str(p)) for p in _models(path, backend)]
+    return [lint(_loaded(p, backend), backend, str(p)) for p in _models(path, backend)]
+
+
+def _loaded(path: Path, backend: Backend) -> Model:
+    """A model; a clean one that `convert` wrote together with the quantization beside it."""
+    model = load(path)
+    for table in backend.outputs:
+        if isinstance(table, TableFile) and not table.format.magnitudes and _is_clean(backend):
+            side = path.with_name(path.name.removesuffix(table.beside) + table.suffix)
+            if path.name.endswith(table.beside) and side.exists():
+                return with_encodings(model, side, allow_missing=True)[0]
+    return model
+
+
+def _is_clean(backend: Backend) -> bool:
+    """Whether the model to deploy is float."""
+    first = backend.outputs[0]
+    return isinstance(first, OnnxFile) and first.clean
 
 
 def _models(path: Path, backend: Backend) -> list[Path]:
     if not path.is_dir():
         return [path]
-    suffixes = [o.suffix for o in backend.outputs if isinstance(o, OnnxFile)][:1]
+    ways = [backend, *map(backend.variant, backend.variants)]
+    firsts = [[o.suffix for o in way.outputs if isinstance(o, OnnxFile)][:1] for way in ways]
+    suffixes = list(dict.fromkeys(suffix for first in firsts for suffix in first))
     found = sorted(p for s in suffixes for p in path.glob(f"*{s}"))
     if not found:
         wanted = f"no file '*{suffixes[0]}'" if suffixes else "nothing to look for"
@@ -82,6 +103,8 @@ def _models(path: Path, backend: Backend) -> list[Path]:
 def _subject(model: Model, backend: Backend) -> Subject:
     if backend.writes and model.nodes(FAKE_QUANTIZE):
         # What stands in the way of a conversion is found below, tensor by tensor.
-        with contextlib.suppress(BackendError):
+        with contextlib.suppress(BackendError, SaveError):
+            if _is_clean(backend):
+                return Subject(backend, model, legal_form(model, backend).model)
             model = convert(model, backend, verify=False).model
     return Subject(backend, model, canonical(model)[0])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import onnx_graphsurgeon as gs
 from onnx import FunctionProto
 
-from onnxq import fake_quantize, fake_quantize_log
+from onnxq import fake_quantize, fake_quantize_log, upsample
 from onnxq.fake_quantize import DOMAIN
 from onnxq.graph import Model
 
@@ -29,6 +29,7 @@ class _Local(NamedTuple):
 _FUNCTIONS = {
     fake_quantize.OP: _Local(fake_quantize.function, fake_quantize.needed_opset),
     fake_quantize_log.OP: _Local(fake_quantize_log.function, fake_quantize_log.needed_opset),
+    upsample.OP: _Local(upsample.function, upsample.needed_opset),
 }
 
 
@@ -39,7 +40,7 @@ def with_functions(model: Model) -> Model:
         return model
     twin = model.clone()
     need = max(_FUNCTIONS[op].needed_opset(nodes) for op, nodes in called.items())
-    twin.require_opset(need, "the canonical form's function body needs it")
+    twin.require_opset(need, "a model-local function needs it")
     twin.require_ir(_MIN_IR, "the canonical form is a model-local function")
     twin.functions = [f for f in twin.functions if not _is_one_of(f, called)]
     twin.functions += [_FUNCTIONS[op].body(twin.opset) for op in called]

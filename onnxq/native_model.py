@@ -6,7 +6,7 @@ again, which is how they are proven.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from onnxq.graph import Model
@@ -38,10 +38,10 @@ class NativeFile:
         return data if self.binary else data.decode("utf-8")
 
 
-def models(outputs: object) -> dict[NativeFormat, list[NativeFile]]:
+def models(outputs: Iterable[object]) -> dict[NativeFormat, list[NativeFile]]:
     """The native files among `outputs`, those of one model together."""
     found: dict[NativeFormat, list[NativeFile]] = {}
-    for output in outputs if isinstance(outputs, tuple) else ():
+    for output in outputs:
         if isinstance(output, NativeFile):
             found.setdefault(output.format, []).append(output)
     return found

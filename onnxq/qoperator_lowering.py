@@ -52,6 +52,8 @@ def lower(node: gs.Node, operator: QOperator, make: CodeNodes) -> str:
     ):
         kind = operands[0][1].zero_point.dtype
         result = grid_of(node, operator.result, None, None, kind).checked(out)
+    if not operator.needs_zero_points:
+        _check_one_type(operator, [g for _, g in operands] + ([] if result is None else [result]))
     perms = _permutations(node, operator, given, make)
     bias = None
     if operator.bias is not None and given[operator.bias] is not None:
@@ -71,6 +73,16 @@ def _check_zero_points(operator: QOperator, given: list[gs.Tensor | None]) -> No
                 f"input {at} of {operator.name}, a zero point, is missing",
                 fix="the file is not a valid ONNX model: export it again",
             )
+
+
+def _check_one_type(operator: QOperator, grids: list[Grid]) -> None:
+    """Raise where operands or result of an operator with one type have several."""
+    kinds = sorted({str(grid.zero_point.dtype) for grid in grids})
+    if len(kinds) > 1:
+        raise QParamsError(
+            f"it has {' and '.join(kinds)} codes, {operator.name} works on one type",
+            fix="the file is not a valid ONNX model: export it again",
+        )
 
 
 def _codes(given: list[gs.Tensor | None], at: int, operator: QOperator) -> gs.Tensor:
@@ -138,6 +150,11 @@ def _bias(
     if not np.all(scale >= np.finfo(np.float32).tiny):
         raise Unreadable("input scale * weight scale, the step of its bias, underflows float32")
     stored = array(tensor)
+    if tensor.dtype not in (None, np.int32) or (stored is not None and stored.dtype != np.int32):
+        raise QParamsError(
+            f"its bias '{tensor.name}' is {np.dtype(tensor.dtype)}, not int32",
+            fix="the file is not a valid ONNX model: export it again",
+        )
     shape = tensor.shape if stored is None else stored.shape
     if axis is None or shape is None or len(shape) == 1:
         return tensor, grid, tensor.name

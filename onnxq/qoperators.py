@@ -35,7 +35,8 @@ class QOperator:
         pools: the operator has `channels_last` and moves over the dimensions between.
         drops: attributes the float operator does not have.
         standard: ONNX has it in its own domain.
-        needs_zero_points: operands may not do without; else 0 in the type of the codes is meant.
+        needs_zero_points: operands and result have types of their own, which their zero points
+            tell; else all have one type, and 0 in that type is meant where a zero point is missing.
     """
 
     name: str

@@ -142,6 +142,12 @@ def conversion(found: Conversion | SideExport, explain: bool) -> RenderableType:
     if isinstance(found, Conversion):
         if found.cost is not None:
             parts.append(cost(found.cost))
+        if explain and found.change is not None:
+            parts += [
+                Text(f"{trace.name}: {rewrite}")
+                for trace in found.change.traces
+                for rewrite in trace.rewrites
+            ]
         shown = [f for f in found.findings if explain or f.severity != "info"]
         if shown:
             parts.append(render_lint.findings(shown, f"What {found.backend.name} will not do"))

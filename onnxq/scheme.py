@@ -135,7 +135,8 @@ class QSpec:
                 yield f"scale {odd[0]:.6g} (must be a power of two)"
 
     def __str__(self) -> str:
-        words = ["/".join(self.types)]
+        every = {name for name, kind in QTYPES.items() if kind.bits <= 16}
+        words = ["any type" if every <= set(self.types) else "/".join(self.types)]
         words.append("symmetric" if self.symmetric else "any zero point")
         words.append("per tensor or channel" if self.per_channel else "per tensor")
         if self.power_of_two:

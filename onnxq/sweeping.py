@@ -67,7 +67,8 @@ def sweep(model: Model) -> int:
         left = live_nodes(graph)
         if len(left) < len(graph.nodes):
             graph.nodes[:] = left
-            _forget_constants(graph, model)
+            _forget_constants(graph)
+            model.forget_names()
     return dropped
 
 
@@ -78,8 +79,8 @@ def _is_dead(node: gs.Node, model: Model) -> bool:
     return bool(node.outputs) and not getattr(node, "unread_at_load", False)
 
 
-def _forget_constants(graph: gs.Graph, model: Model) -> None:
-    """Drop constants nobody reads any more; their names may be taken again."""
+def _forget_constants(graph: gs.Graph) -> None:
+    """Drop constants nobody reads any more, with what is said about them."""
     record = graph.record
     kept = kept_constants(graph)
     gone = {c.name for c in record.constants} - {c.name for c in kept}
@@ -87,7 +88,6 @@ def _forget_constants(graph: gs.Graph, model: Model) -> None:
         return
     record.constants[:] = kept
     record.stray_infos[:] = [i for i in record.stray_infos if i.name not in gone]
-    model.free_names(gone)
 
 
 __all__ = ["cut", "detach", "sweep"]

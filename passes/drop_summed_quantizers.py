@@ -4,8 +4,9 @@
 
 Runtimes that fuse Conv and Add sum y into the accumulator of the Conv, so its result is never
 rounded to codes and the quantizer does not run. The file then says what they compute. An Add has
-one accumulator: of two convolutions the last one goes there, the other keeps its quantizer. What
-something else reads as well is rounded, and stays.
+one accumulator: of two convolutions the first one goes there, as OpenVINO does it, and the other
+keeps its quantizer. Where one of them has none already, it is that one. What something else reads
+as well is rounded, and stays.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import ClassVar
 import onnx_graphsurgeon as gs
 
 from onnxq.constants import is_constant
-from onnxq.edit import only_reader, producer, replace
+from onnxq.edit import describe, only_reader, producer, replace
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
@@ -38,11 +39,11 @@ class DropSummedQuantizers(Pass):
             if not found:
                 continue
             if any(_is_conv(t, add, model) for t in add.inputs):
-                trace.skip(found[-1], "the Add takes another Conv from its accumulator")
+                trace.skip(found[0], "the Add takes another Conv from its accumulator")
                 continue
-            tensor = found[-1].inputs[0]
-            trace.rewrote(found[-1], f"'{tensor.name}' goes to {add.op} '{add.name}' unrounded")
-            replace(found[-1], by=tensor, model=model)
+            tensor = found[0].inputs[0]
+            trace.rewrote(f"'{tensor.name}'", f"goes to {describe(add)} unrounded")
+            replace(found[0], by=tensor, model=model)
 
 
 def _is_conv(tensor: gs.Tensor, reader: gs.Node, model: Model) -> bool:

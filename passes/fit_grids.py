@@ -15,7 +15,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq.constants import array
-from onnxq.edit import constant, new_node, set_input, variable
+from onnxq.edit import constant, new_node, new_values, set_input, variable
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of, set_params
 from onnxq.graph import Model
 from onnxq.grid_fit import exact_fit
@@ -77,7 +77,7 @@ def put_values(model: Model, node: gs.Node, kind: type, values: np.ndarray) -> N
     """Let a weight quantizer read the values on its grid, where it does not already."""
     held = values.astype(kind)
     if not np.array_equal(held, array(node.inputs[0])):
-        set_input(node, 0, constant(model, node.inputs[0].name, held))
+        set_input(node, 0, new_values(model, node.inputs[0], held, node))
 
 
 def _clip(model: Model, node: gs.Node, low: float, high: float) -> None:

@@ -49,9 +49,8 @@ class NarrowWeights(Pass):
             set_input(node, 0, constant(model, node.inputs[0].name, values))
             set_params(model, node, narrow)
             trace.rewrote(
-                node,
-                f"'{params.tensor}' in {self.bits} bits, off by up to {100 * error:.2g} % of its "
-                "largest value",
+                f"'{params.tensor}'",
+                f"{self.bits} bits, off by up to {100 * error:.2g} % of its largest value",
             )
 
 

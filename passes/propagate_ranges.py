@@ -75,6 +75,9 @@ class PropagateRanges(Pass):
     moving. Only per-tensor quantizers are moved, and none on the way of a weight.
     """
 
+    backward: bool = True
+    """Whether data is quantized like results: not where each quantizer costs the target a layer."""
+
     name: ClassVar[str] = "propagate-ranges"
     exact: ClassVar[bool] = True
     needs_canonical: ClassVar[bool] = True
@@ -85,7 +88,7 @@ class PropagateRanges(Pass):
         movers = [n for n in _ordered(model.graph) if not domain_of(n) and n.op in MOVERS]
         for node in movers:
             _forward(model, node, trace)
-        for node in reversed(movers):
+        for node in reversed(movers if self.backward else []):
             if MOVERS[node.op].backward:
                 _backward(model, node, trace)
 

@@ -5,7 +5,8 @@
     bias row     int32 codes -> DQ                  for rows of the table, unless bias=float
 
 Every pair has a scale and a zero point of its own (onnxruntime refuses to load some models whose
-pairs share them), scalars where one scale serves the tensor. Codes are stored in the smallest
+pairs share them), scalars where one scale serves the tensor; for targets that read vectors only,
+scales=vector writes vectors of one. Codes are stored in the smallest
 type that holds the range; 8 bits can be forced, for runtimes without 4-bit kernels. A range that
 the written nodes do not show (-127..127 of stored codes, 4 bits in int8, a clamp of floats) is
 kept in the metadata of the DequantizeLinear, for read-qdq. float8 needs opset 19.
@@ -45,6 +46,7 @@ class ToQdq(Pass):
     bias: Literal["int32", "float"] = "int32"
     pack: Literal["always", "blocked", "never"] = "always"
     opset: int | None = None
+    scales: Literal["scalar", "vector"] = "scalar"
 
     def run(self, model: Model, trace: Trace) -> None:
         if self.opset is not None:
@@ -93,7 +95,7 @@ class ToQdq(Pass):
         elif narrow and kind.bits == 16:
             x = self._clamp_float(x, params, node, model)
         base = node.name or node.outputs[0].name
-        scale, zero_point = _constants(node, params, kind, model, base)
+        scale, zero_point = self._constants(node, params, kind, model, base)
         codes = variable(model, f"{base}.codes", like=None)
         _require_opset(model, params, kind, scale)
         new_node(
@@ -144,10 +146,26 @@ class ToQdq(Pass):
         self, node: gs.Node, codes: gs.Tensor, params: QParams, kind: QType, model: Model
     ) -> None:
         base = node.name or node.outputs[0].name
-        scale, zero_point = _constants(node, params, kind, model, base)
+        scale, zero_point = self._constants(node, params, kind, model, base)
         _require_opset(model, params, kind, scale)
         narrow = _is_narrow(params, kind)
         self._finish(node, [codes, scale, zero_point], params, narrow, model)
+
+    def _constants(
+        self, node: gs.Node, params: QParams, kind: QType, model: Model, base: str
+    ) -> tuple[gs.Constant, gs.Constant]:
+        """Scale and zero point that only this pair reads."""
+        scale, zero_point = node.inputs[1], node.inputs[2]
+        shape = params.scale.shape or ((1,) if self.scales == "vector" else ())
+        own = isinstance(scale, gs.Constant) and len(scale.outputs) == 1
+        if not own or tuple(scale.shape) != shape:
+            values = params.scale.astype(scale.dtype or np.float32)
+            scale = constant(model, f"{base}.scale", values.reshape(shape))
+        own = isinstance(zero_point, gs.Constant) and len(zero_point.outputs) == 1
+        if not own or zero_point.dtype != kind.dtype or tuple(zero_point.shape) != shape:
+            zero = params.zero_point.astype(kind.dtype)
+            zero_point = constant(model, f"{base}.zero_point", zero.reshape(shape))
+        return scale, zero_point
 
     @staticmethod
     def _finish(
@@ -175,10 +193,11 @@ class ToQdq(Pass):
         for row, tensor, bias, uses in bias_uses(model):
             stored = row.quantize(bias).astype(row.qtype.dtype)
             codes = constant(model, f"{row.tensor}.{row.qtype}", stored)
-            scale = constant(model, f"{row.tensor}.scale", row.scale.astype(bias.dtype))
-            zero = constant(
-                model, f"{row.tensor}.zero_point", row.zero_point.astype(row.qtype.dtype)
-            )
+            shape = row.scale.shape or ((1,) if self.scales == "vector" else ())
+            steps = row.scale.astype(bias.dtype).reshape(shape)
+            scale = constant(model, f"{row.tensor}.scale", steps)
+            zeros = row.zero_point.astype(row.qtype.dtype).reshape(shape)
+            zero = constant(model, f"{row.tensor}.zero_point", zeros)
             out = variable(model, f"{row.tensor}.dequantized", like=tensor)
             for node, index in uses:
                 set_input(node, index, out)
@@ -208,22 +227,6 @@ def _attrs(params: QParams) -> dict[str, Any]:
     if params.block:
         attrs["block_size"] = params.block
     return attrs
-
-
-def _constants(
-    node: gs.Node, params: QParams, kind: QType, model: Model, base: str
-) -> tuple[gs.Constant, gs.Constant]:
-    """Scale and zero point that only this pair reads."""
-    scale, zero_point = node.inputs[1], node.inputs[2]
-    own = isinstance(scale, gs.Constant) and len(scale.outputs) == 1
-    if not own or scale.shape != params.scale.shape:
-        dtype = scale.dtype or np.float32
-        scale = constant(model, f"{base}.scale", params.scale.astype(dtype))
-    own = isinstance(zero_point, gs.Constant) and len(zero_point.outputs) == 1
-    if not own or zero_point.dtype != kind.dtype or zero_point.shape != params.scale.shape:
-        zero = params.zero_point.astype(kind.dtype)
-        zero_point = constant(model, f"{base}.zero_point", zero)
-    return scale, zero_point
 
 
 def _require_opset(model: Model, params: QParams, kind: QType, scale: gs.Constant) -> None:

@@ -17,8 +17,8 @@ from onnxq.graph import Model
 from onnxq.linear import read_layer
 from onnxq.pass_ import Pass, Trace
 from onnxq.qparams import Role
-from onnxq.qtype import qtype
 from onnxq.saturation import bounds
+from onnxq.unsigned_codes import unsigned
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,8 @@ class UnsignWeights(Pass):
             node = read_layer(found.node).fake
             assert node is not None  # layers without one have no bounds
             params = params_of(node, role=Role.WEIGHT)
-            assert params.lo is not None and params.hi is not None
-            moved = params.with_(
-                qtype=qtype("uint8"),
-                lo=params.lo + 128,
-                hi=params.hi + 128,
-                zero_point=params.zero_point + 128,
-            )
+            moved = unsigned(params)
+            assert moved is not None  # unsigned weights form no such pairs
             set_params(model, node, moved)
-            trace.rewrote(node, f"'{params.tensor}' is uint8: two products could reach "
-                          f"{found.pair_low}..{found.pair_high}")
+            reach = f"two products could reach {found.pair_low}..{found.pair_high}"
+            trace.rewrote(node, f"'{params.tensor}' is uint8: {reach}")

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import pytest
 
+from onnxq.dialects import READERS
 from tests.zoo_build import Build, channel_scale
 
 HERE = Path(__file__).parent
@@ -141,7 +142,7 @@ def test_backend_is_listed(example: Path) -> None:
     assert {"onnxruntime", "tensorrt"} <= set(known)
     chip = known["mychip"]
     assert chip["summary"].startswith("int8 symmetric QDQ with a name on every node")
-    assert chip["pipeline"].startswith("read-qdq,")
+    assert chip["pipeline"].startswith(",".join(READERS))
     assert chip["proof"] == "consumer"
     suffixes = [output["suffix"] for output in chip["outputs"]]
     assert suffixes == ["_mychip.onnx", "_clean.onnx", "_scales.csv"]

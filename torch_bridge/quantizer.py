@@ -38,7 +38,14 @@ class Maker:
     activation: Override = field(default_factory=Override)
 
     def for_weight(self, axis: int | None, name: str, bits: int | None = None) -> FakeQuantize:
-        """The quantizer of a weight with output channels along `axis`."""
+        """The quantizer of a weight with output channels along `axis`; None where it has none."""
+        if axis is None and self.weight.per_channel:
+            raise OptionError(
+                f"'{name}' has no output channels (an Embedding's weight is a table), so it cannot "
+                "have one scale per channel",
+                fix=f"exclude '{name.removesuffix('.weight')}', or leave per_channel out: layers "
+                "that have channels then follow the backend's scheme",
+            )
         spec = self.weight.applied(self.backend.scheme.weight, "weights", self.backend.name)
         return self._made(spec, self.weight, axis, name, bits)
 

@@ -13,10 +13,10 @@ from passes.to_qdq import ToQdq
 
 BACKEND = Backend(
     name="iree",
-    summary="QDQ for IREE: int8 weights per channel, int8/uint8 activations, float biases",
+    summary="QDQ for IREE: int8 weights per channel, uint8/int8 activations, float biases",
     scheme=Scheme(
         weight=QSpec(("int8", "uint8"), per_channel=True, lo=-127, train_symmetric=True),
-        activation=QSpec(("int8", "uint8"), observer="ema-minmax"),
+        activation=QSpec(("uint8", "int8"), observer="ema-minmax"),
     ),
     pipeline=Pipeline(*READ, *CLEAN, *FOLD),
     outputs=(

@@ -10,8 +10,8 @@ Every operator with an integer kernel reads and writes codes. An operand that is
 keeps its operator in float, so nothing is quantized around it.
 
 Variants: `qoperator` writes the integer operators that onnxruntime would make itself, for runtimes
-that do not; `avx2` stores weights as uint8 where int8 ones could saturate on CPUs without VNNI,
-which changes no value.
+that do not; biases are rounded to int32 codes then, and the cost is measured. `avx2` stores weights
+as uint8 where int8 ones could saturate on CPUs without VNNI, which changes no value.
 """
 
 from onnxq.backend import Backend, OnnxFile, Variant
@@ -24,7 +24,9 @@ from onnxq.scheme import QSpec, Scheme
 from passes.absorb_clip import AbsorbClip
 from passes.phases import CLEAN, FOLD, READ
 from passes.propagate_ranges import PropagateRanges
+from passes.quantize_bias import QuantizeBias
 from passes.retype_activations import RetypeActivations
+from passes.round_bias import RoundBias
 from passes.to_qdq import ToQdq
 from passes.to_qoperator import ToQoperator
 from passes.unsign_weights import UnsignWeights
@@ -71,6 +73,7 @@ BACKEND = Backend(
     variants={
         "qoperator": Variant(
             "integer operators instead of QDQ",
+            pipeline=_PIPELINE + (QuantizeBias(), RoundBias()),
             outputs=(
                 OnnxFile("_qoperator.onnx", Pipeline(ToQoperator()), "integer operators, else QDQ"),
             ),

@@ -3,12 +3,13 @@
 Training uses weights of -64..63, since the 8-bit kernels of CPUs without VNNI add pairs of
 products in 16 bits: 2 * 255 * 64 fits, 2 * 255 * 127 saturates. A convolution that feeds an Add is
 summed in its accumulator, so OpenVINO does not run a quantizer there: one that came along is taken
-out, and what that changes is reported. Concat keeps codes, so its inputs share one range.
+out, and what that changes is reported. Concat keeps codes, so its inputs share one range; they
+are written as uint8, since OpenVINO takes int8 codes for unsigned ones there.
 
-Variants: `fakequantize` writes OpenVINO's own operator, in the file that MQBench names so. There
-the bounds of 7-bit weights were doubled to make 256 levels; here the range is filled up, so bounds
-differ by half a step (-128..127 steps instead of -128..127 of half the scale) and codes do not.
-`avx2` rounds weights of 8 bits to 7, which changes results; the cost is measured.
+Variants: `fakequantize` writes OpenVINO's own operator, in the file that MQBench names so and with
+its bounds: -128..127 steps and 256 levels for weights of 7 bits. MQBench leaves out the import of
+the operator's domain, here it is there. `avx2` rounds weights of 8 bits to 7, which changes results;
+the cost is measured.
 """
 
 from onnxq.backend import Backend, OnnxFile, Variant
@@ -22,6 +23,7 @@ from passes.narrow_weights import NarrowWeights
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ
 from passes.to_openvino import ToOpenvino
 from passes.to_qdq import ToQdq
+from passes.unsign_concat import UnsignConcat
 
 _PIPELINE = Pipeline(*READ, *CLEAN, *FOLD_SYMMETRIC, DropSummedQuantizers())
 
@@ -34,7 +36,11 @@ BACKEND = Backend(
     ),
     pipeline=_PIPELINE,
     outputs=(
-        OnnxFile("_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model, weights as stored codes"),
+        OnnxFile(
+            "_qdq.onnx",
+            Pipeline(UnsignConcat(), ToQdq(bias="float")),
+            "QDQ model, weights as stored codes",
+        ),
     ),
     proof="consumer",
     placement=Placement(

@@ -11,6 +11,7 @@ from onnxq.placement import TOTAL_INTEGER
 from onnxq.scheme import QSpec, Scheme
 from passes.fill_weight_range import FillWeightRange
 from passes.phases import CLEAN, FOLD, READ, STRIP
+from passes.propagate_ranges import PropagateRanges
 from passes.retype_activations import RetypeActivations
 from passes.widen_range import WidenRange
 
@@ -24,7 +25,13 @@ BACKEND = Backend(
         activation=QSpec(("uint16", "uint8"), observer="ema-minmax"),
     ),
     pipeline=Pipeline(
-        *READ, *CLEAN, *FOLD, RetypeActivations(to="uint8"), WidenRange(), FillWeightRange()
+        *READ,
+        *CLEAN,
+        *FOLD,
+        PropagateRanges(),
+        RetypeActivations(to="uint8"),
+        WidenRange(),
+        FillWeightRange(),
     ),
     outputs=(
         OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the parameters", clean=True),

@@ -12,6 +12,7 @@ from onnxq.placement import TOTAL_INTEGER
 from onnxq.scheme import QSpec, Scheme
 from passes.fill_weight_range import FillWeightRange
 from passes.phases import CLEAN, FOLD, READ, STRIP
+from passes.propagate_ranges import PropagateRanges
 from passes.retype_activations import RetypeActivations
 from passes.widen_range import WidenRange
 
@@ -22,7 +23,13 @@ BACKEND = Backend(
     summary="PPL CUDA: uint8, weights per channel, any zero point, float biases",
     scheme=Scheme(weight=QSpec(("uint8", "int8"), per_channel=True), activation=QSpec(("uint8",))),
     pipeline=Pipeline(
-        *READ, *CLEAN, *FOLD, RetypeActivations(to="uint8"), WidenRange(), FillWeightRange()
+        *READ,
+        *CLEAN,
+        *FOLD,
+        PropagateRanges(),
+        RetypeActivations(to="uint8"),
+        WidenRange(),
+        FillWeightRange(),
     ),
     outputs=(
         OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the parameters", clean=True),

@@ -19,6 +19,7 @@ from onnxq.scheme import QSpec, Scheme
 from passes.absorb_clip import AbsorbClip
 from passes.fill_weight_range import FillWeightRange
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
+from passes.propagate_ranges import PropagateRanges
 from passes.retype_activations import RetypeActivations
 from passes.to_qdq import ToQdq
 from passes.widen_range import WidenRange
@@ -37,6 +38,7 @@ BACKEND = Backend(
         *READ,
         *CLEAN,
         *FOLD_SYMMETRIC,
+        PropagateRanges(),
         RetypeActivations(to="uint8"),
         AbsorbClip(),
         WidenRange(),

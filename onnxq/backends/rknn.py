@@ -11,6 +11,7 @@ from onnxq.placement import TOTAL_INTEGER
 from onnxq.scheme import QSpec, Scheme
 from passes.fill_weight_range import FillWeightRange
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
+from passes.propagate_ranges import PropagateRanges
 from passes.retype_activations import RetypeActivations
 from passes.to_qdq import ToQdq
 from passes.widen_range import WidenRange
@@ -28,6 +29,7 @@ BACKEND = Backend(
         *READ,
         *CLEAN,
         *FOLD_SYMMETRIC,
+        PropagateRanges(),
         RetypeActivations(to="int8"),
         WidenRange(),
         FillWeightRange(),

@@ -9,6 +9,7 @@ from onnxq.pipeline import Pipeline
 from onnxq.placement import TOTAL_INTEGER
 from onnxq.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
+from passes.propagate_ranges import PropagateRanges
 from passes.retype_activations import RetypeActivations
 
 _MODEL = "_for_stpu.onnx"
@@ -22,7 +23,9 @@ BACKEND = Backend(
             ("int8",), symmetric=True, lo=-127, algorithm="fixed", observer="ema-minmax"
         ),
     ),
-    pipeline=Pipeline(*READ, *CLEAN, *FOLD_SYMMETRIC, RetypeActivations(to="int8")),
+    pipeline=Pipeline(
+        *READ, *CLEAN, *FOLD_SYMMETRIC, PropagateRanges(), RetypeActivations(to="int8")
+    ),
     outputs=(
         OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the ranges", clean=True),
         TableFile("_stpu_minmax.json", mqbench_stpu.FORMAT, beside=_MODEL),

@@ -11,6 +11,7 @@ from onnxq.pipeline import Pipeline
 from onnxq.placement import LAYERS, MOVES, Placement, kinds
 from onnxq.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD, READ, STRIP
+from passes.propagate_ranges import PropagateRanges
 from passes.retype_activations import RetypeActivations
 from passes.widen_range import WidenRange
 
@@ -24,7 +25,9 @@ BACKEND = Backend(
         weight=QSpec(("uint8",)),
         activation=QSpec(("uint8",), observer="ema-minmax"),
     ),
-    pipeline=Pipeline(*READ, *CLEAN, *FOLD, RetypeActivations(to="uint8"), WidenRange()),
+    pipeline=Pipeline(
+        *READ, *CLEAN, *FOLD, PropagateRanges(), RetypeActivations(to="uint8"), WidenRange()
+    ),
     outputs=(
         OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the scales", clean=True),
         TableFile("_for_tengine.scale", tengine_scale.FORMAT, beside=_MODEL),

@@ -14,6 +14,7 @@ from onnxq.placement import Placement, kinds
 from onnxq.scheme import QSpec, Scheme
 from passes.fill_weight_range import FillWeightRange
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
+from passes.propagate_ranges import PropagateRanges
 from passes.retype_activations import RetypeActivations
 from passes.widen_range import WidenRange
 
@@ -37,6 +38,7 @@ BACKEND = Backend(
         *READ,
         *CLEAN,
         *FOLD_SYMMETRIC,
+        PropagateRanges(),
         RetypeActivations(to="int8"),
         WidenRange(),
         FillWeightRange(),

@@ -50,7 +50,8 @@ def write(table: QParamTable, model: Model) -> str:
     )
     configs: dict[str, dict[str, Any]] = {}
     values: dict[str, dict[str, Any]] = {}
-    for number, row in enumerate(rows, 1):
+    place = {name: at for at, name in enumerate(parts.tensors)}
+    for number, row in enumerate(sorted(rows, key=lambda row: place[row.tensor]), 1):
         values[str(number)] = {"scale": row.scale.tolist(), "zero_point": row.zero_point.tolist()}
         for name in _touching(row.tensor, parts):
             configs.setdefault(name, {})[row.tensor] = _entry(row, number)

@@ -17,7 +17,7 @@ def _check(subject: Subject) -> Iterator[Finding]:
                 PAIR_SATURATION.name,
                 f"unsafe on AVX2 without VNNI: two products can add up to "
                 f"{found.pair_low}..{found.pair_high}, and 8-bit kernels clip at 16 bits",
-                "train or quantize weights to 7 bits (-64..63), use uint8 weights, or run "
+                "convert with --variant avx2, train weights of 7 bits (-64..63), or run "
                 "onnxruntime with session.x64quantprecision=1",
             )
     if subject.bounds and all(found.fits_pairs for found in subject.bounds):

@@ -127,7 +127,17 @@ class Network:
         values = array(tensor if node is None else node.inputs[0])
         if values is None:
             raise NotInNcnn(f"'{tensor.name}' is computed at run time")
-        return values.astype(np.float32), None if node is None else checked(params_of(node))
+        if node is None:
+            return values.astype(np.float32), None
+        params = params_of(node)
+        codes = params.quantize(values)
+        within = bool(((codes >= CODES[0]) & (codes <= CODES[1])).all())
+        if not (within and params.is_symmetric) or params.block:
+            raise NotInNcnn(
+                f"the codes of '{params.tensor}' are not all within {CODES[0]}..{CODES[1]}, with "
+                "zero point 0 and one scale per tensor or channel"
+            )
+        return values.astype(np.float32), params
 
     def reshape(self, name: str, bottom: str, shape: tuple[int, ...], top: str) -> None:
         """A layer that gives the same values another shape."""
@@ -139,9 +149,7 @@ class Network:
         copies: dict[str, list[str]] = defaultdict(list)
         found: list[Layer] = []
         for layer in self.layers:
-            bottoms = tuple(
-                copies[b].pop(0) if uses[b] > 1 else b for b in layer.bottoms
-            )
+            bottoms = tuple(copies[b].pop(0) if uses[b] > 1 else b for b in layer.bottoms)
             found.append(replace(layer, bottoms=bottoms))
             for top in layer.tops:
                 if uses[top] > 1:
@@ -160,8 +168,8 @@ def checked(params: QParams) -> QParams:
             f"'{params.tensor}' is quantized to {params.qtype} {params.lo}..{params.hi}, and ncnn "
             f"has {CODES[0]}..{CODES[1]} with zero point 0"
         )
-    if params.block:
-        raise NotInNcnn(f"'{params.tensor}' has one scale per block")
+    if params.axis is not None:
+        raise NotInNcnn(f"'{params.tensor}' has one scale per channel, and ncnn takes one")
     return params
 
 

@@ -155,13 +155,9 @@ def _linear(net: Network, node: gs.Node) -> None:
     shape = net.shape(x)
     outputs = values.shape[0 if across else 1]
     bias = None if b is None else np.broadcast_to(net.weight(b)[0].reshape(-1), (outputs,))
-    last = node
-    (reader, *others) = node.outputs[0].outputs or [None]
-    if reader is not None and not others and is_bias_of(reader) is node:
-        if not net.model.is_output(node.outputs[0]) and node.op == "MatMul":
-            added = reader.inputs[1 if reader.inputs[0] is node.outputs[0] else 0]
-            bias, last = np.broadcast_to(net.weight(added)[0].reshape(-1), (outputs,)), reader
-            net.done.add(id(reader))
+    last, added = _with_bias(net, node)
+    if added is not None:
+        bias = np.broadcast_to(net.weight(added)[0].reshape(-1), (outputs,))
     if len(shape) > 2:
         raise NotInNcnn(f"its input has {len(shape)} axes behind the batch, and ncnn takes 2")
     rows = values if across else np.ascontiguousarray(values.T)
@@ -190,6 +186,16 @@ def _linear(net: Network, node: gs.Node) -> None:
         return None
     net.add("InnerProduct", layer_name(node), [blob], [top], settings, weights)
     return None
+
+
+def _with_bias(net: Network, node: gs.Node) -> tuple[gs.Node, gs.Tensor | None]:
+    """The last node of a layer, and the bias that its second one adds."""
+    (made,) = node.outputs
+    adds = [n for n in made.outputs if is_bias_of(n) is node]
+    if node.op != "MatMul" or len(made.outputs) != 1 or not adds or net.model.is_output(made):
+        return node, None
+    net.done.add(id(adds[0]))
+    return adds[0], adds[0].inputs[1 if adds[0].inputs[0] is made else 0]
 
 
 def _matmul(net: Network, node: gs.Node) -> None:
@@ -265,8 +271,9 @@ def _bounds(net: Network, node: gs.Node) -> dict[int, Value]:
 
 
 def _hard(net: Network, node: gs.Node) -> dict[int, Value]:
+    names = ("alpha", "beta")
     default = (1 / 6, 0.5) if node.op == "HardSwish" else (0.2, 0.5)
-    alpha, beta = (float(node.attrs.get(k, d)) for k, d in zip(("alpha", "beta"), default))
+    alpha, beta = (float(node.attrs.get(k, d)) for k, d in zip(names, default, strict=True))
     return {0: alpha, 1: beta}
 
 

@@ -196,12 +196,14 @@ def read_bin(data: bytes, layers: Iterable[Layer]) -> list[Layer]:
     for layer in layers:
         weights: list[Array] = []
         for index, size in enumerate(sizes(layer)):
-            kind = np.dtype("<f4")
+            kind: np.dtype[np.generic] = np.dtype("<f4")
             if index == 0 and layer.type in WITH_KERNEL:
                 (tag,) = struct.unpack("<I", _taken(layer, data, at, 4))
                 at += 4
                 if tag not in (0, INT8_TAG):
-                    raise layer.error(f"its weights have the tag {tag:#010x}, which is no known one")
+                    raise layer.error(
+                        f"its weights have the tag {tag:#010x}, which is no known one"
+                    )
                 kind = np.dtype(np.int8) if tag else kind
             piece = _taken(layer, data, at, size * kind.itemsize)
             at += len(piece) + -len(piece) % 4
@@ -213,9 +215,7 @@ def read_bin(data: bytes, layers: Iterable[Layer]) -> list[Layer]:
             Layer(layer.type, layer.name, layer.bottoms, layer.tops, layer.params, tuple(weights))
         )
     if at != len(data):
-        raise LoadError(
-            f"the .bin file has {len(data)} bytes, but the layers take {at}", fix=_FIX
-        )
+        raise LoadError(f"the .bin file has {len(data)} bytes, but the layers take {at}", fix=_FIX)
     return found
 
 

@@ -257,6 +257,7 @@ def _pooling(graph: _Graph, layer: Layer) -> None:
 
 def _permute(graph: _Graph, layer: Layer) -> None:
     rank, number = graph.rank[layer.bottoms[0]], layer.integer(0, 0)
+    perm: tuple[int, ...]
     if rank == 4 and number in _PERMS:
         perm = _PERMS[number]
     elif rank == 3 and number in (0, 1):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from onnxq.backend import Backend, OnnxFile, TableFile
-from onnxq.formats import tensorrt_cache, tensorrt_ranges
+from onnxq.backend import Backend, OnnxFile, TableFile, Variant
+from onnxq.errors import OptionError
+from onnxq.formats import mqbench_ppl_cuda, tensorrt_cache, tensorrt_ranges
 from onnxq.pipeline import Pipeline
 from onnxq.placement import INPUTS_ONLY
 from onnxq.scheme import QSpec, Scheme
@@ -50,6 +52,7 @@ def test_listing_is_json() -> None:
         ],
         "proof": "format",
         "lint": [],
+        "variants": {},
     }
 
 
@@ -98,3 +101,59 @@ def test_a_target_may_be_trained_for_before_it_has_a_writer() -> None:
 def test_a_proof_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="what is written is proven"):
         Backend("chip", "a chip", SCHEME, outputs=(MODEL,))
+
+
+def test_a_clean_model_needs_a_file_that_tells_its_quantization() -> None:
+    clean = replace(CLEAN, clean=True)
+    assert backend(clean, RANGES).outputs[0] == clean
+    with pytest.raises(ValueError, match=r"no file tells the quantization of '_clean\.onnx'"):
+        backend(clean)
+    reach = TableFile("_reach.txt", mqbench_ppl_cuda.FORMAT, beside="_clean.onnx")
+    with pytest.raises(ValueError, match="no file tells"):
+        backend(clean, reach)
+    assert backend(clean, reach, RANGES).writes
+
+
+# -- variants ----------------------------------------------------------------------------------
+
+LONGER = Pipeline.parse("drop-identity,to-qdq{opset=13}")
+
+
+def varied() -> Backend:
+    return backend(
+        MODEL,
+        variants={
+            "longer": Variant("another way there", pipeline=LONGER),
+            "clean": Variant("other files", outputs=(CLEAN, RANGES)),
+        },
+    )
+
+
+def test_a_variant_differs_in_what_it_names() -> None:
+    made = varied()
+    longer, clean = made.variant("longer"), made.variant("clean")
+    assert (longer.pipeline, longer.outputs) == (LONGER, made.outputs)
+    assert (clean.pipeline, clean.outputs) == (made.pipeline, (CLEAN, RANGES))
+    assert longer.name == clean.name == made.name
+    assert hash(made) != hash(longer)
+
+
+def test_an_unknown_variant_lists_near_matches() -> None:
+    with pytest.raises(OptionError, match="backend 'chip' has no variant 'long'") as caught:
+        varied().variant("long")
+    assert "'longer'" in caught.value.fix
+    with pytest.raises(OptionError) as caught:
+        backend(MODEL).variant("long")
+    assert caught.value.fix == "it has none"
+
+
+def test_variants_are_listed() -> None:
+    shown = json.loads(json.dumps(varied().to_json()))["variants"]
+    assert shown["longer"]["pipeline"] == str(LONGER)
+    assert shown["longer"]["outputs"] == [{"suffix": "_qdq.onnx", "summary": "the model"}]
+    assert [o["suffix"] for o in shown["clean"]["outputs"]] == ["_clean.onnx", "_ranges.json"]
+
+
+def test_outputs_of_a_variant_that_do_not_fit_together() -> None:
+    with pytest.raises(ValueError, match=r"^backend 'chip': .*'_ranges.json' stands beside"):
+        backend(MODEL, variants={"bad": Variant("x", outputs=(MODEL, RANGES))})

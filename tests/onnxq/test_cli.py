@@ -17,6 +17,7 @@ import onnx
 import pytest
 
 from onnxq import cli, demo
+from onnxq.dialects import READERS
 from onnxq.graph import load, save
 from tests.zoo import ZOO
 
@@ -62,6 +63,18 @@ def test_convert(onnxq: Run, network: Path, tmp_path: Path, backend: str) -> Non
     assert (tmp_path / "out" / "net_qdq.onnx").is_file()
 
 
+def test_convert_for_a_variant(onnxq: Run, network: Path, tmp_path: Path) -> None:
+    words = ("convert", network, "-b", "onnxruntime", "-o", tmp_path / "out")
+    code, out, _ = onnxq(*words, "--variant", "qoperator", "--json")
+    document = json.loads(out)
+    assert (code, document["variant"], document["proven"]) == (0, "qoperator", True)
+    assert document["cost"][0]["max"] <= 1
+    assert [f.name for f in (tmp_path / "out").iterdir()] == ["net_qoperator.onnx"]
+    code, _, err = onnxq(*words, "--variant", "qoperators")
+    assert code == 2
+    assert "did you mean 'qoperator'?" in err
+
+
 def test_convert_json_is_one_document(onnxq: Run, network: Path, tmp_path: Path) -> None:
     code, out, _ = onnxq("convert", network, "-b", "tensorrt", "-o", tmp_path, "--json")
     document = json.loads(out)
@@ -82,7 +95,8 @@ def test_convert_dumps_every_pass(onnxq: Run, network: Path, tmp_path: Path) -> 
     code, _, _ = onnxq("convert", network, "-b", "tensorrt", "-o", tmp_path, "--dump", dump)
     assert code == 0
     names = sorted(p.name for p in dump.iterdir())
-    assert names[0] == "01-read-qdq.onnx"
+    for number, reader in enumerate(READERS, start=1):
+        assert names[number - 1] == f"{number:02}-{reader}.onnx"
     assert any("fold-batch-norm" in n for n in names)
 
 
@@ -120,8 +134,8 @@ def test_run_puts_readers_in_front_where_needed(onnxq: Run, tmp_path: Path) -> N
     )
     assert code == 0
     document = json.loads(out)
-    assert document["pipeline"] == "read-qdq,to-qdq{weights=float}"
-    assert [t["pass"] for t in document["traces"]] == ["read-qdq", "to-qdq"]
+    assert document["pipeline"] == ",".join([*READERS, "to-qdq{weights=float}"])
+    assert [t["pass"] for t in document["traces"]] == [*READERS, "to-qdq"]
 
 
 def test_verify_agrees_and_differs(onnxq: Run, network: Path, tmp_path: Path) -> None:
@@ -169,9 +183,9 @@ def test_listings(onnxq: Run, command: str) -> None:
 def test_backends_without_a_writer_say_so(onnxq: Run, network: Path, tmp_path: Path) -> None:
     _, out, _ = onnxq("backends")
     assert "none: no writer yet" in out
-    code, _, err = onnxq("convert", network, "--backend", "snpe", "-o", tmp_path / "out")
+    code, _, err = onnxq("convert", network, "--backend", "nnie", "-o", tmp_path / "out")
     assert code == 2
-    assert "onnxq cannot write files for snpe yet: its writer does not exist" in err
+    assert "onnxq cannot write files for nnie yet: its writer does not exist" in err
 
 
 def test_demo(onnxq: Run, tmp_path: Path) -> None:

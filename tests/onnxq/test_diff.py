@@ -107,6 +107,16 @@ def test_tolerances_and_severity() -> None:
     assert not diff(([0.0], [1.0]), step=1, tolerance=Tolerance(0, 1, 0)).passed
 
 
+def test_single_elements_may_be_far_off_where_the_mean_is_held() -> None:
+    by = Tolerance(math.inf, 1, math.inf, max_mean_steps=0.1, max_mean_relative=0.1)
+    one = np.eye(100, dtype=np.float32)[0]
+    assert diff((0 * one, 5 * one), step=1, tolerance=by).severity == pytest.approx(0.5)
+    assert not diff((0 * one, 15 * one), step=1, tolerance=by).passed
+    ones = np.ones(100)
+    assert diff((ones, ones + 5 * one), tolerance=by).severity == pytest.approx(0.5)
+    assert not diff((ones, ones + 15 * one), tolerance=by).passed
+
+
 def test_json_is_plain() -> None:
     record = diff(([1.0], [2.0])).to_json()
     assert record["max"] == 1.0

@@ -16,6 +16,7 @@ from onnxq.graph import from_proto, save
 from onnxq.lint import lint, lint_path
 from onnxq.lint_rule import Finding, LintRule, Subject
 from tests.lint_cases import conv_net, gemm_net
+from tests.networks import quantized
 from tests.zoo import ZOO
 
 
@@ -54,11 +55,34 @@ def test_a_folder_that_convert_wrote(tmp_path: Path) -> None:
     assert done.to_json()["findings"] == [f.to_json() for f in done.findings]
 
 
+def test_a_folder_with_a_variant(tmp_path: Path) -> None:
+    model = from_proto(conv_net(weight_codes=127))
+    convert(model, "onnxruntime", variant="qoperator", verify=False, stem="a").save(tmp_path)
+    convert(model, "onnxruntime", variant="avx2", verify=False, stem="b").save(tmp_path)
+    by_name = {Path(r.model).name: r for r in lint_path(tmp_path, "onnxruntime")}
+    assert set(by_name) == {"a_qoperator.onnx", "b_qdq.onnx"}
+    unsafe = {name for name, r in by_name.items() if r.count("warning")}
+    assert unsafe == {"a_qoperator.onnx"}
+
+
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     save(from_proto(conv_net()), tmp_path / "net.onnx")
     with pytest.raises(LoadError, match=r"was not written by 'onnxq convert' for onnxruntime"):
         lint_path(tmp_path, "onnxruntime")
     assert len(lint_path(tmp_path / "net.onnx", "onnxruntime")) == 1
+
+
+@pytest.mark.parametrize("name", ["snpe", "vitis", "ppl-cuda"])
+def test_a_clean_model_is_looked_at_with_its_side_file(tmp_path: Path, name: str) -> None:
+    backend = find_backend(name)
+    done = convert(quantized("resnet", backend), backend, verify=False, stem="net")
+    done.save(tmp_path)
+    (report,) = lint_path(tmp_path, backend)
+    assert report.model.endswith(".onnx")
+    assert {(f.rule, f.where) for f in report.findings} == {
+        (f.rule, f.where) for f in done.findings
+    }
+    assert bool(report.findings) == (name == "vitis")  # whose biases are float
 
 
 def _no_conv(subject: Subject) -> Iterator[Finding]:

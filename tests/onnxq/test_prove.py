@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,14 @@ import pytest
 
 import onnxq
 from onnxq import demo, runtime
+from onnxq.backend import TableFile
+from onnxq.discovery import find_backend
 from onnxq.graph import Model, from_proto
+from onnxq.qparam_table import QParamTable
+from onnxq.side_file import SideFile
 from onnxq.verify import verify
 from tests.build import parse, quantize, weight
+from tests.networks import quantized
 from tests.zoo import ZOO
 
 
@@ -163,3 +169,41 @@ def test_eight_bits_are_held_to_four_steps(monkeypatch: Any) -> None:
     x = np.linspace(-5, 5, 64, dtype=np.float32)[None]
     assert proven_with(lambda x: x + 0.4, model, x, monkeypatch).proven
     assert not proven_with(lambda x: x + 0.6, model, x, monkeypatch).proven
+
+
+def forgetful(side_file: SideFile) -> SideFile:
+    """A format that does not read back the input of the network."""
+
+    def read(content: Any, model: Model) -> QParamTable:
+        return QParamTable([r for r in side_file.read(content, model) if r.tensor != "x"])
+
+    return replace(side_file, read=read)
+
+
+@pytest.mark.parametrize("name", ["snpe", "ppl-cuda"])
+def test_a_file_that_leaves_something_out_is_not_proven(name: str) -> None:
+    backend = find_backend(name)
+    model = quantized("conv1d", backend)
+    assert onnxq.convert(model, backend).proven
+    for at, output in enumerate(backend.outputs):
+        if isinstance(output, TableFile):
+            outputs = list(backend.outputs)
+            outputs[at] = replace(output, format=forgetful(output.format))
+            done = onnxq.convert(model, replace(backend, outputs=tuple(outputs)))
+            assert not done.proven
+            assert sum(not p.passed for p in done.proofs) == 1
+
+
+def test_a_range_that_is_off_is_not_proven() -> None:
+    backend = find_backend("ppl-cuda")
+    at, output = next((i, o) for i, o in enumerate(backend.outputs) if "clip" in o.suffix)
+    assert isinstance(output, TableFile)
+    held = output.format
+
+    def read(content: Any, model: Model) -> QParamTable:
+        return QParamTable([r.with_(scale=r.scale * 1.00001) for r in held.read(content, model)])
+
+    outputs = list(backend.outputs)
+    outputs[at] = replace(output, format=replace(held, read=read))
+    done = onnxq.convert(quantized("conv1d", backend), replace(backend, outputs=tuple(outputs)))
+    assert not done.proven

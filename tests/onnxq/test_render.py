@@ -7,11 +7,13 @@ import io
 from rich.console import Console, RenderableType
 
 from onnxq import discovery, render
+from onnxq.convert import convert
 from onnxq.discovery import Broken
 from onnxq.graph import from_proto
 from onnxq.pass_ import Trace
 from onnxq.summary import summarize
 from onnxq.verify import verify
+from tests.networks import quantized
 from tests.zoo import ZOO
 
 
@@ -57,3 +59,15 @@ def test_broken_plug_ins_are_shown() -> None:
 
 def test_numbers_are_short() -> None:
     assert [render.number(v) for v in (0, 1, 0.123456, 1e-9)] == ["0", "1", "0.123", "1e-09"]
+
+
+def test_variants_and_costs_are_shown() -> None:
+    shown = text(render.backend_list(dict(discovery.backends())))
+    assert "--variant qoperator: integer operators instead of QDQ" in shown
+    model = quantized("conv1d", discovery.find_backend("onnxruntime"))
+    done = convert(model, "onnxruntime", variant="qoperator")
+    whole = text(render.conversion(done, explain=False))
+    assert "Cost of the changes" in whole
+    assert "note: round-bias changes what the model computes: " in whole
+    done = convert(model, "onnxruntime")
+    assert "Cost" not in text(render.conversion(done, explain=False))

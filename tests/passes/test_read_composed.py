@@ -23,7 +23,7 @@ from tests.build import apply, bit_equal, ops, parse, reasons, run
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 CONSTANTS = """float s = {0.1}, float r = {10}, float two = {0.25}, float four = {4}, float z = {7},
     float half = {0.5}, float lo = {0}, float hi = {255}, float a = {-7}, float b = {248},
-    float n = {-128}, float p = {127}, float neg = {-0.1}, float xl = {-0.7}, float xh = {24.8},
+    float n = {-128}, float p = {127}, float xl = {-0.7}, float xh = {24.8},
     float[3,1] sc = {0.1, 0.2, 0.3}, float[3,1] zc = {7, 9, 0}, float[4] sl = {0.1, 0.2, 0.3, 0.4},
     float[2,3,1] odd = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}, float[2,1] bad = {1, 2}"""
 
@@ -209,7 +209,6 @@ NOT_READ = {
     "d = Div(x, s)\nt = Round(d)\nq = Add(t, z)\nc = Clip(q, lo, hi)\ny = Mul(c, s)": "taken off",
     "d = Div(x, s)\nt = Round(d)\nc = Max(t, n)\ny = Mul(c, s)": "no upper bound",
     "d = Div(x, s)\nt = Round(d)\nc = Min(t, p)\ny = Mul(c, s)": "no lower bound",
-    "d = Div(x, neg)\nt = Round(d)\nc = Clip(t, n, p)\ny = Mul(c, neg)": "negative",
     "d = Div(x, s)\nt = Round(d)\nc = Clip(t, z, hi)\ny = Mul(c, s)": "do not contain the zero",
     "d = Div(x, odd)\nt = Round(d)\nc = Clip(t, n, p)\ny = Mul(c, odd)": "neither per tensor",
     "d = Div(x, sc)\nt = Round(d)\nc = Clip(t, n, p)\ny = Mul(c, bad)": "do not fit one another",
@@ -247,9 +246,14 @@ def test_other_arithmetic_is_no_quantizer(body: str) -> None:
     assert (trace.rewrites, trace.skips, trace.notes) == ([], [], [])
 
 
-@pytest.mark.parametrize("value", [np.nan, 0.0, np.inf])
-def test_a_bad_scale_is_an_error_that_names_the_tensor(value: float) -> None:
-    proto = chain("d = Div(x, s)\nt = Round(d)\nc = Clip(t, n, p)\ny = Mul(c, s)").to_proto()
+@pytest.mark.parametrize("scales", [("s", "s"), ("s", "two"), ("two", "s")])
+@pytest.mark.parametrize("value", [np.nan, 0.0, np.inf, -0.5])
+def test_a_bad_scale_is_an_error_that_names_the_tensor(
+    value: float, scales: tuple[str, str]
+) -> None:
+    divide, multiply = scales
+    body = f"d = Div(x, {divide})\nt = Round(d)\nc = Clip(t, n, p)\ny = Mul(c, {multiply})"
+    proto = chain(body).to_proto()
     for tensor in proto.graph.initializer:
         if tensor.name == "s":
             tensor.CopyFrom(onnx.numpy_helper.from_array(np.float32(value), "s"))

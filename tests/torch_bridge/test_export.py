@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,19 +71,27 @@ def batch_axes(args: Any, kwargs: Mapping[str, Any], names: list[str]) -> dict[s
 # -- what is in the file ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_every_architecture(name: str, tmp_path: Path) -> None:
-    model, args, kwargs = ready(name)
-    names = [i.name for i in _graph_inputs(model, args, kwargs, tmp_path)]
+@pytest.fixture
+def silent(capfd: Any, caplog: Any) -> Iterator[None]:
+    """The test warns, logs and prints nothing."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        file = export(
-            model,
-            args,
-            tmp_path / "m.onnx",
-            kwargs=kwargs,
-            dynamic_axes=batch_axes(args, kwargs, names),
-        )
+        yield
+    assert capfd.readouterr() == ("", "")
+    assert [r for r in caplog.get_records("call") if r.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_architecture(name: str, tmp_path: Path, silent: None) -> None:
+    model, args, kwargs = ready(name)
+    names = [i.name for i in _graph_inputs(model, args, kwargs, tmp_path)]
+    file = export(
+        model,
+        args,
+        tmp_path / "m.onnx",
+        kwargs=kwargs,
+        dynamic_axes=batch_axes(args, kwargs, names),
+    )
     proto = onnx.load(file)
     onnx.checker.check_model(proto, full_check=True)
     assert {(o.domain, o.version) for o in proto.opset_import} == {("", 17), ("onnxq", 1)}
@@ -185,10 +194,15 @@ def test_axes_can_be_listed_without_names(tmp_path: Path) -> None:
     assert x.type.tensor_type.shape.dim[0].dim_param == "x_dim_0"
 
 
-@pytest.mark.parametrize("opset", [15, 17, 20, 21, 24])
-def test_opset(opset: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("exporter", "opset"),
+    [*(("torchscript", opset) for opset in (15, 17, 20, 21, 24)), ("dynamo", 18), ("dynamo", 21)],
+)
+def test_opset(exporter: Any, opset: int, tmp_path: Path) -> None:
+    if exporter == "dynamo":
+        pytest.importorskip("onnxscript", reason="the dynamo exporter needs onnxscript")
     model, args, _ = ready("conv1d")
-    file = export(model, args, tmp_path / "m.onnx", opset=opset)
+    file = export(model, args, tmp_path / "m.onnx", opset=opset, exporter=exporter)
     assert load(file).opset == opset
     onnx.checker.check_model(onnx.load(file), full_check=True)
     assert_equal(file, model, args)
@@ -236,20 +250,18 @@ def test_wrappers_are_looked_into(wrapper: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_dynamo_writes_the_same(name: str, tmp_path: Path) -> None:
+def test_dynamo_writes_the_same(name: str, tmp_path: Path, silent: None) -> None:
     pytest.importorskip("onnxscript", reason="the dynamo exporter needs onnxscript")
     model, args, kwargs = ready(name)
     names = [i.name for i in _graph_inputs(model, args, kwargs, tmp_path)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        file = export(
-            model,
-            args,
-            tmp_path / "m.onnx",
-            kwargs=kwargs,
-            exporter="dynamo",
-            dynamic_axes=batch_axes(args, kwargs, names),
-        )
+    file = export(
+        model,
+        args,
+        tmp_path / "m.onnx",
+        kwargs=kwargs,
+        exporter="dynamo",
+        dynamic_axes=batch_axes(args, kwargs, names),
+    )
     proto = onnx.load(file)
     onnx.checker.check_model(proto, full_check=True)
     assert {(o.domain, o.version) for o in proto.opset_import} == {("", 18), ("onnxq", 1)}
@@ -287,6 +299,20 @@ def test_an_unprepared_model(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModelError, match="Conv1dNet has no quantizers") as error:
         export(Conv1dNet(), torch.randn(2, 4, 32), tmp_path / "m.onnx")
     assert "prepare" in error.value.fix
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_scale_that_training_lost(tmp_path: Path) -> None:
+    """One NaN in a batch makes every parameter NaN with the next step."""
+    model, args, _ = ready("conv1d")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = args[0].clone()
+    x[0, 0, 0] = float("nan")
+    model(x).square().mean().backward()
+    optimizer.step()
+    with pytest.raises(QParamsError, match="scale nan is not a positive finite number") as error:
+        export(model, args, tmp_path / "m.onnx")
+    assert "tensor '" in error.value.what
     assert not list(tmp_path.iterdir())
 
 

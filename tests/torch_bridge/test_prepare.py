@@ -246,6 +246,7 @@ def test_bits_algorithms_and_observers_can_be_changed() -> None:
         ({"activation": {"symmetric": False}}, "no zero points for activations"),
         ({"backend": "nnie", "weight": "lsq"}, "on the grid of 'nnie'"),
         ({"backend": "snpe", "weight": {"per_channel": True}}, "one scale per tensor for weights"),
+        ({"weight": "pact"}, "'pact' learns one range per tensor, not per channel"),
         ({"backend": "tensort"}, "there is no backend 'tensort'"),
         ({"weight": {"options": {"grad": 1}}}, "'lsq' has no option 'grad'"),
         (
@@ -258,6 +259,17 @@ def test_changes_that_make_no_sense(change: dict[str, Any], words: str) -> None:
     with pytest.raises(OptionError, match=words) as caught:
         prepare(small(), **{"backend": "tensorrt", "example_inputs": IMAGE} | change)
     assert caught.value.fix
+
+
+def test_scales_per_channel_where_there_are_no_channels() -> None:
+    model = nn.Sequential(nn.Embedding(8, 4), nn.Linear(4, 2))
+    ids = (torch.zeros(1, 3, dtype=torch.long),)
+    with pytest.raises(OptionError, match=r"'0.weight' has no output channels .an Embed") as caught:
+        prepare(model, "tensorrt-nlp", ids, weight={"per_channel": True})
+    assert "exclude '0'" in caught.value.fix
+    without = prepare(model, "tensorrt-nlp", ids, weight={"per_channel": True}, exclude="0")
+    assert quantizers(without)["1.weight_fake_quant"].spec.axis == 0
+    assert quantizers(prepare(model, "tensorrt-nlp", ids))["0.weight_fake_quant"].spec.axis is None
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from torch import Tensor, nn  # noqa: E402
 from onnxq.errors import OptionError, QParamsError, UnsupportedModelError  # noqa: E402
 from tests.torch_bridge.hand_prepared import hand_prepared  # noqa: E402
 from tests.torch_bridge.models import Conv1dNet  # noqa: E402
+from torch_bridge.prepare import prepare  # noqa: E402
 from torch_bridge.state import (  # noqa: E402
     calibrating,
     disable_all,
@@ -181,6 +182,34 @@ def test_flags_travel_with_the_checkpoint(model: nn.Module) -> None:
     assert flags(other) == flags(model)
     x = torch.randn(X)
     assert torch.equal(other.eval()(x), model.eval()(x))
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [(float("nan"), "32 NaN and 0 infinite"), (float("inf"), "0 NaN and 32 infinite")],
+)
+def test_activations_that_are_no_numbers_are_named(value: float, found: str) -> None:
+    x = torch.randn(X)
+    model = prepare(Conv1dNet(), "onnxruntime", (x,)).eval()
+    with torch.no_grad():
+        model.get_submodule("body.3").bias[0] = value  # one channel of a layer in the middle
+    with (
+        pytest.raises(QParamsError, match=rf"observer of 'body\.3' got {found} of 512") as error,
+        calibrating(model),
+    ):
+        model(x)
+    assert "leave this tensor unquantized" in error.value.fix
+    with pytest.raises(QParamsError, match="no range yet"):
+        enable_quantization(model)
+
+
+def test_nan_is_not_hidden_by_quantization(model: nn.Module) -> None:
+    calibrate(model)
+    enable_quantization(model)
+    x = torch.randn(X)
+    x[0, 0, 0] = float("nan")
+    assert torch.isnan(model.eval()(x)[0]).all()
+    assert torch.isfinite(model(x)[1]).all()
 
 
 @pytest.mark.parametrize("act", [enable_calibration, enable_quantization, disable_all, quantizers])

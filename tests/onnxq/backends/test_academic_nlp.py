@@ -1,18 +1,26 @@
-"""The setting of papers on transformers."""
+"""The setting of papers on transformers: linear layers and products of activations."""
 
 from __future__ import annotations
 
+import pytest
+
 from onnxq.discovery import find_backend
-from tests.onnxq.backends.check import training_only
+from onnxq.fake_quantize import FAKE_QUANTIZE
+from tests.networks import NETWORKS
+from tests.onnxq.backends.check import proven
 
 
 def test_scheme() -> None:
-    scheme = training_only("academic-nlp").scheme
-    assert scheme == find_backend("academic").scheme
+    assert find_backend("academic-nlp").scheme == find_backend("academic").scheme
 
 
 def test_placement() -> None:
-    placement = training_only("academic-nlp").placement
+    placement = find_backend("academic-nlp").placement
     assert placement.inputs == {"Linear", "MatMul"}
     assert placement.boundary_bits is None
     assert "Embedding" in placement.weights
+
+
+@pytest.mark.parametrize("network", sorted(NETWORKS.keys() - {"unet"}))  # no linear layer there
+def test_networks(network: str) -> None:
+    assert proven("academic-nlp", network).model.nodes(FAKE_QUANTIZE)

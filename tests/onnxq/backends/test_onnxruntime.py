@@ -8,7 +8,11 @@ import onnxq
 from onnxq import demo, runtime
 from onnxq.discovery import find_backend
 from onnxq.graph import from_proto
-from tests.zoo import CNN, ZOO
+from onnxq.qparams import Role
+from onnxq.verify import saturates
+from tests.networks import NETWORKS, samples
+from tests.onnxq.backends.check import proven
+from tests.zoo import CNN, ZOO, inputs
 
 
 @pytest.mark.parametrize("name", sorted(CNN))
@@ -41,3 +45,57 @@ def test_training_keeps_weights_symmetric_and_activations_unsigned() -> None:
     assert backend.scheme.activation.trained().range == (0, 255)
     assert {"Conv", "Add", "MatMul"} <= backend.placement.inputs & backend.placement.outputs
     assert backend.placement.absorbed == {"Relu", "Clip"}
+
+
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+@pytest.mark.parametrize("variant", [None, "qoperator", "avx2"])
+def test_networks(network: str, variant: str | None) -> None:
+    done = proven("onnxruntime", network, variant)
+    assert done.variant == variant
+    if variant == "qoperator":
+        ops = {node.op for node in done.model.nodes()}
+        assert done.artifacts[0].suffix == "_qoperator.onnx"
+        assert "Conv" not in ops
+        assert "Gemm" not in ops
+        assert "QLinearConv" in ops or "QLinearMatMul" in ops
+        # Its kernels add the rounded biases: nothing is left to differ in.
+        deployed = next(p for p in done.proofs if "deployed" in p.what)
+        assert deployed.report.outputs[0].max == 0
+
+
+def test_what_rounded_biases_cost_is_measured() -> None:
+    done = proven("onnxruntime", "resnet", "qoperator")
+    assert done.cost is not None
+    assert done.cost.outputs[0].max <= 1
+    assert any("round-bias" in note for note in done.notes)
+    assert proven("onnxruntime", "resnet").cost is None
+
+
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+def test_avx2_cannot_saturate_and_changes_nothing(network: str) -> None:
+    plain, safe = (proven("onnxruntime", network, variant) for variant in (None, "avx2"))
+    assert any("unsafe on AVX2" in f.message for f in plain.findings)
+    assert not any("unsafe on AVX2" in f.message for f in safe.findings)
+    assert safe.change is None
+    assert saturates(safe.model, samples(network)) is None
+    # The same layers run in integers.
+    integer = [runtime.optimized_ops(d.model, "shipped") for d in (plain, safe)]
+    for op in ("QLinearConv", "QGemm", "QLinearMatMul", "QLinearAdd"):
+        assert integer[0][op] == integer[1][op]
+
+
+def test_default_kernels_are_right_on_every_cpu() -> None:
+    proto = ZOO["qdq_saturating"]()
+    feeds = [inputs(proto)]
+    plain, safe = (
+        onnxq.convert(from_proto(proto), "onnxruntime", variant=variant, data=feeds)
+        for variant in (None, "avx2")
+    )
+    assert {str(row.qtype) for row in plain.table.of(Role.WEIGHT)} == {"int8"}
+    assert {str(row.qtype) for row in safe.table.of(Role.WEIGHT)} == {"uint8"}
+    assert safe.proven
+    assert saturates(safe.model, feeds) is None
+    assert not any("saturate" in note for note in safe.notes)
+    if saturates(plain.model, feeds) is None:
+        pytest.skip("this CPU has VNNI (or is no x86): its 8-bit kernels do not saturate")
+    assert any("its 8-bit kernels saturate" in note for note in plain.notes)

@@ -1,22 +1,100 @@
-"""OpenVINO: 7-bit weights, unsigned activations where nothing is negative."""
+"""OpenVINO: what its kernels run, in either spelling, and what they cannot."""
 
 from __future__ import annotations
 
-from tests.onnxq.backends.check import training_only
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import onnxq
+from onnxq.backend import Backend
+from onnxq.constants import array
+from onnxq.convert import Conversion
+from onnxq.discovery import find_backend
+from onnxq.qparams import Role
+from tests.networks import NETWORKS, quantized, samples
+from tests.onnxq.backends.check import proven
+
+FAKE_QUANTIZE = "org.openvinotoolkit::FakeQuantize"
 
 
 def test_scheme() -> None:
-    scheme = training_only("openvino").scheme
+    scheme = find_backend("openvino").scheme
     assert scheme.weight.range == (-64, 63)
     assert (scheme.weight.symmetric, scheme.weight.per_channel) == (True, True)
     # Two products of the largest codes fit the 16 bits that older CPUs add in.
     assert 2 * 255 * max(map(abs, scheme.weight.range)) < 2**15
+    assert scheme.activation.trained().symmetric
     assert scheme.activation.unsigned().range == (0, 255)
 
 
 def test_placement() -> None:
-    placement = training_only("openvino").placement
+    placement = find_backend("openvino").placement
     assert placement.unsigned
     assert placement.graph_inputs
     assert "Concat" in placement.moves & placement.unified
     assert placement.accumulated == {"Conv"}
+
+
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+@pytest.mark.parametrize("variant", [None, "fakequantize", "avx2"])
+def test_networks(network: str, variant: str | None) -> None:
+    done = proven("openvino", network, variant)
+    assert done.change is None  # nothing to give up where training followed the target
+    assert any("safe on AVX2" in f.message for f in done.findings)
+    if variant == "fakequantize":
+        assert done.artifacts[0].suffix == "_deploy_model.onnx"
+        assert not done.model.nodes("QuantizeLinear")
+        # Other numbers of levels run in float.
+        assert {n.attrs["levels"] for n in done.model.nodes(FAKE_QUANTIZE)} == {256}
+
+
+def test_what_a_concat_joins_is_unsigned() -> None:
+    (concat,) = proven("openvino", "unet").model.nodes("Concat")
+    for tensor in concat.inputs:
+        zero = array(tensor.inputs[0].inputs[2])
+        assert (zero.dtype, int(zero)) == (np.uint8, 128)
+
+
+def elsewhere() -> Backend:
+    """A backend with 8-bit weights that also quantizes what is added: none of OpenVINO's rules."""
+    backend = find_backend("openvino")
+    weight = replace(backend.scheme.weight, lo=-127, hi=127)
+    return replace(
+        backend,
+        scheme=replace(backend.scheme, weight=weight),
+        placement=replace(backend.placement, accumulated=frozenset()),
+    )
+
+
+def changed(network: str, variant: str | None = None) -> Conversion:
+    model = quantized(network, elsewhere())
+    return onnxq.convert(model, "openvino", variant=variant, data=samples(network))
+
+
+def test_the_quantizer_that_it_ignores_is_dropped_and_reported() -> None:
+    done = changed("mobilenet")
+    assert done.proven
+    assert done.cost is not None
+    assert 0 < done.cost.outputs[0].max < 0.05
+    (note,) = [n for n in done.notes if "drop-summed-quantizers" in n]
+    for add in done.model.nodes("Add"):
+        dropped = [t for t in add.inputs if t.inputs[0].op == "Conv"]
+        assert len(dropped) == 1
+        assert f"'{dropped[0].name}': goes to" in note
+    assert done.to_json()["cost"][0]["max"] == done.cost.outputs[0].max
+
+
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+def test_avx2_rounds_weights_that_could_saturate(network: str) -> None:
+    plain, narrow = changed(network), changed(network, "avx2")
+    assert plain.proven
+    assert narrow.proven
+    assert any("unsafe on AVX2" in f.message for f in plain.findings)
+    assert not any("unsafe on AVX2" in f.message for f in narrow.findings)
+    assert narrow.cost is not None
+    assert 0 < narrow.cost.outputs[0].max < 0.1
+    assert any("narrow-weights" in n and "7 bits, off by up to 0." in n for n in narrow.notes)
+    for row in narrow.table.of(Role.WEIGHT):
+        assert (row.lo, row.hi) == (-64, 63)

@@ -1,17 +1,32 @@
-"""TVM: convolutions, sums and average pools in uint8; the rest stays float."""
+"""TVM: plain QDQ; convolutions, sums and average pools are quantized."""
 
 from __future__ import annotations
 
-from tests.onnxq.backends.check import training_only
+import pytest
+
+from onnxq.constants import array
+from onnxq.discovery import find_backend
+from tests.networks import NETWORKS
+from tests.onnxq.backends.check import proven
 
 
 def test_scheme() -> None:
-    scheme = training_only("tvm").scheme
-    assert scheme.weight.types == scheme.activation.types == ("uint8",)
+    scheme = find_backend("tvm").scheme
+    assert scheme.weight.types == scheme.activation.types == ("uint8", "int8")
 
 
 def test_placement() -> None:
-    placement = training_only("tvm").placement
+    placement = find_backend("tvm").placement
     assert placement.weights == {"Conv"}
     assert "Linear" not in placement.inputs | placement.outputs
     assert "Relu" in placement.absorbed
+
+
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+def test_networks(network: str) -> None:
+    done = proven("tvm", network)
+    ops = {node.op for node in done.model.nodes()}
+    assert "QuantizeLinear" in ops
+    assert not any(op.startswith("QLinear") for op in ops)
+    for node in done.model.nodes("QuantizeLinear"):  # a vector of one breaks the importer
+        assert array(node.inputs[1]).ndim == array(node.inputs[2]).ndim == 0

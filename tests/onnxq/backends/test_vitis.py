@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from tests.onnxq.backends.check import training_only
+import json
+
+import numpy as np
+import pytest
+
+import onnxq
+from onnxq import demo
+from onnxq.discovery import find_backend
+from onnxq.errors import BackendError
+from tests.networks import NETWORKS, quantized
+from tests.onnxq.backends.check import proven_by_files
 
 
 def test_scheme() -> None:
-    scheme = training_only("vitis").scheme
+    scheme = find_backend("vitis").scheme
     assert scheme.bias is not None
     for spec in (scheme.weight, scheme.activation, scheme.bias):
         assert spec.power_of_two
@@ -17,7 +27,28 @@ def test_scheme() -> None:
 
 
 def test_placement() -> None:
-    placement = training_only("vitis").placement
+    placement = find_backend("vitis").placement
     assert placement.inputs == frozenset()
     assert placement.graph_inputs
     assert {"Conv", "Relu", "Concat"} <= placement.outputs
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_networks_are_proven_by_their_files(network: str) -> None:
+    (text,) = proven_by_files("vitis", network).values()
+    scales = [entry["scale"] for entry in json.loads(text)["vitis"].values()]
+    assert all(np.frexp(s)[0] == 0.5 for s in scales)
+
+
+def test_the_input_of_the_network_has_a_scale() -> None:
+    assert "x" in json.loads(proven_by_files("vitis", "resnet")["_clip_ranges.json"])["vitis"]
+
+
+def test_float_biases_are_pointed_out() -> None:
+    done = onnxq.convert(quantized("conv1d", find_backend("vitis")), "vitis", verify=False)
+    assert any(f.rule == "vitis-shifts" and "bias is float" in f.message for f in done.findings)
+
+
+def test_other_scales_are_refused_by_name() -> None:
+    with pytest.raises(BackendError, match="must be a power of two"):
+        onnxq.convert(demo.quantize(demo.build()), "vitis")

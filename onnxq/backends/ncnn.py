@@ -1,0 +1,65 @@
+"""ncnn: int8 layers in its own .param and .bin files, which it runs as they are.
+
+A convolution or a product with a constant reads codes -127..127 with zero point 0 and gives real
+numbers; the rest of the network is float. Weights have one scale per output channel, grouped
+convolutions one per group. The quantizer stands right at the input of such a layer, also behind a
+pool. Where another operator reads the same tensor, layers of its own round it for that operator,
+so the network computes what was trained.
+
+MQBench has no such backend. The table is for ncnn's own tools: PPQ writes the same, with six
+digits behind the point instead of all.
+"""
+
+from onnxq.backend import Backend, OnnxFile, TableFile, Variant
+from onnxq.formats import ncnn_table
+from onnxq.native_model import NativeFile
+from onnxq.ncnn.native import NCNN
+from onnxq.pipeline import Pipeline
+from onnxq.placement import Placement, kinds
+from onnxq.scheme import QSpec, Scheme
+from passes.clip_weights import ClipWeights
+from passes.collect_qparams import CollectQParams
+from passes.infer_shapes import InferShapes
+from passes.phases import CLEAN, FOLD_SYMMETRIC, READ
+from passes.propagate_ranges import PropagateRanges
+from passes.remove_fake_quant import RemoveFakeQuant
+from passes.retype_activations import RetypeActivations
+from passes.to_qdq import ToQdq
+
+_INT8 = kinds("Conv Linear")
+_LEGAL = (*READ, *CLEAN, *FOLD_SYMMETRIC, RetypeActivations(to="int8"))
+_CLEAN = OnnxFile(
+    "_deploy_model.onnx",
+    Pipeline(ClipWeights(), CollectQParams(), RemoveFakeQuant()),
+    "clean float model",
+    clean=True,
+)
+
+BACKEND = Backend(
+    name="ncnn",
+    summary="ncnn: int8 symmetric on -127..127, weights per channel, float biases",
+    scheme=Scheme(
+        weight=QSpec(("int8", "int4", "int2"), symmetric=True, per_channel=True, lo=-127),
+        activation=QSpec(("int8",), symmetric=True, lo=-127, observer="ema-minmax"),
+    ),
+    pipeline=Pipeline(*_LEGAL, PropagateRanges(backward=False), InferShapes()),
+    outputs=(
+        OnnxFile(
+            "_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model: the same, to compare with"
+        ),
+        NativeFile(".ncnn.param", NCNN, "param", "layers of the int8 network, as text"),
+        NativeFile(".ncnn.bin", NCNN, "bin", "int8 weights and scales", binary=True),
+    ),
+    proof="consumer",
+    placement=Placement(inputs=_INT8, weights=_INT8, moves=frozenset()),
+    variants={
+        "table": Variant(
+            "clean model and quantization table, for ncnn's own converters",
+            pipeline=Pipeline(*_LEGAL),
+            outputs=(
+                _CLEAN,
+                TableFile(".ncnn.table", ncnn_table.FORMAT, beside=_CLEAN.suffix),
+            ),
+        )
+    },
+)

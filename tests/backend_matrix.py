@@ -1,0 +1,154 @@
+"""Every backend on every kind of network: converted and proven, or refused with the reason.
+
+    python -m tests.backend_matrix docs/backends.md
+
+writes the page. The networks are those of `tests.networks`, quantized as each backend prefers.
+What real runtimes gave is read from `docs/consumers.json`, which the tests of consumers write.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnxq
+from onnxq import discovery
+from onnxq.backend import Backend
+from onnxq.errors import OnnxqError
+from tests.networks import NETWORKS, quantized, samples
+
+CONSUMERS = Path(__file__).parent.parent / "docs" / "consumers.json"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One backend (or a variant of it) on one network."""
+
+    backend: str
+    variant: str
+    network: str
+    files: tuple[str, ...] = ()
+    proven: bool = False
+    difference: str = ""
+    """The largest difference of what was written, read back."""
+    refused: str = ""
+
+    @property
+    def target(self) -> str:
+        """Backend and variant, as users write them."""
+        return f"{self.backend} --variant {self.variant}" if self.variant else self.backend
+
+    @property
+    def result(self) -> str:
+        """In a few words."""
+        if self.refused:
+            return "refused"
+        return self.difference if self.proven else f"NOT PROVEN ({self.difference})"
+
+
+def targets() -> list[tuple[str, str]]:
+    """All backends that write files, each with its variants ('' for none)."""
+    found = []
+    for name, backend in sorted(discovery.backends().items()):
+        if isinstance(backend, Backend) and backend.writes:
+            found += [(name, variant) for variant in ("", *backend.variants)]
+    return found
+
+
+def attempt(name: str, variant: str, network: str) -> Cell:
+    """Convert one network."""
+    backend = discovery.find_backend(name)
+    model = quantized(network, backend)
+    try:
+        done = onnxq.convert(
+            model, backend, data=samples(network, 2), variant=variant or None, stem="model"
+        )
+    except OnnxqError as error:
+        return Cell(name, variant, network, refused=error.what)
+    worst = [p.report.worst for p in done.proofs if p.report.worst is not None]
+    largest = max(worst, key=lambda d: d.max, default=None)
+    return Cell(
+        name,
+        variant,
+        network,
+        files=tuple(f"model{artifact.suffix}" for artifact in done.artifacts),
+        proven=done.proven,
+        difference="" if largest is None else f"{largest.max:.2g} {largest.unit}",
+    )
+
+
+def document(cells: list[Cell]) -> str:
+    """The page of all backends."""
+    lines = [
+        "# Backends",
+        "",
+        "What each backend writes, and what came out when five small networks, quantized as the",
+        "backend prefers, were converted and read back. This page is made by",
+        "`python -m tests.backend_matrix docs/backends.md`; a test keeps it true.",
+        "",
+        "| target | " + " | ".join(NETWORKS) + " |",
+        "|---|" + "---|" * len(NETWORKS),
+    ]
+    rows: dict[str, dict[str, Cell]] = {}
+    for cell in cells:
+        rows.setdefault(cell.target, {})[cell.network] = cell
+    lines += [
+        f"| {target} | " + " | ".join(of[n].result for n in NETWORKS) + " |"
+        for target, of in rows.items()
+    ]
+    lines += [
+        "",
+        "A number is the largest difference between what was written, read back and run in",
+        "onnxruntime's reference session (for `onnxruntime` also in its integer kernels), and the",
+        "network it was made from: in quantization steps of the output, or relative where an",
+        "output has none.",
+    ]
+    refused = [c for c in cells if c.refused]
+    if refused:
+        lines += ["", "## Refused", "", "| target | network | reason |", "|---|---|---|"]
+        lines += [f"| {c.target} | {c.network} | {_one_line(c.refused)} |" for c in refused]
+    lines += [*_consumers(), *_details(rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.replace("|", "/").split())
+
+
+def _consumers() -> Iterator[str]:
+    if not CONSUMERS.exists():
+        return
+    found = json.loads(CONSUMERS.read_text(encoding="utf-8"))
+    yield from ("", "## Real runtimes", "")
+    yield "What the target's own runtime computes from the files (`make test-consumers`):"
+    yield from ("", "| runtime | version | backend | network | largest difference | moved |")
+    yield "|---|---|---|---|---|---|"
+    for row in found:
+        cells = (str(row[key]) for key in ("runtime", "version", "backend", "network"))
+        yield f"| {' | '.join(cells)} | {row['difference']} | {row['moved']} |"
+
+
+def _details(rows: dict[str, dict[str, Cell]]) -> Iterator[str]:
+    for name in dict.fromkeys(cell.backend for of in rows.values() for cell in of.values()):
+        backend = discovery.find_backend(name)
+        yield from ("", f"## {name}", "", backend.summary, "")
+        yield f"* weights: {backend.scheme.weight}"
+        yield f"* activations: {backend.scheme.activation}"
+        bias = "float" if backend.scheme.bias is None else str(backend.scheme.bias)
+        yield f"* biases: {bias}"
+        level = "a real runtime" if backend.proof == "consumer" else "reading the files back"
+        yield f"* proven by {level}"
+        for variant in ("", *backend.variants):
+            chosen = backend.variant(variant) if variant else backend
+            about = backend.variants[variant].summary if variant else ""
+            yield f"* with `--variant {variant}` ({about}):" if variant else "* files:"
+            for output in chosen.outputs:
+                yield f"    * `<stem>{output.suffix}`: {output.summary}"
+
+
+if __name__ == "__main__":
+    made = [attempt(name, variant, network) for name, variant in targets() for network in NETWORKS]
+    Path(sys.argv[1]).write_text(document(made), encoding="utf-8")

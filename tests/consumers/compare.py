@@ -1,0 +1,170 @@
+"""A network converted for a backend, run by the real consumer, compared with the reference session.
+
+The consumer runs in a process of its own: a fault there is a failed test, and libraries that do
+not bear each other never meet. The unit is the step of the output's quantizer; where an output is
+float, it is the step that 8 bits would have: its largest magnitude / 127.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onnxq
+from onnxq import discovery, runtime
+from onnxq.backend import Backend
+from onnxq.runtime import open_model
+from onnxq.step_size import Steps
+from tests import networks
+
+RUNNERS = Path(__file__).parent / "runners"
+SAMPLES = 8
+NETWORKS = tuple(networks.NETWORKS)
+
+Values = dict[str, np.ndarray]
+Runner = Callable[[Path, Values, list[str], Path], Values]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """How far a consumer is from the reference."""
+
+    consumer: str
+    version: str
+    backend: str
+    variant: str | None
+    network: str
+    unit: str
+    """'step' of the output's quantizer, or '1/127 of the largest magnitude'."""
+    max_steps: float
+    moved: float
+    """Share of elements that differ by half a step or more."""
+    elements: int
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def version_of(distribution: str, why: str) -> str:
+    """The version of an installed package; skips the test where there is none."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip(f"{distribution} is not installed: {why}")
+
+
+def written(backend: str) -> Backend:
+    """The backend; skips the test where there are no files to run."""
+    found = discovery.backends().get(backend)
+    if not isinstance(found, Backend) or not found.writes:
+        pytest.skip(f"onnxq writes no files for {backend}")
+    return found
+
+
+def python(script: str) -> Runner:
+    """A consumer with a Python interface."""
+
+    def run(model: Path, feeds: Values, outputs: list[str], folder: Path) -> Values:
+        inputs, found = folder / "inputs.npz", folder / "outputs.npz"
+        np.savez(inputs, **feeds)
+        _run([sys.executable, str(RUNNERS / script), str(model), str(inputs), str(found)])
+        with np.load(found) as values:
+            return {key: values[key] for key in values.files}
+
+    return run
+
+
+def node(script: str, packages: Path) -> Runner:
+    """A consumer that node runs."""
+
+    def run(model: Path, feeds: Values, outputs: list[str], folder: Path) -> Values:
+        runs = []
+        for key, value in feeds.items():
+            name, _, number = key.rpartition("/")
+            file = folder / f"input_{number}.bin"
+            file.write_bytes(np.ascontiguousarray(value, np.float32).tobytes())
+            made = {o: str(folder / f"output_{i}_{number}.bin") for i, o in enumerate(outputs)}
+            runs.append({"name": name, "dims": value.shape, "file": str(file), "outputs": made})
+        manifest = folder / "manifest.json"
+        manifest.write_text(json.dumps({"model": str(model), "runs": runs}), encoding="utf-8")
+        _run(["node", str(RUNNERS / script), str(packages), str(manifest)])
+        found = {}
+        for number, entry in enumerate(runs):
+            for name, file in entry["outputs"].items():
+                shape = json.loads(Path(f"{file}.json").read_text(encoding="utf-8"))
+                found[f"{name}/{number}"] = np.fromfile(file, np.float32).reshape(shape)
+        return found
+
+    return run
+
+
+def _run(command: list[str]) -> None:
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"[-4000:]
+
+
+def node_packages(package: str) -> tuple[Path, str]:
+    """Where node finds a package, and its version; skips the test where it does not."""
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed: make test-consumers needs it for onnxruntime-web")
+    folder = Path(os.environ.get("ONNXQ_NODE_PACKAGES", "node_modules")).resolve()
+    manifest = folder / package / "package.json"
+    if not manifest.is_file():
+        pytest.skip(f"{package} is not in {folder}: make test-consumers installs it with npm")
+    return folder.parent, json.loads(manifest.read_text(encoding="utf-8"))["version"]
+
+
+def measure(
+    consumer: str,
+    version: str,
+    backend: Backend,
+    network: str,
+    run: Runner,
+    folder: Path,
+    *,
+    suffix: str | None = None,
+    variant: str | None = None,
+) -> Measurement:
+    """Convert, run and compare; `suffix` names the file to run where it is not the first."""
+    source = networks.quantized(network, backend)
+    feeds = networks.samples(network, SAMPLES, seed=2)
+    done = onnxq.convert(source, backend, data=feeds[:2], variant=variant)
+    assert done.proven
+    done.stem = "model"
+    done.save(folder)
+    reference = runtime.reference(source)
+    keyed = {f"{name}/{i}": value for i, feed in enumerate(feeds) for name, value in feed.items()}
+    outputs = [o.name for o in reference.outputs]
+    found = run(folder / f"model{suffix or done.artifacts[0].suffix}", keyed, outputs, folder)
+    steps = Steps(open_model(source))
+    worst, moved, elements, unit = 0.0, 0, 0, "step"
+    for name in outputs:
+        wanted = [reference.run(feed)[name].astype(np.float64) for feed in feeds]
+        step = steps.of(name)
+        width = None if step is None else step.largest
+        if width is None:
+            unit, width = "1/127 of the largest magnitude", max(np.abs(w).max() for w in wanted) / 127
+        for number, value in enumerate(wanted):
+            got = found[f"{name}/{number}"]
+            assert got.shape == value.shape
+            off = np.abs(got.astype(np.float64) - value) / width
+            worst = max(worst, float(off.max()))
+            moved += int(np.count_nonzero(off >= 0.5))
+            elements += value.size
+    return Measurement(
+        *(consumer, version, backend.name, variant, network, unit),
+        max_steps=round(worst, 6),
+        moved=round(moved / elements, 6),
+        elements=elements,
+    )

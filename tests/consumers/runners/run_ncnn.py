@@ -1,0 +1,28 @@
+"""ncnn with its default blob layout; storage and arithmetic in float32 where it is not int8."""
+
+import sys
+from pathlib import Path
+
+import ncnn
+import numpy as np
+
+param, inputs, outputs = sys.argv[1:]
+net = ncnn.Net()
+net.opt.use_vulkan_compute = False
+for option in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
+    setattr(net.opt, f"use_{option}", False)
+assert net.load_param(param) == 0
+assert net.load_model(str(Path(param).with_suffix(".bin"))) == 0
+with np.load(inputs) as loaded:
+    # Alive until the end: not even a clone of a blob made from an array owns its memory.
+    feeds = {key: np.ascontiguousarray(loaded[key][0]) for key in loaded.files}
+found = {}
+for key, value in feeds.items():
+    name, _, number = key.rpartition("/")
+    for output in net.output_names():
+        extractor = net.create_extractor()  # one for each output: a second extraction is garbage
+        extractor.input(name, ncnn.Mat(value).clone())
+        status, made = extractor.extract(output)
+        assert status == 0, output
+        found[f"{output}/{number}"] = np.array(made)[None]
+np.savez(outputs, **found)

@@ -1,0 +1,21 @@
+"""OpenVINO's own int8 kernels on the files of the openvino backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.consumers.compare import NETWORKS, Measurement, measure, python, version_of, written
+
+Record = Callable[[Measurement], Measurement]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_network(network: str, tmp_path: Path, record: Record) -> None:
+    version = version_of("openvino", "make test-consumers installs it")
+    run = python("run_openvino.py")
+    found = record(measure("openvino", version, written("openvino"), network, run, tmp_path))
+    assert found.max_steps <= 1
+    assert found.moved <= 0.001

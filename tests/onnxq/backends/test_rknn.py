@@ -1,0 +1,35 @@
+"""RKNN: int8 with a zero point, QDQ and the configuration of hybrid quantization."""
+
+from __future__ import annotations
+
+import pytest
+
+import onnxq
+from onnxq.discovery import find_backend
+from tests.networks import NETWORKS, quantized
+from tests.onnxq.backends.check import proven_by_files
+
+
+def test_scheme() -> None:
+    scheme = find_backend("rknn").scheme
+    assert scheme.weight.per_channel
+    assert scheme.weight.symmetric
+    assert scheme.activation.range == (-128, 127)
+    assert not scheme.activation.symmetric
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_networks_are_proven_by_their_files(network: str) -> None:
+    (text,) = proven_by_files("rknn", network, qdq=True).values()
+    assert text.startswith("custom_quantize_layers: {}\nquantize_parameters:\n")
+    assert "qmethod: channel" in text
+    assert "dtype: int8" in text
+
+
+def test_file_names() -> None:
+    done = onnxq.convert(quantized("conv1d", find_backend("rknn")), "rknn", verify=False)
+    assert [a.suffix for a in done.artifacts] == [
+        "_qdq.onnx",
+        "_deploy_model.onnx",
+        "_deploy_model.quantization.cfg",
+    ]

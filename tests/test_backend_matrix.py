@@ -1,0 +1,67 @@
+"""Every backend on every kind of network: converted and proven, or refused with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import onnxq
+from onnxq import discovery
+from onnxq.errors import BackendError, OnnxqError
+from tests.backend_matrix import attempt, targets
+from tests.networks import NETWORKS, quantized, samples
+from tests.tables import TableRow
+
+PAGE = Path(__file__).parent.parent / "docs" / "backends.md"
+
+NOTHING_TO_QUANTIZE = {("academic-nlp", "unet"), ("tensorrt-nlp", "unet")}
+"""Rules that look at Linear and MatMul alone, and a network that has neither."""
+
+REFUSED: dict[tuple[str, str], str] = {}
+"""Target and network that it cannot run, and part of the reason."""
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(("backend", "variant"), targets())
+def test_a_network_made_for_a_backend_converts(
+    backend: str, variant: str, network: str, table_row: TableRow
+) -> None:
+    cell = attempt(backend, variant, network)
+    table_row(
+        "backend x network: largest difference of what was written",
+        target=cell.target,
+        network=network,
+        result=cell.result,
+        files=" ".join(cell.files) or cell.refused[:100],
+    )
+    assert f"| {cell.target} |" in PAGE.read_text(encoding="utf-8")
+    if (backend, network) in NOTHING_TO_QUANTIZE:
+        assert "no quantizers" in cell.refused
+    elif (cell.target, network) in REFUSED:
+        assert REFUSED[cell.target, network] in cell.refused
+    else:
+        assert not cell.refused
+        assert cell.proven, cell.difference
+
+
+@pytest.mark.parametrize("source", ["onnxruntime", "tensorrt", "snpe", "academic"])
+@pytest.mark.parametrize("backend", sorted({name for name, _ in targets()}))
+def test_a_network_made_for_another_backend_converts_or_names_what_does_not_fit(
+    source: str, backend: str, table_row: TableRow
+) -> None:
+    model = quantized("resnet", discovery.find_backend(source))
+    refused = None
+    try:
+        done = onnxq.convert(model, backend, data=samples("resnet", 2))
+    except OnnxqError as error:
+        refused = error
+    if refused is not None:
+        assert isinstance(refused, BackendError)
+        assert "'" in refused.what, "no tensor is named"
+        assert refused.fix
+    else:
+        assert done.proven, [(p.what, p.report.to_json()) for p in done.proofs]
+    result = "proven" if refused is None else "refused"
+    table_row("quantized for one backend, converted for another", source=source, target=backend,
+              result=result)  # fmt: skip
