@@ -5,14 +5,16 @@ PYTHON  ?= python3
 WORKERS ?= 2
 VENV    := .venv
 PY      := $(VENV)/bin/python
+CONSUMERS := .venv-consumers
 INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test lint bench bench-training clean
+.PHONY: help demo test test-consumers lint bench bench-training clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    convert a small quantized network for onnxruntime and TensorRT, show the proof"
 	@echo "make test    lint, type check and run all tests"
+	@echo "make test-consumers   run the written files in ncnn, OpenVINO, TVM, IREE, onnxruntime-web"
 	@echo "make lint    ruff and mypy only"
 	@echo "make bench   compare speed and memory with other ONNX tools"
 	@echo "make bench-training   cost of quantization-aware training beside torch.ao"
@@ -24,6 +26,13 @@ demo: $(VENV)/.base
 # One BLAS thread per worker: the workers already use every core.
 test: lint
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+# In an environment of its own, so that these large packages never meet the others. The measured
+# numbers go to docs/consumers.json.
+test-consumers: $(CONSUMERS)/.done
+	OMP_NUM_THREADS=1 ONNXQ_NODE_PACKAGES=$(CONSUMERS)/node_modules \
+		ONNXQ_CONSUMERS_JSON=docs/consumers.json \
+		$(CONSUMERS)/bin/python -m pytest -rs tests/consumers $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev
 	$(PY) -m ruff check .
@@ -56,6 +65,18 @@ $(VENV)/.bench: $(VENV)/.base
 	@$(INSTALL) --no-build-isolation -e ".[bench]"
 	@touch $@
 
+# node is optional: without it onnxruntime-web is skipped with a reason.
+$(CONSUMERS)/.done: pyproject.toml constraints.txt
+	@echo "setting up $(CONSUMERS) (about 1 GB; once)"
+	@$(PYTHON) -m venv $(CONSUMERS)
+	@$(CONSUMERS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+		-c constraints.txt setuptools wheel
+	@$(CONSUMERS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+		-c constraints.txt --no-build-isolation -e ".[dev,consumers]"
+	@if command -v npm > /dev/null; then npm install --prefix $(CONSUMERS) --ignore-scripts \
+		--no-audit --no-fund --silent onnxruntime-web@1.30.0; fi
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(CONSUMERS) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -27,7 +27,17 @@ from onnxq.qparams import Array
 
 _SINGLE = frozenset(
     {
-        *("Relu", "LeakyRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh"),
+        *(
+            "Relu",
+            "LeakyRelu",
+            "Elu",
+            "Selu",
+            "Celu",
+            "Sigmoid",
+            "HardSigmoid",
+            "HardSwish",
+            "Tanh",
+        ),
         *("Softplus", "Softsign", "Gelu", "Mish", "ThresholdedRelu", "Erf", "Exp", "Log", "Sqrt"),
         *("Abs", "Neg", "Floor", "Ceil", "Round", "Sign", "Reciprocal", "Identity", "Cast", "Clip"),
     }
@@ -65,9 +75,7 @@ def ignores_layout(node: gs.Node) -> bool:
     """Whether the operator may be one that `moved` moves."""
     if is_fake_quantize(node):
         return True
-    return not domain_of(node) and (
-        node.op in _SINGLE or node.op in _JOINED or node.op in _RULES
-    )
+    return not domain_of(node) and (node.op in _SINGLE or node.op in _JOINED or node.op in _RULES)
 
 
 def _quantizer(node: gs.Node, perm: tuple[int, ...]) -> Moved | None:

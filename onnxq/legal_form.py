@@ -20,7 +20,6 @@ from onnxq.grid_rules import rules_text
 from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Observer, Pipeline
 
-
 _ALLOW = (
     "; or let them be moved onto the nearest grids it has, with the error measured: "
     "--allow-requantize (Python: allow_requantize=True)"

@@ -1,7 +1,8 @@
 """Which op kind of `onnxq.placement` a node of an ONNX graph is.
 
 A kind is the operator's name, except where the operands decide: a MatMul or Gemm with a constant
-is `Linear`, without one `MatMul`; a Gather from a constant of real numbers is `Embedding`, from
+is `Linear`, without one `MatMul`; a ConvTranspose whose kernels are a single 1 only spreads values
+apart, like `Pad`; a Gather from a constant of real numbers is `Embedding`, from
 an activation it selects, like `Slice`.
 """
 
@@ -26,7 +27,20 @@ def kind_of(node: gs.Node) -> str | None:
         if table is None:
             return "Slice"
         return "Embedding" if np.issubdtype(table.dtype, np.floating) else None
+    if node.op == "ConvTranspose" and _inserts_zeros(node):
+        return "Pad"
     return node.op if node.op in KINDS - {"Linear", "Embedding"} else None
+
+
+def _inserts_zeros(node: gs.Node) -> bool:
+    """Whether each channel has a kernel of its own of one weight, 1."""
+    weight = node.inputs[1]
+    shape = weight.shape
+    if not isinstance(weight, gs.Constant) or shape is None or any(n != 1 for n in shape[1:]):
+        return False
+    values = array(weight)
+    own = int(node.attrs.get("group", 1)) == shape[0]
+    return own and values is not None and len(node.inputs) < 3 and bool(np.all(values == 1))
 
 
 def weight_of(node: gs.Node) -> gs.Tensor | None:

@@ -83,7 +83,8 @@ def bounds(model: Model) -> Iterator[Bounds]:
         if layer.fake is not None:
             x = params_of(source)
             w = params_of(layer.fake, role=Role.WEIGHT)
-            if x.axis is None and not w.block and max(x.qtype.bits, w.qtype.bits) <= 8:
+            integers = all(not p.qtype.floating and p.qtype.bits <= 8 for p in (x, w))
+            if x.axis is None and not w.block and integers:
                 yield _bounds(layer, x, w)
 
 

@@ -60,7 +60,7 @@ class ApproximateGrids(Pass):
                 continue
             error = largest_error(params, fit, values=values, non_negative=positive)
             if weight is not None and values is not None:
-                put_values(model, node, weight.dtype.type, values)
+                put_values(model, node, weight, values)
             set_params(model, node, fit)
             trace.rewrote(
                 node,

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from onnxq.edit import constant, set_input
+from onnxq.edit import new_values, set_input
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
 from onnxq.quantized_weights import clamp, quantized_weights
@@ -29,10 +29,11 @@ class ClipWeights(Pass):
     def run(self, model: Model, trace: Trace) -> None:
         for node, params, weight in quantized_weights(model):
             source = node.inputs[0]
+            name = source.name
             clipped = clamp(params, weight)
             changed = int(np.count_nonzero(clipped != weight) - np.count_nonzero(weight != weight))
             if not changed:
-                trace.skip(node, f"all values of '{source.name}' lie within its range")
+                trace.skip(node, f"all values of '{name}' lie within its range")
                 continue
-            set_input(node, 0, constant(model, source.name, clipped))
-            trace.rewrote(node, f"{changed} of {weight.size} values of '{source.name}' clamped")
+            set_input(node, 0, new_values(model, source, clipped, node))
+            trace.rewrote(node, f"{changed} of {weight.size} values of '{name}' clamped")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxq.edit import constant, set_input
+from onnxq.edit import new_values, set_input
 from onnxq.fake_quantize import set_params
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
@@ -30,6 +30,6 @@ class FillWeightRange(Pass):
             kind = params.qtype
             if (params.lo, params.hi) == (kind.lo, kind.hi):
                 continue
-            set_input(node, 0, constant(model, node.inputs[0].name, clamp(params, weight)))
+            set_input(node, 0, new_values(model, node.inputs[0], clamp(params, weight), node))
             set_params(model, node, params.with_(lo=kind.lo, hi=kind.hi))
             trace.rewrote(node, f"{params.lo}..{params.hi} -> {kind.lo}..{kind.hi}")

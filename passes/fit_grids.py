@@ -21,7 +21,7 @@ from onnxq.graph import Model
 from onnxq.grid_fit import exact_fit
 from onnxq.grid_rules import parse_rules
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams, Role
+from onnxq.qparams import Array, QParams, Role
 from passes.retype_activations import non_negative
 
 
@@ -61,22 +61,22 @@ class FitGrids(Pass):
             if fit.clip is not None:
                 _clip(model, node, *fit.clip)
             elif weight is not None and values is not None:
-                put_values(model, node, weight.dtype.type, values)
+                put_values(model, node, weight, values)
             set_params(model, node, fit.params)
             trace.rewrote(node, f"{shown(params)} -> {shown(fit.params)}")
 
 
-def _held(weight: np.ndarray, params: QParams, values: np.ndarray | None) -> bool:
+def _held(weight: Array, params: QParams, values: Array | None) -> bool:
     """Whether the type of the weight holds its values on the grid well enough to find them."""
     return values is not None and np.array_equal(
         params.quantize(values.astype(weight.dtype)), params.quantize(weight)
     )
 
 
-def put_values(model: Model, node: gs.Node, kind: type, values: np.ndarray) -> None:
-    """Let a weight quantizer read the values on its grid, where it does not already."""
-    held = values.astype(kind)
-    if not np.array_equal(held, array(node.inputs[0])):
+def put_values(model: Model, node: gs.Node, weight: Array, values: Array) -> None:
+    """Let a quantizer of `weight` read its values on the grid, where it does not already."""
+    held = values.astype(weight.dtype)
+    if not np.array_equal(held, weight):
         set_input(node, 0, new_values(model, node.inputs[0], held, node))
 
 

@@ -78,7 +78,9 @@ def _windows(node: gs.Node, opset: int) -> dict[str, Any]:
 
 @functools.cache
 def _attributes(op: str, opset: int) -> frozenset[str]:
-    return frozenset(defs.get_schema(op, opset, "").attributes) if defs.has(op, opset) else frozenset()
+    return (
+        frozenset(defs.get_schema(op, opset, "").attributes) if defs.has(op, opset) else frozenset()
+    )
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from onnxq.edit import constant, set_input
+from onnxq.edit import new_values, set_input
 from onnxq.fake_quantize import set_params
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
@@ -46,7 +46,7 @@ class NarrowWeights(Pass):
             values = params.dequantize(codes).astype(weight.dtype)
             narrow = params.with_(scale=_scale(params, codes, lo, hi), lo=lo, hi=hi)
             error = np.abs(narrow.fake(values) - values).max() / np.abs(values).max()
-            set_input(node, 0, constant(model, node.inputs[0].name, values))
+            set_input(node, 0, new_values(model, node.inputs[0], values, node))
             set_params(model, node, narrow)
             trace.rewrote(
                 f"'{params.tensor}'",

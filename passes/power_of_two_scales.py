@@ -51,11 +51,9 @@ class PowerOfTwoScales(Pass):
                 continue
             error = largest_error(params, fit, values=values, non_negative=positive)
             if weight is not None and values is not None:
-                put_values(model, node, weight.dtype.type, values)
+                put_values(model, node, weight, values)
             set_params(model, node, fit)
-            trace.rewrote(
-                node, f"'{params.tensor}' off by up to {100 * error:.2g} % of its range"
-            )
+            trace.rewrote(node, f"'{params.tensor}' off by up to {100 * error:.2g} % of its range")
 
 
 def _own_rules(params: QParams) -> QSpec:

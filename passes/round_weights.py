@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from onnxq.edit import constant, set_input
+from onnxq.edit import new_values, set_input
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
 from onnxq.quantized_weights import quantized_weights
@@ -28,14 +28,15 @@ class RoundWeights(Pass):
     def run(self, model: Model, trace: Trace) -> None:
         for node, params, weight in quantized_weights(model):
             source = node.inputs[0]
+            name = source.name
             codes = params.quantize(weight)
             with np.errstate(over="ignore"):  # a value beyond the type becomes inf: found below
                 rounded = params.dequantize(codes).astype(weight.dtype)
             if np.array_equal(rounded, weight):
-                trace.skip(node, f"'{source.name}' lies on its grid")
+                trace.skip(node, f"'{name}' lies on its grid")
             elif not np.array_equal(params.quantize(rounded), codes):
-                what = f"the {params.qtype} values of '{source.name}'"
+                what = f"the {params.qtype} values of '{name}'"
                 trace.skip(node, f"{weight.dtype} cannot tell {what} apart")
             else:
-                set_input(node, 0, constant(model, source.name, rounded))
-                trace.rewrote(node, f"'{source.name}'")
+                set_input(node, 0, new_values(model, source, rounded, node))
+                trace.rewrote(node, f"'{name}'")

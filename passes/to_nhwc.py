@@ -34,7 +34,15 @@ from onnxq.pass_ import Pass, Trace
 
 _SPATIAL = frozenset(
     {
-        *("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool"),
+        *(
+            "Conv",
+            "ConvTranspose",
+            "ConvInteger",
+            "QLinearConv",
+            "MaxPool",
+            "AveragePool",
+            "LpPool",
+        ),
         *("GlobalAveragePool", "GlobalMaxPool", "BatchNormalization", "InstanceNormalization"),
         *("LRN", "DepthToSpace", "SpaceToDepth"),
     }
@@ -144,9 +152,7 @@ def _sources(node: gs.Node, change: Moved, perm: _Perm) -> dict[int, gs.Tensor] 
     return found
 
 
-def _transpose(
-    model: Model, x: gs.Tensor, y: gs.Tensor, perm: _Perm, graph: gs.Graph
-) -> None:
+def _transpose(model: Model, x: gs.Tensor, y: gs.Tensor, perm: _Perm, graph: gs.Graph) -> None:
     name = f"{y.name}.to_{_layout(perm, of_input=False)}"
     new_node(model, "Transpose", [x], [y], name=name, attrs={"perm": list(perm)}, graph=graph)
 

@@ -33,6 +33,9 @@ from onnxq.qparams import QParams
 from onnxq.qtype import QType
 from onnxq.quantized_weights import clamp
 
+Scales = Literal["scalar", "vector"]
+"""How one scale for a whole tensor is written."""
+
 
 @dataclass(frozen=True)
 class ToQdq(Pass):
@@ -46,7 +49,7 @@ class ToQdq(Pass):
     bias: Literal["int32", "float"] = "int32"
     pack: Literal["always", "blocked", "never"] = "always"
     opset: int | None = None
-    scales: Literal["scalar", "vector"] = "scalar"
+    scales: Scales = "scalar"
 
     def run(self, model: Model, trace: Trace) -> None:
         if self.opset is not None:
@@ -95,7 +98,7 @@ class ToQdq(Pass):
         elif narrow and kind.bits == 16:
             x = self._clamp_float(x, params, node, model)
         base = node.name or node.outputs[0].name
-        scale, zero_point = self._constants(node, params, kind, model, base)
+        scale, zero_point = _constants(node, params, kind, model, base, self.scales)
         codes = variable(model, f"{base}.codes", like=None)
         _require_opset(model, params, kind, scale)
         new_node(
@@ -146,26 +149,10 @@ class ToQdq(Pass):
         self, node: gs.Node, codes: gs.Tensor, params: QParams, kind: QType, model: Model
     ) -> None:
         base = node.name or node.outputs[0].name
-        scale, zero_point = self._constants(node, params, kind, model, base)
+        scale, zero_point = _constants(node, params, kind, model, base, self.scales)
         _require_opset(model, params, kind, scale)
         narrow = _is_narrow(params, kind)
         self._finish(node, [codes, scale, zero_point], params, narrow, model)
-
-    def _constants(
-        self, node: gs.Node, params: QParams, kind: QType, model: Model, base: str
-    ) -> tuple[gs.Constant, gs.Constant]:
-        """Scale and zero point that only this pair reads."""
-        scale, zero_point = node.inputs[1], node.inputs[2]
-        shape = params.scale.shape or ((1,) if self.scales == "vector" else ())
-        own = isinstance(scale, gs.Constant) and len(scale.outputs) == 1
-        if not own or tuple(scale.shape) != shape:
-            values = params.scale.astype(scale.dtype or np.float32)
-            scale = constant(model, f"{base}.scale", values.reshape(shape))
-        own = isinstance(zero_point, gs.Constant) and len(zero_point.outputs) == 1
-        if not own or zero_point.dtype != kind.dtype or tuple(zero_point.shape) != shape:
-            zero = params.zero_point.astype(kind.dtype)
-            zero_point = constant(model, f"{base}.zero_point", zero.reshape(shape))
-        return scale, zero_point
 
     @staticmethod
     def _finish(
@@ -193,7 +180,7 @@ class ToQdq(Pass):
         for row, tensor, bias, uses in bias_uses(model):
             stored = row.quantize(bias).astype(row.qtype.dtype)
             codes = constant(model, f"{row.tensor}.{row.qtype}", stored)
-            shape = row.scale.shape or ((1,) if self.scales == "vector" else ())
+            shape = _shape(row, self.scales)
             steps = row.scale.astype(bias.dtype).reshape(shape)
             scale = constant(model, f"{row.tensor}.scale", steps)
             zeros = row.zero_point.astype(row.qtype.dtype).reshape(shape)
@@ -227,6 +214,28 @@ def _attrs(params: QParams) -> dict[str, Any]:
     if params.block:
         attrs["block_size"] = params.block
     return attrs
+
+
+def _constants(
+    node: gs.Node, params: QParams, kind: QType, model: Model, base: str, scales: Scales
+) -> tuple[gs.Constant, gs.Constant]:
+    """Scale and zero point that only this pair reads."""
+    scale, zero_point = node.inputs[1], node.inputs[2]
+    shape = _shape(params, scales)
+    own = isinstance(scale, gs.Constant) and len(scale.outputs) == 1
+    if not own or tuple(scale.shape) != shape:
+        values = params.scale.astype(scale.dtype or np.float32)
+        scale = constant(model, f"{base}.scale", values.reshape(shape))
+    own = isinstance(zero_point, gs.Constant) and len(zero_point.outputs) == 1
+    if not own or zero_point.dtype != kind.dtype or tuple(zero_point.shape) != shape:
+        zero = params.zero_point.astype(kind.dtype)
+        zero_point = constant(model, f"{base}.zero_point", zero.reshape(shape))
+    return scale, zero_point
+
+
+def _shape(params: QParams, scales: Scales) -> tuple[int, ...]:
+    """The shape that scale and zero point are written in."""
+    return params.scale.shape or ((1,) if scales == "vector" else ())
 
 
 def _require_opset(model: Model, params: QParams, kind: QType, scale: gs.Constant) -> None:

@@ -99,7 +99,7 @@ def examine(fixture: Path) -> Outcome:
             beside = True
         except OnnxqError as error:
             why = [skip.reason for skip in summary.unread] or [error.what]
-            return Outcome(name, read=False, reason=why[0])
+            return Outcome(name, read=False, reason=why[0].replace(f"{fixture}/", ""))
     found = model.nodes(FAKE_QUANTIZE, FAKE_QUANTIZE_LOG)
     session = runtime.reference(model)
     xs = samples(fixture, session.inputs[0].dtype)

@@ -31,7 +31,7 @@ from tests.networks import quantized, samples
 
 NETWORK = "conv1d"
 DIALECTS = sorted(set(WRITERS) - {"canonical"})
-QUANTIZING = ("Quant", "FakeQuantize", "Learnable", "QLinear", "QGemm", "Round", "Div")
+QUANTIZING = ("Quant", "Dequant", "FakeQuantize", "Learnable", "QLinear", "QGemm", "Round", "Div")
 
 Damage = Callable[[onnx.ModelProto, int], None]
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from onnxq import runtime
 from onnxq.backend import Backend
 from onnxq.discovery import find_backend
-from onnxq.graph import Model
+from onnxq.graph import Model, from_proto
 from onnxq.qparams import QParams, Role
 from onnxq.verify import verify
 from tests.build import bit_equal
@@ -69,3 +72,39 @@ def test_a_pair_of_dialects_keeps_the_table(
     if name == "conv, uint8":
         table_row("dialect to dialect: rows of the table kept, largest difference",
                   source=first, target=second, rows=len(table(model)), difference=same)  # fmt: skip
+
+
+PARAMETERS = ("Quant", "Dequant", "FakeQuantize", "Learnable", "QLinear", "QGemm", "Div", "Mul")
+"""Words in the operators whose constants, behind the first input, are scales, bounds and such."""
+
+
+def _computed(proto: onnx.ModelProto) -> int:
+    """Have every float parameter of a file computed, half of it times two; returns how many."""
+    floats = {t.name: t for t in proto.graph.initializer if t.data_type == TensorProto.FLOAT}
+    read = {name for n in proto.graph.node for name in n.input[:1]}
+    found = {
+        name
+        for node in proto.graph.node
+        if any(word in node.op_type for word in PARAMETERS)
+        for name in node.input[1:]
+        if name in floats and name not in read
+    }
+    for name in sorted(found):
+        tensor = floats[name]
+        half = numpy_helper.to_array(tensor) / np.float32(2)  # exact: scales are far from 0
+        made = helper.make_node("Mul", [f"{name}.half", "two"], [name])
+        proto.graph.node.insert(0, made)
+        proto.graph.initializer.append(numpy_helper.from_array(half, f"{name}.half"))
+        proto.graph.initializer.remove(tensor)
+    proto.graph.initializer.append(numpy_helper.from_array(np.float32(2), "two"))
+    return len(found)
+
+
+@pytest.mark.parametrize("dialect", sorted(set(WRITERS) - {"canonical"}))
+def test_parameters_may_be_computed_from_constants(dialect: str) -> None:
+    """Exporters leave arithmetic on scales, zero points and bounds in the graph."""
+    file = written(source("conv, uint8"), dialect)
+    want = kept(read(file))
+    proto = file.to_proto()
+    assert _computed(proto) >= len(want)
+    assert kept(read(from_proto(proto))) == want

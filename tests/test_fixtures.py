@@ -44,6 +44,9 @@ CLOSE = {
 ROUNDING = 1e-6
 """Sums in another order, or a weight that is computed instead of stored."""
 
+HALF_ROUNDING = 0.02
+"""float16 has 11 bits, and what is folded rounds in another place: relative to the output."""
+
 REFUSED = {
     "dynamic": "dynamic quantization",
     "quark-bfp16": "block floating point",
@@ -160,9 +163,14 @@ def test_it_converts_for_onnxruntime(fixture: Path) -> None:
         with pytest.raises(BackendError, match="type float8"):
             onnxq.convert(path, "onnxruntime", data={spec.name: x})
         return
-    if spec.dtype == np.float16:
-        pytest.skip("onnxruntime's optimised session refuses the file")
     done = onnxq.convert(path, "onnxruntime", data={spec.name: x})
+    if _is_half(fixture):
+        # Its optimised session refuses some of these, which convert then does not call proven.
+        assert all(p.passed or p.refused for p in done.proofs)
+        assert done.report is not None
+        assert done.report.worst is not None
+        assert done.report.worst.max <= HALF_ROUNDING
+        return
     assert done.proven, [(p.what, p.refused, p.report.to_json()) for p in done.proofs]
     assert done.report is not None
     assert done.report.worst is not None

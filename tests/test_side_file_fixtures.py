@@ -5,6 +5,7 @@ The files lie beside the repository (`../shared/fixtures`) and are not part of i
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import onnxq
 from onnxq import runtime
+from onnxq.constants import array
 from onnxq.convert import canonical
 from onnxq.discovery import find_pass
 from onnxq.encodings import read_all, with_encodings
@@ -21,6 +23,7 @@ from onnxq.pipeline import Pipeline
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams, Reader, Role
 from onnxq.qtype import qtype
+from onnxq.tensor_parts import TensorParts
 
 FOLDER = Path(__file__).parent.parent.parent / "shared" / "fixtures"
 AIMET = sorted(FOLDER.glob("*/aimet-*/encodings_*.json"))
@@ -219,6 +222,21 @@ def test_ppq_files_are_written_as_they_were_read(file: str, form: str) -> None:
     assert sorted(again.rows, key=lambda r: r.tensor) == sorted(rows, key=lambda r: r.tensor)
 
 
+def test_records_of_ascend_tell_the_layers_of_the_model() -> None:
+    path = FOLDER / "A1" / "esp-ppq-ascend" / "config.txt"
+    clean = canonical(load(path.parent / "model.onnx"))[0]
+    given = read_all([path], clean)
+    assert [f.name for f in given.formats] == ["ascend-record"]
+    assert len(given.table.of(Role.ACTIVATION)) == len(given.table.of(Role.WEIGHT)) == 8
+    parts = TensorParts(clean)
+    for row in given.table.of(Role.WEIGHT):
+        # PPQ has rounded the weights to these grids already.
+        value = array(parts.find(row.tensor))
+        assert value is not None
+        assert np.abs(row.fake(value) - value).max() <= 1e-6 * np.abs(value).max()
+    with_encodings(clean, path, allow_missing=True)
+
+
 OTHERS = {
     "pplw8a16": ("mqbench_m_clip_ranges.json", "mqbench-ppl", 23),
     "vitis": ("mqbench_m_clip_ranges.json", "mqbench-vitis", 28),
@@ -256,3 +274,52 @@ def test_mqbench_files_say_what_the_model_says(target: str, branch: str) -> None
 def tengine_model(path: Path) -> Path:
     classic = path.parent.name.replace("-head-", "-classic-")
     return path.parent.parent / classic / "mqbench_m_for_tengine.onnx"
+
+
+CONVERTED = {
+    "snpe": ("snpe", "_clip_ranges.json", 15),
+    "pplw8a16": ("ppl", "_clip_ranges.json", 23),
+    "pplcuda": ("ppl-cuda", "_clip_ranges.json", 14),
+    "tengine-u8": ("tengine", "_for_tengine.scale", 21),
+    "vitis": ("vitis", "_clip_ranges.json", 28),
+    "tensorrt": ("tensorrt", "_clip_ranges.json", 12),
+}
+
+
+def numbers(path: Path | str) -> dict[str, tuple[float, ...]]:
+    """What a file of MQBench or of onnxq says about each tensor, as MQBench's loaders read it."""
+    text = path.read_text() if isinstance(path, Path) else path
+    if not text.startswith("{"):
+        lines = [line.replace(": ", " ").split(" ") for line in text.splitlines()]
+        return {name: tuple(map(float, rest)) for name, *rest in lines}
+    document = json.loads(text)
+    if "tensorrt" in document:
+        return {name: (reach,) for name, reach in document["tensorrt"]["blob_range"].items()}
+    for key in ("ppl", "vitis"):
+        if key in document:
+            return {
+                name: tuple(v for v in entry.values() if not isinstance(v, str))
+                for name, entry in document[key].items()
+            }
+    groups = document["activation_encodings"] | document["param_encodings"]
+    return {name: (entry["min"], entry["max"]) for name, (entry,) in groups.items()}
+
+
+@pytest.mark.parametrize("target", CONVERTED)
+def test_onnxq_writes_the_files_of_mqbench_with_the_same_values(target: str) -> None:
+    backend, suffix, least = CONVERTED[target]
+    folder = FOLDER / "A1" / f"mqbench-classic-{target}"
+    done = onnxq.convert(folder / "model.onnx", backend, stem="mqbench_m")
+    assert done.proven
+    (mine,) = (numbers(a.content) for a in done.artifacts if a.suffix == suffix)
+    theirs = numbers(folder / f"mqbench_m{suffix}")
+    # MQBench gives the output of the network another name, takes a ConvTranspose's weight for an
+    # activation, and copies the range of a tensor in front of Flatten.
+    other = {"/fc/Gemm_output_0", "/gap/GlobalAveragePool_output_0", "up.weight"}
+    assert set(theirs) - set(mine) <= other
+    shared = set(theirs) & set(mine)
+    assert len(shared) >= least
+    for name in shared:
+        assert mine[name] == pytest.approx(theirs[name], rel=1e-12), name
+    models = {a.suffix for a in done.artifacts if not isinstance(a.content, str)}
+    assert {p.name.removeprefix("mqbench_m") for p in folder.glob("mqbench_m*.onnx")} <= models

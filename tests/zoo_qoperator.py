@@ -161,7 +161,8 @@ def qop_contrib_curves() -> onnx.ModelProto:
     bent = b.contrib("QLinearSigmoid", *x, *half)
     shares = b.contrib("QLinearSoftmax", *x, *share, axis=-1, opset=13)
     mask = b.init(b.rng.integers(0, 2, (3, 6)).astype(bool))
-    mixed = b.grid(-7, 4)  # even, so that adding it before or after rounding is the same at ties
+    # Twice as coarse as its input, so that every other value is a tie, and an odd zero point.
+    mixed = b.grid(-7, 5)
     y = b.contrib("QLinearWhere", mask, bent, *half, shares, *share, *mixed)
     weight = b.weight_codes(6, 4)
     product = b.contrib("QGemm", y, *mixed, *weight, b.bias_codes(4))

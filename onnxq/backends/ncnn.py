@@ -12,8 +12,8 @@ digits behind the point instead of all.
 
 from onnxq.backend import Backend, OnnxFile, TableFile, Variant
 from onnxq.formats import ncnn_table
-from onnxq.native_model import NativeFile
-from onnxq.ncnn.native import NCNN
+from onnxq.native_model import NativeFile, NativeFormat
+from onnxq.ncnn import reader, writer
 from onnxq.pipeline import Pipeline
 from onnxq.placement import Placement, kinds
 from onnxq.scheme import QSpec, Scheme
@@ -27,6 +27,7 @@ from passes.retype_activations import RetypeActivations
 from passes.to_qdq import ToQdq
 
 _INT8 = kinds("Conv Linear")
+_NCNN = NativeFormat("ncnn", writer.write, reader.read)
 _LEGAL = (*READ, *CLEAN, *FOLD_SYMMETRIC, RetypeActivations(to="int8"))
 _CLEAN = OnnxFile(
     "_deploy_model.onnx",
@@ -47,8 +48,8 @@ BACKEND = Backend(
         OnnxFile(
             "_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model: the same, to compare with"
         ),
-        NativeFile(".ncnn.param", NCNN, "param", "layers of the int8 network, as text"),
-        NativeFile(".ncnn.bin", NCNN, "bin", "int8 weights and scales", binary=True),
+        NativeFile(".ncnn.param", _NCNN, "param", "layers of the int8 network, as text"),
+        NativeFile(".ncnn.bin", _NCNN, "bin", "int8 weights and scales", binary=True),
     ),
     proof="consumer",
     placement=Placement(inputs=_INT8, weights=_INT8, moves=frozenset()),

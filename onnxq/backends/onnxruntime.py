@@ -22,6 +22,7 @@ from onnxq.pipeline import Pipeline
 from onnxq.placement import MOVES, Placement, kinds
 from onnxq.scheme import QSpec, Scheme
 from passes.absorb_clip import AbsorbClip
+from passes.dequantize_off_axis import DequantizeOffAxis
 from passes.phases import CLEAN, FOLD, READ
 from passes.propagate_ranges import PropagateRanges
 from passes.quantize_bias import QuantizeBias
@@ -38,7 +39,8 @@ _INTEGER = kinds(
 _OTHERS = ("int4", "uint4", "int2", "uint2", "int16", "uint16")
 
 _PIPELINE = Pipeline(
-    *READ, *CLEAN, *FOLD, PropagateRanges(), RetypeActivations(to="uint8"), AbsorbClip()
+    *(*READ, *CLEAN, *FOLD),
+    *(PropagateRanges(), RetypeActivations(to="uint8"), AbsorbClip(), DequantizeOffAxis()),
 )
 
 BACKEND = Backend(
@@ -73,14 +75,14 @@ BACKEND = Backend(
     variants={
         "qoperator": Variant(
             "integer operators instead of QDQ",
-            pipeline=_PIPELINE + (QuantizeBias(), RoundBias()),
+            pipeline=Pipeline(*_PIPELINE, QuantizeBias(), RoundBias()),
             outputs=(
                 OnnxFile("_qoperator.onnx", Pipeline(ToQoperator()), "integer operators, else QDQ"),
             ),
         ),
         "avx2": Variant(
             "uint8 weights where int8 ones could saturate without VNNI",
-            pipeline=_PIPELINE + (UnsignWeights(),),
+            pipeline=Pipeline(*_PIPELINE, UnsignWeights()),
         ),
     },
     lint=(ONNXRUNTIME_KERNELS, GEMM_BIAS_SCALE, PAIR_SATURATION),

@@ -8,8 +8,8 @@ are written as uint8, since OpenVINO takes int8 codes for unsigned ones there.
 
 Variants: `fakequantize` writes OpenVINO's own operator, in the file that MQBench names so and with
 its bounds: -128..127 steps and 256 levels for weights of 7 bits. MQBench leaves out the import of
-the operator's domain, here it is there. `avx2` rounds weights of 8 bits to 7, which changes results;
-the cost is measured.
+the operator's domain, here it is there. `avx2` rounds weights of 8 bits to 7, which changes
+results; the cost is measured.
 """
 
 from onnxq.backend import Backend, OnnxFile, Variant
@@ -67,7 +67,7 @@ BACKEND = Backend(
         ),
         "avx2": Variant(
             "weights rounded to 7 bits, which cannot saturate without VNNI; costs accuracy",
-            pipeline=_PIPELINE + (NarrowWeights(),),
+            pipeline=Pipeline(*_PIPELINE, NarrowWeights()),
         ),
     },
     lint=(PAIR_SATURATION,),

@@ -23,8 +23,10 @@ import pytest
 import onnxq
 from onnxq import discovery, runtime
 from onnxq.backend import Backend
+from onnxq.diff import RunningDiff, Tolerance
+from onnxq.pipeline import Pipeline
 from onnxq.runtime import open_model
-from onnxq.step_size import Steps
+from onnxq.step_size import Step, Steps
 from tests import networks
 
 RUNNERS = Path(__file__).parent / "runners"
@@ -44,6 +46,8 @@ class Measurement:
     backend: str
     variant: str | None
     network: str
+    reference: str
+    """What it is compared with: the network as trained, or with the biases integer kernels add."""
     unit: str
     """'step' of the output's quantizer, or '1/127 of the largest magnitude'."""
     max_steps: float
@@ -135,36 +139,46 @@ def measure(
     *,
     suffix: str | None = None,
     variant: str | None = None,
+    rounded_biases: bool = False,
 ) -> Measurement:
-    """Convert, run and compare; `suffix` names the file to run where it is not the first."""
+    """Convert, run and compare; `suffix` names the file to run where it is not the first.
+
+    With `rounded_biases` the reference rounds biases to steps of sx * sw, as integer kernels do
+    that add them in the accumulator; a network is trained with float biases.
+    """
     source = networks.quantized(network, backend)
     feeds = networks.samples(network, SAMPLES, seed=2)
     done = onnxq.convert(source, backend, data=feeds[:2], variant=variant)
     assert done.proven
     done.stem = "model"
     done.save(folder)
-    reference = runtime.reference(source)
+    trusted = source
+    if rounded_biases:
+        steps_of_biases = (discovery.find_pass(p)() for p in ("quantize-bias", "round-bias"))
+        trusted = Pipeline(*steps_of_biases).run(source).model
+    reference = runtime.reference(trusted)
     keyed = {f"{name}/{i}": value for i, feed in enumerate(feeds) for name, value in feed.items()}
     outputs = [o.name for o in reference.outputs]
     found = run(folder / f"model{suffix or done.artifacts[0].suffix}", keyed, outputs, folder)
     steps = Steps(open_model(source))
-    worst, moved, elements, unit = 0.0, 0, 0, "step"
+    diffs, unit = [], "step"
     for name in outputs:
-        wanted = [reference.run(feed)[name].astype(np.float64) for feed in feeds]
+        wanted = [reference.run(feed)[name] for feed in feeds]
         step = steps.of(name)
-        width = None if step is None else step.largest
-        if width is None:
-            unit, width = "1/127 of the largest magnitude", max(np.abs(w).max() for w in wanted) / 127
+        if step is None:
+            unit = "1/127 of the largest magnitude"
+            step = Step(np.asarray(max(np.abs(w).max() for w in wanted) / 127))
+        diff = RunningDiff(name, name, step)
         for number, value in enumerate(wanted):
-            got = found[f"{name}/{number}"]
-            assert got.shape == value.shape
-            off = np.abs(got.astype(np.float64) - value) / width
-            worst = max(worst, float(off.max()))
-            moved += int(np.count_nonzero(off >= 0.5))
-            elements += value.size
+            diff.add(value, found[f"{name}/{number}"])
+        diffs.append(diff.result("", "", Tolerance()))
+    assert not any(d.nonfinite for d in diffs)
+    elements = sum(d.count for d in diffs)
     return Measurement(
-        *(consumer, version, backend.name, variant, network, unit),
-        max_steps=round(worst, 6),
-        moved=round(moved / elements, 6),
+        *(consumer, version, backend.name, variant, network),
+        reference="as trained" if not rounded_biases else "biases rounded to accumulator steps",
+        unit=unit,
+        max_steps=round(max(d.max for d in diffs), 6),
+        moved=round(sum(d.moved * d.count for d in diffs) / elements, 6),
         elements=elements,
     )

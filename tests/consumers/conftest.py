@@ -28,5 +28,6 @@ def record() -> Iterator[Callable[[Measurement], Measurement]]:
     file, ran = Path(path), {m.consumer for m in made}
     before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
     rows = [row for row in before if row["consumer"] not in ran] + [m.to_json() for m in made]
-    rows.sort(key=lambda row: (row["consumer"], row["backend"], row["variant"] or "", row["network"]))
+    keys = ("consumer", "backend", "variant", "network", "reference")
+    rows.sort(key=lambda row: [row[key] or "" for key in keys])
     file.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

@@ -18,4 +18,3 @@ def test_network(network: str, tmp_path: Path, record: Record) -> None:
     run = python("run_iree.py")
     found = record(measure("iree", version, written("iree"), network, run, tmp_path))
     assert found.max_steps <= 1
-

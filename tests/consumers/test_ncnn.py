@@ -16,6 +16,7 @@ Record = Callable[[Measurement], Measurement]
 def test_network(network: str, tmp_path: Path, record: Record) -> None:
     version = version_of("ncnn", "make test-consumers installs it")
     run = python("run_ncnn.py")
-    found = record(measure("ncnn", version, written("ncnn"), network, run, tmp_path, suffix=".ncnn.param"))
+    found = record(
+        measure("ncnn", version, written("ncnn"), network, run, tmp_path, suffix=".ncnn.param")
+    )
     assert found.max_steps <= 1
-

@@ -11,14 +11,26 @@ import pytest
 import onnxq
 from onnxq import demo, discovery
 from onnxq.encodings import detect, read_all, with_encodings
-from onnxq.errors import LoadError, OptionError
+from onnxq.errors import LoadError, OptionError, SaveError
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, load, save
 from onnxq.qparam_table import QParamTable
 from onnxq.side_export import export_side_file
+from onnxq.side_file import SideFile
 from tests.canonical import assert_same_outputs
 
-FORMATS = sorted(discovery.formats())
+OTHERS = {
+    "ascend-record": "something else reads it than layers",
+    "mqbench-stpu": "one scale per channel",
+    "mqbench-vitis": "must be a power of two",
+    "ncnn-table": "ncnn has -127..127",
+}
+"""Formats that cannot hold the demonstration network, and why."""
+FORMATS = [
+    name
+    for name, known in sorted(discovery.formats().items())
+    if name not in OTHERS and isinstance(known, SideFile) and not known.magnitudes
+]
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +50,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory, source: Model) -> Path:
 def side(folder: Path, name: str) -> Path:
     (found,) = folder.glob(f"demo_{name}.*")
     return found
+
+
+@pytest.mark.parametrize(("name", "why"), OTHERS.items())
+def test_what_a_format_cannot_hold_is_refused(name: str, why: str, source: Model) -> None:
+    with pytest.raises(SaveError, match=why):
+        export_side_file(source, name, verify=False)
+
+
+def test_magnitudes_alone_do_not_restore_the_model(source: Model) -> None:
+    assert not export_side_file(source, "mqbench-ppl-cuda").proven
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -91,3 +91,12 @@ def test_other_uses_of_erf_are_no_gelu() -> None:
     for body in ("y = Erf(x)", "d = Div(x, k) e = Erf(d) y = Mul(e, z)"):
         model = parse(f"g (float[4] x, float[4] z) => (float[4] y) <float k = {{2}}> {{ {body} }}")
         assert gelu_of(model.nodes("Erf")[0]) is None
+
+
+@pytest.mark.parametrize(("values", "kind"), [("1, 1", "Pad"), ("1, 2", "ConvTranspose")])
+def test_a_transposed_convolution_with_ones_only_spreads_values(values: str, kind: str) -> None:
+    model = parse(
+        f"""g (float[1,2,3,3] x) => (float[1,2,5,5] y) <float[2,1,1,1] w = {{{values}}}>
+        {{ y = ConvTranspose <group = 2, strides = [2, 2]> (x, w) }}"""
+    )
+    assert kind_of(model.nodes()[0]) == kind

@@ -153,6 +153,7 @@ def test_a_conv_must_fit_in_both_orders() -> None:
 
 def test_layers_without_codes_have_no_bounds() -> None:
     assert list(bounds(canonical(from_proto(ZOO["qdq_int16_activations"]()))[0])) == []
+    assert list(bounds(canonical(from_proto(ZOO["qdq_float8"]()))[0])) == []
     assert list(bounds(canonical(from_proto(ZOO["opset_17"]()))[0])) == []
 
 

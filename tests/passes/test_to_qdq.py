@@ -239,6 +239,23 @@ def test_zoo_round_trip(name: str) -> None:
     assert _table(again.qparams, names) == _table(read.qparams, names)
 
 
+@pytest.mark.parametrize("name", sorted(QDQ))
+def test_scales_as_vectors_of_one(name: str) -> None:
+    """The same numbers in another rank; read back they are scalars again."""
+    proto = ZOO[name]()
+    read, _ = apply(from_proto(proto), ReadQdq(), CollectQParams())
+    made, _ = apply(read, ToQdq(scales="vector"))
+    left = {n.name for n in read.nodes("QuantizeLinear", "DequantizeLinear")}  # as they were
+    nodes = [n for n in made.nodes("QuantizeLinear", "DequantizeLinear") if n.name not in left]
+    assert all(len(t.shape) >= 1 for n in nodes for t in n.inputs[1:])
+    feeds = inputs(proto, 0)
+    want = runtime.reference(proto).run(feeds).values()
+    assert bit_equal(runtime.reference(made).run(feeds).values(), want)
+    again, _ = apply(from_proto(made.to_proto()), ReadQdq(), CollectQParams())
+    scalars, _ = apply(from_proto(apply(read, ToQdq())[0].to_proto()), ReadQdq(), CollectQParams())
+    assert _table(again.qparams) == _table(scalars.qparams)
+
+
 def _table(rows: QParamTable, names: bool = True) -> list[str]:
     """The rows, in an order of their own; the node that was their source may have another name."""
     left_out: dict[str, object] = {"source": ""} if names else _UNNAMED

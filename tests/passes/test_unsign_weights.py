@@ -47,7 +47,7 @@ def test_what_cannot_saturate_stays(code: int) -> None:
 
 
 def test_unsigned_and_float_layers_stay() -> None:
-    made, trace = apply(layer(100, qtype="uint8", zero_point=20), UnsignWeights())
+    _, trace = apply(layer(100, qtype="uint8", zero_point=20), UnsignWeights())
     assert trace.rewrites == []
     model = parse("g (float[N,1] x) => (float[N,1] y) <float[1,1] w = {3}> { y = MatMul(x, w) }")
     assert apply(weight(model, "w"), UnsignWeights())[1].rewrites == []

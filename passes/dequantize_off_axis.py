@@ -1,0 +1,63 @@
+"""Weights as floats where onnxruntime would take their scales for those of another axis.
+
+    y[m, n] = sum_k x[m, k] * w[k, n] * s[n]    s goes out of the sum: an integer product
+    y[m, n] = sum_k x[m, k] * w[k, n] * s[k]    s stays in the sum: no integer product
+
+Scales along a summed axis have no integer kernel. onnxruntime fuses such layers nevertheless: its
+kernels read the scales as those of output channels, and compute something else where there happen
+to be as many, or fail at run time. They also fail on scales per channel of a weight with batch
+dimensions. A constant that lies on its grid already is the same weight, and nothing fuses.
+
+Weights of ConvTranspose, and those on the left of a MatMul, are never fused and stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import onnx_graphsurgeon as gs
+
+from onnxq.edit import constant, describe, set_input, users
+from onnxq.graph import Model
+from onnxq.pass_ import Pass, Trace
+from onnxq.quantized_weights import quantized_weights
+from onnxq.weight_axis import weight_axis
+
+
+@dataclass(frozen=True)
+class DequantizeOffAxis(Pass):
+    """Store weights as floats where their scales do not run along the output channels."""
+
+    name: ClassVar[str] = "dequantize-off-axis"
+    exact: ClassVar[bool] = True
+    needs_canonical: ClassVar[bool] = True
+
+    def run(self, model: Model, trace: Trace) -> None:
+        for node, params, weight in quantized_weights(model):
+            if params.axis is None or params.block:
+                continue
+            axis = params.axis % weight.ndim
+            found = [u for u in users(node.outputs[0]) if not _has_kernel(*u, axis, weight.ndim)]
+            if not found:
+                continue
+            real = constant(
+                model, f"{params.tensor}.on_grid", params.fake(weight).astype(weight.dtype)
+            )
+            for reader, index in found:
+                set_input(reader, index, real)
+            trace.rewrote(
+                f"'{params.tensor}'",
+                f"scales along axis {axis}, which no integer kernel of {describe(found[0][0])} has",
+            )
+
+
+def _has_kernel(node: gs.Node, index: int, axis: int, rank: int) -> bool:
+    """Whether `node` reads a weight with scales along `axis` rightly, fused or not."""
+    layout = weight_axis(node, rank) if index == 1 else None
+    if layout is None or node.op == "ConvTranspose":
+        return True
+    return axis == layout.axis and (node.op != "MatMul" or rank == 2)
+
+
+__all__ = ["DequantizeOffAxis"]

@@ -1,0 +1,26 @@
+"""MNN: compression parameters beside a float model."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxq.discovery import find_backend
+from onnxq.graph import Model
+from tests.networks import NETWORKS
+from tests.onnxq.backends.check import proven
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_network(network: str) -> None:
+    done = proven("mnn", network)
+    clean, parameters = (a.content for a in done.artifacts)
+    assert isinstance(clean, Model)
+    assert not clean.nodes("onnxq::FakeQuantize")
+    assert isinstance(parameters, bytes)
+    assert [a.suffix for a in done.artifacts] == ["_deploy_model.onnx", "_mnn_compression.bin"]
+
+
+def test_scheme() -> None:
+    scheme = find_backend("mnn").scheme
+    assert scheme.activation.symmetric
+    assert scheme.weight.per_channel

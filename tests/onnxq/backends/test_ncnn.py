@@ -1,0 +1,42 @@
+"""ncnn: its own files, proven by reading them back; the table as a variant."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import onnxq
+from onnxq import demo
+from onnxq.discovery import find_backend
+from onnxq.errors import BackendError
+from onnxq.ncnn.program import read_bin, read_param
+from tests.networks import NETWORKS
+from tests.onnxq.backends.check import proven
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("variant", [None, "table"])
+def test_network(network: str, variant: str | None) -> None:
+    done = proven("ncnn", network, variant)
+    if variant:
+        assert [a.suffix for a in done.artifacts] == ["_deploy_model.onnx", ".ncnn.table"]
+        return
+    param, data = (a.content for a in done.artifacts[1:])
+    assert isinstance(param, str)
+    assert isinstance(data, bytes)
+    layers = read_bin(data, read_param(param))
+    kernels = [la.weights[0].dtype for la in layers if la.type in ("Convolution", "InnerProduct")]
+    assert kernels
+    assert all(kind == np.int8 for kind in kernels)
+
+
+def test_a_network_for_another_grid_is_refused() -> None:
+    with pytest.raises(BackendError, match="ncnn"):
+        onnxq.convert(demo.quantize(demo.build()), "ncnn")
+
+
+def test_scheme_and_placement() -> None:
+    backend = find_backend("ncnn")
+    assert backend.scheme.activation.range == backend.scheme.weight.range == (-127, 127)
+    assert backend.placement.inputs == backend.placement.weights == {"Conv", "Linear"}
+    assert not backend.placement.moves

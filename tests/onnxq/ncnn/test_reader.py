@@ -1,0 +1,75 @@
+"""From ncnn's files to a graph: only what the writer makes, everything else by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from onnxq.errors import LoadError
+from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.ncnn import writer
+from onnxq.ncnn.program import Layer
+from onnxq.ncnn.reader import model_of, read
+from tests.build import quantize, weight
+from tests.onnxq.ncnn.cases import graph
+
+INPUT = Layer("Input", "x", (), ("x",), {0: 4})
+
+
+def int8_layers() -> list[Layer]:
+    model = graph("Gemm")
+    return writer.layers_of(quantize(weight(model, "w", lo=-127, scale=0.02), "x", lo=-127))
+
+
+def test_quantizers_come_back_within_one_ulp() -> None:
+    model = model_of(int8_layers())
+    found = [params_of(n) for n in model.nodes(FAKE_QUANTIZE)]
+    assert {(p.lo, p.hi) for p in found} == {(-127, 127)}
+    steps = sorted({float(s) for p in found for s in p.scale.reshape(-1)})
+    np.testing.assert_allclose(steps, [0.02, 0.1], rtol=2**-23)
+
+
+@pytest.mark.parametrize(
+    ("layer", "why"),
+    [
+        (Layer("Slice", "s", ("x",), ("y",)), "not read"),
+        (Layer("Quantize", "q", ("x",), ("y",), {0: 1}, (np.ones(1, np.float32),)), ""),
+        (Layer("Cast", "c", ("x",), ("y",), {0: 3, 1: 1}), "codes"),
+        (Layer("BinaryOp", "b", ("x",), ("y",), {0: 99, 1: 1, 2: 1.0}), "operation 99"),
+        (Layer("Permute", "p", ("x",), ("y",), {0: 3}), "order 3"),
+        (Layer("Pooling", "p", ("x",), ("y",), {0: 0, 1: 2, 11: 2}), "round down"),
+        (Layer("Interp", "i", ("x",), ("y",), {0: 2}), "nearest"),
+    ],
+)
+def test_layers_that_are_not_read(layer: Layer, why: str) -> None:
+    if layer.type == "Quantize":
+        off = Layer("BinaryOp", "m", ("z",), ("y",), {0: 2, 1: 1, 2: 0.5})
+        cast = Layer("Cast", "c", ("y0",), ("z",), {0: 3, 1: 1})
+        with pytest.raises(LoadError, match=r"'m'.*step"):
+            model_of([INPUT, replace(layer, tops=("y0",)), cast, off])
+        return
+    with pytest.raises(LoadError, match=rf"'{layer.name}' \({layer.type}\).*{why}"):
+        model_of([INPUT, layer])
+
+
+def test_int8_weights_without_scales_are_refused() -> None:
+    layers = int8_layers()
+    dense = layers[-1]
+    bare = {k: v for k, v in dense.params.items() if k != 8}
+    with pytest.raises(LoadError, match="no scales"):
+        model_of([*layers[:-1], replace(dense, params=bare, weights=dense.weights[:2])])
+
+
+def test_a_scale_that_is_not_positive_is_refused() -> None:
+    layers = int8_layers()
+    dense = layers[-1]
+    bad = (*dense.weights[:-1], np.zeros(1, np.float32))
+    with pytest.raises(LoadError, match="not positive"):
+        model_of([*layers[:-1], replace(dense, weights=bad)])
+
+
+def test_both_files_are_needed() -> None:
+    with pytest.raises(LoadError, match="is text"):
+        read({"param": b"", "bin": b""})

@@ -1,0 +1,80 @@
+"""From a graph to ncnn's files: what cannot be written is refused, all of it, by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxq.errors import BackendError
+from onnxq.ncnn.program import MAGIC
+from onnxq.ncnn.writer import layers_of, write
+from passes.infer_shapes import InferShapes
+from tests.build import apply, parse, quantize
+from tests.onnxq.ncnn.cases import graph, shaped
+
+
+def test_both_files() -> None:
+    files = write(graph("Conv"))
+    assert set(files) == {"param", "bin"}
+    assert isinstance(files["param"], str)
+    assert files["param"].startswith(MAGIC)
+    assert len(files["bin"]) == 4 + 4 * 5 * 4 * 9 + 4 * 5
+
+
+def test_all_refusals_come_at_once_and_readers_of_the_lost_are_not_blamed() -> None:
+    model = parse(
+        """g (float[1,4,6,6] x) => (float[1,4,6,6] y) {
+            a = Erf(x)
+            b = Relu(a)
+            c = Ceil(x)
+            d = MaxPool<kernel_shape=[2,2], ceil_mode=1>(x)
+            y = Add(b, c)
+        }"""
+    )
+    with pytest.raises(BackendError) as caught:
+        layers_of(apply(model, InferShapes())[0])
+    assert "3 parts" in caught.value.what
+    for op in ("Erf", "Ceil", "MaxPool"):
+        assert op in caught.value.what
+    assert "Relu" not in caught.value.what
+    assert "Conv" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("(float[2,3] x) => (float[2,3] y) { y = Relu(x) }", "batches of 1"),
+        ("(float[1,3] x) => (float[1,3] y) { y = Softmax<axis=0>(x) }", "along the batch"),
+        ("(float[1,2,3] x) => (float y) { y = Transpose<perm=[1,0,2]>(x) }", "moves the batch"),
+        (
+            "(float[1,9,9] x) => (float y) { y = MaxPool<kernel_shape=[3], dilations=[2]>(x) }",
+            "dil",
+        ),
+        (
+            "(float[1,1,4,4] x) => (float y) "
+            '{ y = MaxPool<kernel_shape=[2,2], auto_pad="SAME_UPPER">(x) }',
+            "auto_pad",
+        ),
+        (
+            "(float[1,1,4,4] x) => (float y) <float[4] s = {1,1,1.5,1.5}> { y = Resize(x, , s) }",
+            "whole factors",
+        ),
+        (
+            "(float[1,1,4,4,4] x) => (float y) <float[1,1,1,1,1] w = {1}> { y = Conv(x, w) }",
+            "1 to 3 known axes",
+        ),
+    ],
+)
+def test_reasons(body: str, why: str) -> None:
+    with pytest.raises(BackendError, match=why):
+        layers_of(shaped(f"g {body}"))
+
+
+def test_unknown_sizes() -> None:
+    with pytest.raises(BackendError, match="known"):
+        layers_of(parse("g (float[1,N] x) => (float[1,N] y) { y = Relu(x) }"))
+
+
+def test_a_grid_that_ncnn_does_not_have_names_the_tensor() -> None:
+    model = quantize(graph("Relu"), "x", zero_point=3)
+    with pytest.raises(BackendError, match=r"'x' is quantized to int8 -128\.\.127"):
+        layers_of(model)
