@@ -349,7 +349,7 @@ def scale_of(chain: Chain) -> tuple[Array, bool]:
         bad = constant[~((constant > 0) & np.isfinite(constant))]
         if bad.size:
             raise QParamsError(
-                f"tensor '{chain.source.name}': scale {bad.flat[0]} is not a positive finite number",
+                f"tensor '{chain.source.name}': scale {bad.flat[0]} is no positive finite number",
                 fix="recalibrate this tensor, or leave it unquantized",
             )
     scale = out if op == "Mul" else _reciprocal(out)

@@ -187,6 +187,16 @@ def test_convert_for_the_backend_is_proven(example: Path, model: Path, tmp_path:
     assert [float(scale) for _, scale in rows[1:]] == [float(STEP)] * 2
 
 
+def test_lint_and_explain_know_the_backend_and_its_rule(example: Path, model: Path) -> None:
+    found = answer(onnxq("lint", model, "--backend", "mychip", "--json", plugins=(example,)))
+    rules = {finding["rule"]: finding for finding in found[0]["findings"]}
+    assert "4 output channels" in rules["mychip-channels"]["message"]
+    shown = onnxq("explain", model, "x", "--backend", "mychip", plugins=(example,))
+    assert shown.returncode == 0, shown.stderr
+    assert "mychip" in shown.stdout
+    assert "int8" in shown.stdout
+
+
 def test_side_files_of_the_plug_in_are_listed_told_and_read(
     example: Path, model: Path, tmp_path: Path
 ) -> None:

@@ -58,13 +58,13 @@ def result(net: Network, node: gs.Node) -> tuple[str, Callable[[], None]]:
     return inner, lambda: net.reshape(f"{layer_name(node)}.line", inner, shape, top)
 
 
-def _kernel(values: Array, params: QParams | None, channels: int, what: str) -> Array:
-    """One step per output channel of a quantized weight."""
-    assert params is not None
-    steps = np.broadcast_to(params.scale.reshape(-1), (channels,))
-    if params.axis not in (None, 0):
-        raise NotInNcnn(f"the scales of {what} lie along axis {params.axis}, not along its outputs")
-    return np.asarray(steps)
+def _steps(params: QParams, axis: int, channels: int) -> Array:
+    """One step per output channel of a quantized weight, whose channels lie along `axis`."""
+    if params.axis not in (None, axis):
+        raise NotInNcnn(
+            f"the scales of '{params.tensor}' lie along axis {params.axis}, not along its outputs"
+        )
+    return np.broadcast_to(params.scale.reshape(-1), (channels,))
 
 
 def conv(net: Network, node: gs.Node) -> None:
@@ -94,7 +94,7 @@ def conv(net: Network, node: gs.Node) -> None:
         weights += [] if bias is None else [bias]
     else:
         blob = quantized[0]
-        steps = _kernel(values, params, outputs, f"'{w.name}'")
+        steps = _steps(params, 0, outputs)
         if group > 1:
             each = steps.reshape(group, -1)
             if (each != each[:, :1]).any():
@@ -170,10 +170,8 @@ def linear(net: Network, node: gs.Node) -> None:
         blob, weights = net.blob(x), [np.ascontiguousarray(rows), *plain]
     else:
         blob = quantized[0]
-        if params.axis not in (None, 0 if across else 1):
-            raise NotInNcnn(f"the scales of '{w.name}' do not lie along its outputs")
         codes = params.quantize(values).astype(np.int8)
-        steps = np.broadcast_to(params.scale.reshape(-1), (outputs,))
+        steps = _steps(params, 0 if across else 1, outputs)
         settings[8] = 2
         weights = [np.ascontiguousarray(codes if across else codes.T), *plain]
         weights += [inverse(steps), inverse(quantized[1].scale)]

@@ -1,1 +1,1 @@
-"""How another package adds a pass, a side file and a backend to onnxq."""
+"""How another package adds a pass, a side file, a lint rule and a backend to onnxq."""

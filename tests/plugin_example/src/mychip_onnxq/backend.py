@@ -1,5 +1,6 @@
 """A backend from outside: one value, made from the phases and passes of onnxq and own ones."""
 
+from mychip_onnxq.channel_count import CHANNEL_COUNT
 from mychip_onnxq.name_nodes import NameNodes
 from mychip_onnxq.scales_csv import FORMAT
 from onnxq.backend import Backend, OnnxFile, TableFile
@@ -29,4 +30,5 @@ BACKEND = Backend(
     ),
     proof="consumer",
     sessions=("reference", "deployed"),
+    lint=(CHANNEL_COUNT,),
 )
