@@ -27,8 +27,6 @@ from onnxq.dialects import READERS, check_readable
 from onnxq.discovery import find_backend, find_pass
 from onnxq.encodings import Encodings, Weights, with_encodings
 from onnxq.errors import BackendError, OptionError
-from onnxq.fake_quantize import FAKE_QUANTIZE
-from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.graph import Model, load, save
 from onnxq.legal_form import Change, legal_form
 from onnxq.lint_findings import findings
@@ -39,6 +37,7 @@ from onnxq.pipeline import Observer, Pipeline
 from onnxq.prove import Proof, prove
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import Role
+from onnxq.quantizers import QUANTIZERS
 from onnxq.side_file import Content
 from onnxq.verify import Report
 
@@ -234,7 +233,7 @@ def convert(
             fix="give encodings, or run the pass 'quantize-weights'",
         )
     before, traces = canonical(source)
-    if not before.nodes(FAKE_QUANTIZE):
+    if not before.nodes(*QUANTIZERS):
         raise unquantized(before, traces)
     progress(f"running {len(backend.pipeline)} passes")
     legal = legal_form(source, backend, *observers, allow_requantize=allow_requantize)
@@ -274,17 +273,10 @@ def convert(
 def unquantized(model: Model, traces: tuple[Trace, ...]) -> BackendError:
     """The error for a model without quantizers, with what to do about it."""
     skips = [s for t in traces for s in t.skips]
-    if model.qparams.of(Role.ACTIVATION, Role.WEIGHT):
+    if model.qparams.of(Role.ACTIVATION, Role.WEIGHT) or model.qparams.logarithmic:
         return BackendError(
             "the model carries a quantization table, but no quantizers",
             fix="put them in first: onnxq run MODEL -p apply-qparams -o QUANTIZED.onnx",
-        )
-    logarithmic = model.nodes(FAKE_QUANTIZE_LOG)
-    if logarithmic:
-        return BackendError(
-            f"all {len(logarithmic)} quantizers of the model have logarithmic grids, which no file "
-            "that onnxq writes can hold",
-            fix="train or quantize with linear grids; 'onnxq run' keeps this model canonical",
         )
     why = f" ({skips[0].where}: {skips[0].reason})" if skips else ""
     return BackendError(

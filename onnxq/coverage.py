@@ -96,10 +96,11 @@ def examine(
         why = _wrong_type(row, parts, backend)
         if why:
             found.wrong_type[row.tensor] = why
-    for name in stay_float:
+    logarithmic = {row.tensor for row in table.logarithmic}
+    for name in (*stay_float, *logarithmic):
         if parts.find(name) is None:
             found.unknown[name] = ""
-    named = {row.tensor for row in table} | stay_float
+    named = {row.tensor for row in table} | stay_float | logarithmic
     _add_near_matches(found.unknown, [n for n in parts.tensors if n not in named])
     placement = LINEAR if backend is None else backend.placement
     for need in missing_ranges(model, placement, named.__contains__):

@@ -90,7 +90,7 @@ def read_all(sources: Iterable[Encodings], model: Model) -> Given:
             except LoadError as error:
                 raise LoadError(f"{name}: {error.what}", fix=error.fix) from error
             given.formats.append(side_file)
-        for tensor in dict.fromkeys(row.tensor for row in rows):
+        for tensor in dict.fromkeys(row.tensor for row in (*rows, *rows.logarithmic)):
             if tensor in origin:
                 raise LoadError(
                     f"tensor '{tensor}' stands in {origin[tensor]} and in {name}",
@@ -98,6 +98,7 @@ def read_all(sources: Iterable[Encodings], model: Model) -> Given:
                 )
             origin[tensor] = name
         given.table.extend(rows)
+        given.table.logarithmic += rows.logarithmic
     return given
 
 
@@ -120,7 +121,7 @@ def with_encodings(
     given = read_all(sources, model)
     graph = FloatGraph(model)
     present = {graph.name(tensor.tensor) for tensor in graph.quantized}
-    told = present - {row.tensor for row in given.table}
+    told = present - {row.tensor for row in (*given.table, *given.table.logarithmic)}
     # A target needs its weights quantized; without one, a format without weights is complete.
     want_weights = weights is None and (given.holds_weights or backend is not None)
     found = examine(
@@ -143,7 +144,8 @@ def with_encodings(
             row.with_(role=parts.role(row.tensor, row.qtype))
             for row in given.table
             if row.tensor not in found.unusable
-        ]
+        ],
+        [row for row in given.table.logarithmic if row.tensor not in found.unusable],
     )
     steps = [find_pass("apply-qparams")()]
     if weights is not None:

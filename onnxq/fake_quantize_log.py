@@ -12,7 +12,7 @@ computed in float64. ONNX has no log2, so the function body takes ln x / ln 2. B
 few parts in 10^16, and no float32 has a 16 * log2 within 10^-7 of a tie (2^((k + 1/2)/16) is
 irrational): the codes are the same.
 
-Such a grid has no scale and no zero point, so the quantization table has no row for it. Like
+Such a grid has no scale and no zero point; its row in a quantization table is a `LogParams`. Like
 FakeQuantize it is a model-local function that a stock onnxruntime runs.
 """
 
@@ -27,9 +27,10 @@ from onnx import FunctionProto, NodeProto, TensorProto, helper
 
 from onnxq.constants import array
 from onnxq.edit import constant, describe, new_node
-from onnxq.errors import PassError, QParamsError
+from onnxq.errors import PassError
 from onnxq.fake_quantize import DOMAIN
 from onnxq.graph import Model
+from onnxq.log_params import LogParams
 from onnxq.qparams import Array
 
 OP = "FakeQuantizeLog"
@@ -142,15 +143,13 @@ def make(
 
 
 def checked(data_max: float, tensor: gs.Tensor) -> float:
-    """`data_max`, which must be a positive finite number; the error names the tensor."""
-    if not 0 < data_max < math.inf:
-        raise QParamsError(
-            f"tensor '{tensor.name}': the largest magnitude {data_max} of its logarithmic grid is "
-            "not a positive finite number",
-            fix="recalibrate this tensor (an all-zero or NaN range gives such a number), or leave "
-            "it unquantized",
-        )
-    return data_max
+    """`data_max` as a float32, which must be positive and finite; the error names the tensor."""
+    return LogParams(tensor.name, data_max).data_max
+
+
+def is_logarithmic(node: gs.Node | None) -> bool:
+    """Whether `node` is the logarithmic op."""
+    return node is not None and node.op == OP and node.domain == DOMAIN
 
 
 def data_max_of(node: gs.Node) -> float:

@@ -1,6 +1,6 @@
 """A canonical model seen from the float graph beneath its quantizers.
 
-Take all FakeQuantize nodes away (`remove-fake-quant`) and a float graph is left. Rows of a table
+Take all quantizers away (`remove-fake-quant`) and a float graph is left. Rows of a table
 speak of that graph: `row.tensor` is the name a float tensor has there, `row.readers` are uses in
 it. This module says both while the quantizers are still in place.
 
@@ -25,9 +25,9 @@ import onnx_graphsurgeon as gs
 
 from onnxq.constants import is_constant
 from onnxq.edit import producer, users
-from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize
 from onnxq.graph import Model
 from onnxq.qparams import GRAPH_OUTPUT, Reader, Role
+from onnxq.quantizers import QUANTIZERS, is_quantizer
 
 
 @dataclass(eq=False, slots=True)
@@ -101,7 +101,7 @@ class FloatGraph:
                 self._exits.setdefault(id(tensor), len(self._exits))
         roots: dict[int, gs.Tensor] = {}
         for node in nodes:
-            if is_fake_quantize(node) and producer(node.inputs[0], FAKE_QUANTIZE) is None:
+            if is_quantizer(node) and producer(node.inputs[0], *QUANTIZERS) is None:
                 roots.setdefault(id(node.inputs[0]), node.inputs[0])
         self.quantized = [self.of(root) for root in roots.values()]
         """Every float tensor with a quantizer, in the order of the first quantized use."""
@@ -132,7 +132,7 @@ class FloatGraph:
         while stack:
             tensor, via = stack.pop()
             for node, index in users(tensor):
-                if index == 0 and is_fake_quantize(node):
+                if index == 0 and is_quantizer(node):
                     child = Quantizer(node, via, 0 if via is None else via.depth + 1)
                     quantizers.append(child)
                     stack.append((node.outputs[0], child))
@@ -184,7 +184,7 @@ class FloatGraph:
             for tensor in node.inputs:
                 if isinstance(tensor, gs.Constant):
                     found[id(tensor)] = tensor
-            if not is_fake_quantize(node):
+            if not is_quantizer(node):
                 for tensor in node.outputs:
                     found[id(tensor)] = tensor
         named: dict[str, list[gs.Tensor]] = {}

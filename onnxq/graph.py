@@ -215,7 +215,7 @@ class Model:
         proto = ModelProto()
         proto.CopyFrom(model.header)
         table = model._rows_without_nodes()
-        if len(table):
+        if not table.is_empty:
             entry = proto.metadata_props.add()
             entry.key, entry.value = TABLE_KEY, table.dumps()
         used = {domain_of(node) for node in model.nodes() if _changed_domain(node)}
@@ -229,9 +229,9 @@ class Model:
 
     def _rows_without_nodes(self) -> QParamTable:
         """The rows to carry along: biases, and all where no quantizer tells the others."""
-        from onnxq.fake_quantize import FAKE_QUANTIZE
+        from onnxq.quantizers import QUANTIZERS
 
-        if not len(self.qparams) or not self.nodes(FAKE_QUANTIZE):
+        if self.qparams.is_empty or not self.nodes(*QUANTIZERS):
             return self.qparams
         return QParamTable(self.qparams.of(Role.BIAS))
 

@@ -119,17 +119,17 @@ def _restated(
     if np.ptp(shift):
         return None
     low, high = int(lo.flat[0]), int(hi.flat[0])
-    bottom = kind.lo if non_negative else low
-    if non_negative and low < kind.lo <= int(new_zero.min()):
-        low = kind.lo  # no value is below zero, so no code below the zero point is used
-    if kind.lo <= low and high <= kind.hi and _is(kind, low, high):
+    least, most = spec.codes(kind) if spec.full_range else (kind.lo, kind.hi)
+    if non_negative and low < least <= int(new_zero.min()):
+        low = least  # no value is below zero, so no code below the zero point is used
+    if low < least or most < high:
+        return None
+    if _is(kind, low, high):
         same = params.with_(qtype=kind, zero_point=new_zero, lo=low, hi=high)
         if not any(spec.violations(same)):
             return Fit(same)
-    if not (kind.lo <= low and high <= kind.hi):
-        return None
-    whole = params.with_(qtype=kind, zero_point=new_zero, lo=kind.lo, hi=kind.hi)
-    if bottom == kind.lo and high == kind.hi:
+    whole = params.with_(qtype=kind, zero_point=new_zero, lo=least, hi=most)
+    if (non_negative or low == least) and high == most:
         return Fit(whole)
     if params.axis is not None:
         return None
@@ -143,9 +143,7 @@ def _holding(
     """A grid for a constant with the codes `used`, with the old range where that is allowed."""
     least, most = (int(used.min()), int(used.max())) if used.size else (0, 0)
     least, most = min(least, int(zero.min())), max(most, int(zero.max()))
-    ranges = [(kind.lo, kind.hi)]
-    if kind == spec.qtype:
-        ranges.insert(0, spec.range)
+    ranges = [spec.codes(kind), (kind.lo, kind.hi)]
     if not np.ptp(lo):
         ranges.insert(0, (int(lo.flat[0]), int(hi.flat[0])))
     for low, high in ranges:
@@ -192,7 +190,7 @@ def covering_fit(
         kinds.sort(key=lambda k: k.signed)  # all codes of an unsigned type are of use
     wide = [k for k in kinds if k.bits >= params.qtype.bits]
     kind = wide[0] if wide else max(kinds, key=lambda k: k.bits)
-    lo, hi = spec.range if kind == spec.qtype and not spec.full_range else (kind.lo, kind.hi)
+    lo, hi = spec.codes(kind)
     block = params.block if spec.blocks else 0
     grid = _grid(params, kind, lo, hi, axis, block, low, high, spec, None)
     if not spec.power_of_two:

@@ -117,7 +117,8 @@ def check_scheme(model: Model, backend: Backend, allow_requantize: bool = False)
         rules = backend.scheme.violations(params)
         if rules:
             broken[f"'{params.tensor}' ({params.role}): {'; '.join(rules)}"] = None
-    for node in model.nodes(FAKE_QUANTIZE_LOG):
+    logarithmic = backend.scheme.activation.logarithmic
+    for node in model.nodes(FAKE_QUANTIZE_LOG) if not logarithmic else []:
         broken[f"'{node.inputs[0].name}': its grid is logarithmic"] = None
     if broken:
         shown = "\n    ".join(list(broken)[:20])
@@ -127,5 +128,5 @@ def check_scheme(model: Model, backend: Backend, allow_requantize: bool = False)
             f"{backend.name} as they are:\n    {shown}{more}",
             fix=f"train or quantize with {backend.name}'s scheme: "
             f"weights ({backend.scheme.weight}), activations ({backend.scheme.activation})"
-            + ("" if allow_requantize else _ALLOW),
+            + ("" if allow_requantize or logarithmic else _ALLOW),
         )

@@ -18,11 +18,11 @@ from onnxq.dialects import check_readable
 from onnxq.discovery import find_backend
 from onnxq.encodings import with_encodings
 from onnxq.errors import BackendError, LoadError, SaveError
-from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model, load
 from onnxq.legal_form import legal_form
 from onnxq.lint_findings import findings
 from onnxq.lint_rule import Finding, Severity, Subject
+from onnxq.quantizers import QUANTIZERS
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _models(path: Path, backend: Backend) -> list[Path]:
 
 
 def _subject(model: Model, backend: Backend) -> Subject:
-    if backend.writes and model.nodes(FAKE_QUANTIZE):
+    if backend.writes and model.nodes(*QUANTIZERS):
         # What stands in the way of a conversion is found below, tensor by tensor.
         with contextlib.suppress(BackendError, SaveError):
             if _is_clean(backend):

@@ -271,4 +271,4 @@ def _restored(whole: QParamTable, read: QParamTable, weights: bool) -> QParamTab
             kept.append(found[row.tensor].with_(readers=row.readers))
         elif row.role is Role.BIAS or (row.role is Role.WEIGHT and not weights):
             kept.append(row)
-    return QParamTable(kept)
+    return QParamTable(kept, read.logarithmic)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxq.errors import QParamsError, near_matches
+from onnxq.log_params import LogParams
 from onnxq.qparams import QParams, Role
 
 JSON_SCHEMA = "onnxq.qparams"
@@ -24,6 +25,13 @@ class QParamTable:
     """
 
     rows: list[QParams] = field(default_factory=list)
+    logarithmic: list[LogParams] = field(default_factory=list)
+    """The rows of grids without a scale, which only a target with such grids has."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it says nothing at all."""
+        return not self.rows and not self.logarithmic
 
     def __iter__(self) -> Iterator[QParams]:
         return iter(self.rows)
@@ -64,15 +72,18 @@ class QParamTable:
 
     def copy(self) -> QParamTable:
         """A table with the same (immutable) rows."""
-        return QParamTable(list(self.rows))
+        return QParamTable(list(self.rows), list(self.logarithmic))
 
     def to_json(self) -> dict[str, Any]:
         """The whole table as one JSON document with schema name and version."""
-        return {
+        document: dict[str, Any] = {
             "schema": JSON_SCHEMA,
             "version": JSON_VERSION,
             "rows": [row.to_json() for row in self.rows],
         }
+        if self.logarithmic:
+            document["logarithmic"] = [row.to_json() for row in self.logarithmic]
+        return document
 
     def dumps(self) -> str:
         """The JSON text of the table."""
@@ -87,10 +98,13 @@ class QParamTable:
         version = document.get("version")
         if type(version) is not int or not 1 <= version <= JSON_VERSION:
             raise QParamsError(f"cannot read a quantization table of version {version!r}", fix=fix)
-        rows = document.get("rows")
-        if not isinstance(rows, list):
+        rows, logarithmic = document.get("rows"), document.get("logarithmic", [])
+        if not isinstance(rows, list) or not isinstance(logarithmic, list):
             raise QParamsError("the quantization table has no list of rows", fix=fix)
-        return cls([QParams.from_json(row) for row in rows])
+        return cls(
+            [QParams.from_json(row) for row in rows],
+            [LogParams.from_json(row) for row in logarithmic],
+        )
 
     @classmethod
     def loads(cls, text: str) -> QParamTable:

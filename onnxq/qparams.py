@@ -23,7 +23,7 @@ import math
 import operator
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,13 @@ class Reader(NamedTuple):
 
 
 GRAPH_OUTPUT = Reader("", 0)
+
+
+class Grid(Protocol):
+    """Values that a tensor is rounded to."""
+
+    def grid_key(self) -> Hashable:
+        """Equal for the same grid."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -269,7 +276,7 @@ class QParams:
         """A copy with some fields changed, validated again."""
         return dataclasses.replace(self, **changes)
 
-    def same_grid(self, other: QParams) -> bool:
+    def same_grid(self, other: Grid) -> bool:
         """Whether both give the same value for every input."""
         return self.grid_key() == other.grid_key()
 

@@ -15,10 +15,10 @@ import onnx_graphsurgeon as gs
 
 from onnxq.constants import array
 from onnxq.edit import describe
-from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
 from onnxq.op_kind import gelu_of, is_bias_of, kind_of, weight_of
 from onnxq.placement import WEIGHTED, Placement
+from onnxq.quantizers import QUANTIZERS
 
 _SEVERAL = frozenset({"Add", "Sub", "Mul", "Div", "MatMul", "Concat"})
 _FUSED = frozenset({"Relu", "Clip"})
@@ -45,7 +45,7 @@ class QuantizerPlaces:
     """A float graph seen through a placement; a snapshot that later edits do not update."""
 
     def __init__(self, model: Model, placement: Placement) -> None:
-        if model.nodes(FAKE_QUANTIZE):
+        if model.nodes(*QUANTIZERS):
             raise ValueError("places are found in float graphs: remove the quantizers first")
         self.model = model
         self.placement = placement

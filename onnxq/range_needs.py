@@ -14,12 +14,12 @@ import onnx_graphsurgeon as gs
 
 from onnxq.discovery import find_pass
 from onnxq.edit import describe, producer, users
-from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
 from onnxq.op_kind import kind_of
 from onnxq.pipeline import Pipeline
 from onnxq.placement import WEIGHTED, Placement
 from onnxq.quantizer_places import QuantizerPlaces
+from onnxq.quantizers import QUANTIZERS
 
 LINEAR = Placement(inputs=WEIGHTED | {"MatMul"})
 """What holds whatever the target is: layers that multiply read codes."""
@@ -38,7 +38,7 @@ def missing_ranges(
     model: Model, placement: Placement, has: Callable[[str], bool]
 ) -> Iterator[Need]:
     """What wants a range and has none, each tensor once; `has` tells which tensors have one."""
-    if model.nodes(FAKE_QUANTIZE):
+    if model.nodes(*QUANTIZERS):
         # Places are those of the float graph; its tensors have the names that tables use.
         model = Pipeline(find_pass("remove-fake-quant")()).run(model).model
     places = QuantizerPlaces(model, placement)

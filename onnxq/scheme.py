@@ -29,7 +29,7 @@ class QSpec:
     blocks: bool = False
     """Whether there may be one scale per block."""
     full_range: bool = False
-    """Whether all codes of the type are used, since the target has no narrower clamp."""
+    """Whether all of lo..hi are used (of another type: all its codes): the target clamps there."""
     lo: int | None = None
     """Lowest code used in training; None: the lowest of the preferred type."""
     hi: int | None = None
@@ -53,6 +53,11 @@ class QSpec:
             raise ValueError(f"range {lo}..{hi} does not fit {kind} ({kind.lo}..{kind.hi})")
 
     @property
+    def logarithmic(self) -> bool:
+        """Whether the target has the grid of `onnxq.fake_quantize_log`, and no other."""
+        return self.algorithm_is_grid and self.algorithm == "nnie"
+
+    @property
     def qtype(self) -> QType:
         """The preferred type: the one trained with."""
         return qtype(self.types[0])
@@ -62,6 +67,10 @@ class QSpec:
         """Lowest and highest code used in training."""
         kind = self.qtype
         return kind.lo if self.lo is None else self.lo, kind.hi if self.hi is None else self.hi
+
+    def codes(self, kind: QType) -> tuple[int, int]:
+        """Lowest and highest code of a type: those used in training for the preferred one."""
+        return self.range if kind == self.qtype else (kind.lo, kind.hi)
 
     @property
     def bits(self) -> int:
@@ -114,6 +123,9 @@ class QSpec:
 
     def violations(self, params: QParams) -> Iterator[str]:
         """Every rule that `params` breaks, in words."""
+        if self.logarithmic:
+            yield "a linear grid (must be logarithmic)"
+            return
         if params.qtype.name not in self.types:
             yield f"type {params.qtype} (accepted: {', '.join(self.types)})"
         if self.symmetric and np.any(params.zero_point):
@@ -123,11 +135,9 @@ class QSpec:
             yield "one scale per block (not accepted)"
         elif params.axis is not None and not self.per_channel and not params.block:
             yield "one scale per channel (must be one per tensor)"
-        if self.full_range and params.is_narrow:
-            yield (
-                f"range {params.lo}..{params.hi} (must be the whole "
-                f"{params.qtype.lo}..{params.qtype.hi})"
-            )
+        lo, hi = self.codes(params.qtype)
+        if self.full_range and (params.lo, params.hi) != (lo, hi):
+            yield f"range {params.lo}..{params.hi} (must be the whole {lo}..{hi})"
         if self.power_of_two:
             mantissa, _ = np.frexp(params.scale.reshape(-1))
             odd = params.scale.reshape(-1)[mantissa != 0.5]
@@ -135,6 +145,8 @@ class QSpec:
                 yield f"scale {odd[0]:.6g} (must be a power of two)"
 
     def __str__(self) -> str:
+        if self.logarithmic:
+            return f"{self.bits} bits, logarithmic, per tensor"
         every = {name for name, kind in QTYPES.items() if kind.bits <= 16}
         words = ["any type" if every <= set(self.types) else "/".join(self.types)]
         words.append("symmetric" if self.symmetric else "any zero point")

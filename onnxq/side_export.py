@@ -17,13 +17,13 @@ from onnxq.constants import array
 from onnxq.convert import Artifact, canonical, constants_frozen, unquantized, write_all
 from onnxq.discovery import find_format, find_pass
 from onnxq.errors import LoadError
-from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model, load
 from onnxq.pass_ import Trace
 from onnxq.pipeline import Pipeline
 from onnxq.prove import Proof
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams, Role
+from onnxq.quantizers import QUANTIZERS
 from onnxq.side_file import SideFile
 from onnxq.tensor_parts import TensorParts
 from onnxq.verify import verify as compare
@@ -88,7 +88,7 @@ def export_side_file(
         stem = stem or Path(source).stem
         source = load(source)
     before, read = canonical(constants_frozen(source))
-    if not before.nodes(FAKE_QUANTIZE):
+    if not before.nodes(*QUANTIZERS):
         raise unquantized(before, read)
     steps = ["unify-scales"]
     if not side_file.narrow:
@@ -99,7 +99,7 @@ def export_side_file(
     table = clean.qparams
     if not side_file.narrow:
         parts = TensorParts(clean)
-        table = QParamTable([_whole(row, parts) for row in table])
+        table = QParamTable([_whole(row, parts) for row in table], table.logarithmic)
         ends = next(t for t in result.traces if t.name == "widen-range")
         notes += ends.rewrites
     if not side_file.weights and table.of(Role.WEIGHT, Role.BIAS):
@@ -151,4 +151,5 @@ def _restored(table: QParamTable, read: QParamTable, side_file: SideFile) -> QPa
             fix="report this with the file: a format must read what it writes",
         )
     own = table.of(Role.WEIGHT) if not side_file.weights else []
-    return QParamTable([*read, *(row for row in own if row.tensor not in found)])
+    rows = [*read, *(row for row in own if row.tensor not in found)]
+    return QParamTable(rows, read.logarithmic)

@@ -10,12 +10,11 @@ from onnxq import dialects
 from onnxq.convert import canonical
 from onnxq.discovery import find_pass
 from onnxq.edit import describe, producer
-from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize
-from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of
 from onnxq.graph import Model
 from onnxq.pass_ import Skip
 from onnxq.pipeline import Pipeline
 from onnxq.qparam_table import QParamTable
+from onnxq.quantizers import QUANTIZERS, is_quantizer
 from onnxq.weight_axis import LINEAR_OPS
 
 
@@ -52,7 +51,7 @@ class Summary:
     layers: list[Layer]
     unread: list[Skip] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What readers and side files said, and quantizers that the table has no row for."""
+    """What readers and side files said, and quantizers without a scale."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -100,17 +99,16 @@ def summarize(model: Model) -> Summary:
         ],
         notes=[
             *(f"{trace.name}: {note}" for trace in traces for note in trace.notes),
-            *_logarithmic(read),
+            *_logarithmic(table),
         ],
     )
 
 
-def _logarithmic(model: Model) -> list[str]:
-    """The quantizers that have no row in the table, for their grids have no scale."""
+def _logarithmic(table: QParamTable) -> list[str]:
+    """The quantizers whose grids have no scale."""
     return [
-        f"'{node.inputs[0].name}' is quantized logarithmically, largest magnitude "
-        f"{data_max_of(node):.6g}"
-        for node in model.nodes(FAKE_QUANTIZE_LOG)
+        f"'{row.tensor}' is quantized logarithmically, largest magnitude {row.data_max:.6g}"
+        for row in table.logarithmic
     ]
 
 
@@ -124,12 +122,12 @@ def _type(tensor: Any) -> str:
 
 def _layer(node: Any) -> Layer:
     def quantized(tensor: Any) -> bool:
-        return is_fake_quantize(producer(tensor, FAKE_QUANTIZE))
+        return is_quantizer(producer(tensor, *QUANTIZERS))
 
     # The quantizer of a layer's result often stands behind its activation function.
     out, result = node.outputs[0], False
     for _ in range(4):
-        if quantized(out) or any(is_fake_quantize(r) for r in out.outputs):
+        if quantized(out) or any(is_quantizer(r) for r in out.outputs):
             result = True
             break
         readers = out.outputs

@@ -14,11 +14,11 @@ import onnx_graphsurgeon as gs
 from onnxq.constants import array, is_constant
 from onnxq.edit import users
 from onnxq.errors import LoadError
-from onnxq.fake_quantize import is_fake_quantize
 from onnxq.float_graph import FloatGraph
 from onnxq.graph import Model, domain_of
 from onnxq.qparams import Role
 from onnxq.qtype import QType
+from onnxq.quantizers import is_quantizer
 from onnxq.weight_axis import BIAS_INPUT, LINEAR_OPS, WeightAxis, weight_axis
 
 
@@ -71,7 +71,7 @@ class TensorParts:
         waiting = [tensor]
         while waiting:
             for node, index in users(waiting.pop()):
-                if index == 0 and is_fake_quantize(node):
+                if index == 0 and is_quantizer(node):
                     waiting.append(node.outputs[0])
                 else:
                     found.append((node, index))

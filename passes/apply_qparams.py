@@ -14,18 +14,19 @@ import onnx_graphsurgeon as gs
 from onnxq.bias_readers import bias_readers_followed
 from onnxq.edit import insert_at, producer
 from onnxq.errors import LoadError, PassError, QParamsError
-from onnxq.fake_quantize import make, params_of
 from onnxq.float_graph import FloatGraph, FloatTensor, Use
 from onnxq.float_type import FloatTypes
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
 from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
+from onnxq.log_params import LogParams
+from onnxq.qparams import Role
+from onnxq.quantizers import Row, make, row_of
 
 
 @dataclass(frozen=True)
 class ApplyQParams(Pass):
-    """Insert a FakeQuantize for every row of the quantization table.
+    """Insert a quantizer for every row of the quantization table.
 
     The table is the model's own, or that of the JSON file `file`. Bias rows need no quantizer and
     stay rows. A row whose quantizer is already there is left alone.
@@ -38,8 +39,10 @@ class ApplyQParams(Pass):
     def run(self, model: Model, trace: Trace) -> None:
         if self.file:
             model.qparams = _read(Path(self.file))
-        rows: dict[str, list[QParams]] = {}
-        for row in model.qparams.of(Role.ACTIVATION, Role.WEIGHT):
+        rows: dict[str, list[Row]] = {}
+        linear = model.qparams.of(Role.ACTIVATION, Role.WEIGHT)
+        every: list[Row] = [*linear, *model.qparams.logarithmic]
+        for row in every:
             rows.setdefault(row.tensor, []).append(row)
         # All rows are checked before the first is applied: an error leaves the graph as it was.
         plan = list(_plan(FloatGraph(model), rows))
@@ -57,8 +60,8 @@ class ApplyQParams(Pass):
 
 
 def _plan(
-    graph: FloatGraph, rows: dict[str, list[QParams]]
-) -> Iterator[tuple[QParams, FloatTensor, list[Use]]]:
+    graph: FloatGraph, rows: dict[str, list[Row]]
+) -> Iterator[tuple[Row, FloatTensor, list[Use]]]:
     """Each row with the tensor and the uses it speaks of, tensor by tensor."""
     tensors = _find(graph, rows)
     for name, of_tensor in rows.items():
@@ -115,7 +118,7 @@ def _unknown_tensors(unknown: list[str], known: list[str]) -> PassError:
     )
 
 
-def _check_fit(row: QParams, tensor: gs.Tensor) -> None:
+def _check_fit(row: Row, tensor: gs.Tensor) -> None:
     """Compare a row with what is known about its tensor."""
     dtype, shape = tensor.dtype, tensor.shape
     if dtype is not None and np.dtype(dtype).kind in "iub":
@@ -123,7 +126,7 @@ def _check_fit(row: QParams, tensor: gs.Tensor) -> None:
             f"tensor '{row.tensor}' holds {np.dtype(dtype)} and cannot be quantized",
             fix="remove its row from the table",
         )
-    if shape is None or row.axis is None:
+    if shape is None or isinstance(row, LogParams) or row.axis is None:
         return
     known = [d if isinstance(d, int) else -1 for d in shape]
     axis = row.axis if row.axis >= 0 else row.axis + len(known)
@@ -132,7 +135,7 @@ def _check_fit(row: QParams, tensor: gs.Tensor) -> None:
         row.broadcast(tuple(known))
 
 
-def _uses(row: QParams, tensor: FloatTensor, graph: FloatGraph) -> list[Use]:
+def _uses(row: Row, tensor: FloatTensor, graph: FloatGraph) -> list[Use]:
     """The uses that `row` speaks of."""
     if row.readers is None:
         return tensor.uses
@@ -156,16 +159,16 @@ class _Present:
     """
 
     def __init__(self) -> None:
-        self._ahead: dict[Use, list[QParams]] = {}
-        self._grids: dict[int, QParams] = {}
+        self._ahead: dict[Use, list[Row]] = {}
+        self._grids: dict[int, Row] = {}
 
-    def missing(self, row: QParams, tensor: FloatTensor, uses: list[Use]) -> list[Use]:
+    def missing(self, row: Row, tensor: FloatTensor, uses: list[Use]) -> list[Use]:
         """The uses that `row` must still be inserted for."""
         if not tensor.quantizers:
             return uses
         return [use for use in uses if not self._has(row, use)]
 
-    def _has(self, row: QParams, use: Use) -> bool:
+    def _has(self, row: Row, use: Use) -> bool:
         ahead = self._ahead.get(use)
         if ahead is None:
             path = use.via.path() if use.via is not None else []
@@ -177,13 +180,13 @@ class _Present:
         ahead.clear()
         return False
 
-    def _grid(self, node: gs.Node) -> QParams:
+    def _grid(self, node: gs.Node) -> Row:
         if id(node) not in self._grids:
-            self._grids[id(node)] = params_of(node)
+            self._grids[id(node)] = row_of(node)
         return self._grids[id(node)]
 
 
-def _insert(model: Model, row: QParams, uses: list[Use], types: FloatTypes, trace: Trace) -> None:
+def _insert(model: Model, row: Row, uses: list[Use], types: FloatTypes, trace: Trace) -> None:
     """Put a quantizer directly in front of `uses`, one for each tensor they read now."""
     reads: dict[int, list[Use]] = {}
     for use in uses:
@@ -202,7 +205,7 @@ def _insert(model: Model, row: QParams, uses: list[Use], types: FloatTypes, trac
 
 
 def _builder(
-    model: Model, row: QParams, dtype: Any
+    model: Model, row: Row, dtype: Any
 ) -> Callable[[gs.Tensor, gs.Tensor, gs.Graph], gs.Node]:
     def build(source: gs.Tensor, result: gs.Tensor, graph: gs.Graph) -> gs.Node:
         return make(model, source, result, row, graph, dtype=dtype)

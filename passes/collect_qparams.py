@@ -7,18 +7,20 @@ from typing import ClassVar
 
 import onnx_graphsurgeon as gs
 
+from onnxq.errors import PassError
 from onnxq.exporter import live_nodes
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
-from onnxq.float_graph import FloatGraph
+from onnxq.float_graph import FloatGraph, FloatTensor
 from onnxq.graph import Model
+from onnxq.log_params import LogParams
 from onnxq.pass_ import Pass, Trace
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams, Role
+from onnxq.quantizers import QUANTIZERS, Row, row_of
 
 
 @dataclass(frozen=True)
 class CollectQParams(Pass):
-    """Write every FakeQuantize down as a row of the model's quantization table.
+    """Write every quantizer down as a row of the model's quantization table.
 
     A row names its tensor and the readers it serves as they are called in the float graph, that
     is, once the quantizers are removed. Chained quantizers are rows of the same tensor, in order.
@@ -35,13 +37,13 @@ class CollectQParams(Pass):
     )
 
     def run(self, model: Model, trace: Trace) -> None:
-        if not model.nodes(FAKE_QUANTIZE):
-            kept = len(model.qparams.of(Role.ACTIVATION, Role.WEIGHT))
+        if not model.nodes(*QUANTIZERS):
+            kept = len(_quantizer_rows(model.qparams))
             if kept:
                 trace.note(f"the graph has no quantizers: its table of {kept} rows is kept")
             return
         _make_names_unique(model, trace)
-        rows: list[QParams] = []
+        rows: list[Row] = []
         graph = FloatGraph(model)
         for tensor in graph.quantized:
             for quantizer in tensor.unread:
@@ -51,15 +53,35 @@ class CollectQParams(Pass):
                 readers = None
                 if len(quantizer.uses) != len(tensor.uses):
                     readers = tuple(map(graph.reader, quantizer.uses))
-                rows.append(params_of(quantizer.node, name, role=role, readers=readers))
+                rows.append(row_of(quantizer.node, name, role=role, readers=readers))
+            _check_order(tensor, name)
         _report(model.qparams, rows, trace)
-        model.qparams = QParamTable(rows + model.qparams.of(Role.BIAS))
+        linear = [row for row in rows if isinstance(row, QParams)]
+        model.qparams = QParamTable(
+            linear + model.qparams.of(Role.BIAS),
+            [row for row in rows if isinstance(row, LogParams)],
+        )
 
 
-def _report(old: QParamTable, rows: list[QParams], trace: Trace) -> None:
+def _quantizer_rows(table: QParamTable) -> list[Row]:
+    return [*table.of(Role.ACTIVATION, Role.WEIGHT), *table.logarithmic]
+
+
+def _check_order(tensor: FloatTensor, name: str) -> None:
+    """Refuse grids of both kinds one behind the other: a table does not tell their order."""
+    for quantizer in tensor.quantizers:
+        above = quantizer.parent
+        if above is not None and above.node.op != quantizer.node.op:
+            raise PassError(
+                f"tensor '{name}' is quantized linearly and logarithmically in a row",
+                fix="remove one of the two quantizers",
+            )
+
+
+def _report(old: QParamTable, rows: list[Row], trace: Trace) -> None:
     """Say which rows are new or changed, and how many the table loses."""
-    known: dict[str, list[QParams]] = {}
-    for row in old.of(Role.ACTIVATION, Role.WEIGHT):
+    known: dict[str, list[Row]] = {}
+    for row in _quantizer_rows(old):
         known.setdefault(row.tensor, []).append(row)
     for row in rows:
         same = known.get(row.tensor, [])
@@ -74,7 +96,9 @@ def _report(old: QParamTable, rows: list[QParams], trace: Trace) -> None:
         trace.note(f"rows dropped, since the graph does not quantize them: {', '.join(gone)}")
 
 
-def _describe(row: QParams) -> str:
+def _describe(row: Row) -> str:
+    if isinstance(row, LogParams):
+        return f"{row.role} logarithmic, largest magnitude {row.data_max:.6g}"
     scales = f"scale {row.scale.item():.6g}" if not row.scale.ndim else f"{row.scale.size} scales"
     return f"{row.role} {row.qtype} {row.lo}..{row.hi}, {scales}"
 

@@ -11,16 +11,16 @@ import onnx_graphsurgeon as gs
 
 from onnxq.evaluate import Evaluator, known_values
 from onnxq.exporter import sorted_nodes
-from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.freeze import freeze
 from onnxq.graph import Model, domain_of
 from onnxq.importer import bodies
 from onnxq.pass_ import Pass, Trace
 from onnxq.qparams import Array
+from onnxq.quantizers import QUANTIZERS
 
 _QUANTIZATION = {
     *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv"),
-    *("QLinearMatMul", "ConvInteger", "MatMulInteger", FAKE_QUANTIZE),
+    *("QLinearMatMul", "ConvInteger", "MatMulInteger", *QUANTIZERS),
 }
 _RANDOM = {
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),

@@ -12,10 +12,10 @@ from onnx import GraphProto, ValueInfoProto
 from onnxq.edit import identity
 from onnxq.errors import UnsupportedModelError
 from onnxq.exporter import live_nodes
-from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
 from onnxq.importer import decode_type, set_info
 from onnxq.pass_ import Pass, Trace
+from onnxq.quantizers import QUANTIZERS
 from onnxq.shapes import infer, weightless, without_made_up_names
 
 
@@ -32,7 +32,7 @@ class InferShapes(Pass):
 
     def run(self, model: Model, trace: Trace) -> None:
         twin = model.clone()
-        for node in twin.nodes(FAKE_QUANTIZE):  # what comes out has the type of what goes in
+        for node in twin.nodes(*QUANTIZERS):  # what comes out has the type of what goes in
             identity(node, node.inputs[0])
         try:
             inferred = infer(twin.to_proto(weightless))

@@ -12,11 +12,11 @@ import onnx_graphsurgeon as gs
 from onnxq.constants import is_constant, scalar
 from onnxq.edit import describe, insert, only_reader, producer
 from onnxq.exporter import sorted_nodes
-from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, make, params_of
 from onnxq.graph import Model, domain_of
 from onnxq.importer import bodies
 from onnxq.pass_ import Pass, Trace
 from onnxq.qparams import QParams
+from onnxq.quantizers import QUANTIZERS, Row, is_quantizer, make, row_of
 
 
 def _always(node: gs.Node) -> bool:
@@ -83,7 +83,7 @@ class PropagateRanges(Pass):
     needs_canonical: ClassVar[bool] = True
 
     def run(self, model: Model, trace: Trace) -> None:
-        if not model.nodes(FAKE_QUANTIZE):
+        if not model.nodes(*QUANTIZERS):
             return
         movers = [n for n in _ordered(model.graph) if not domain_of(n) and n.op in MOVERS]
         for node in movers:
@@ -104,11 +104,11 @@ def _ordered(graph: gs.Graph) -> Iterator[gs.Node]:
 def _forward(model: Model, node: gs.Node, trace: Trace) -> None:
     """Quantize the results like the data."""
     data = _data(node)
-    sources = [producer(tensor, FAKE_QUANTIZE) for tensor in data]
+    sources = [producer(tensor, *QUANTIZERS) for tensor in data]
     results = [t for t in _results(node) if not _quantized(t) and _used(t, model)]
     if not results or not any(sources):
         return
-    grids = [params_of(source) for source in sources if source is not None]
+    grids = [row_of(source) for source in sources if source is not None]
     if len(grids) < len(data):
         reason = "some of its inputs are not quantized"
     elif any(is_constant(source.inputs[0]) for source in sources if source is not None):
@@ -129,10 +129,10 @@ def _backward(model: Model, node: gs.Node, trace: Trace) -> None:
     """Quantize the data like the results."""
     results = [t for t in _results(node) if _used(t, model)]
     sinks = [_only_quantizer(t, model) for t in results]
-    data = [t for t in _data(node) if producer(t, FAKE_QUANTIZE) is None]
+    data = [t for t in _data(node) if producer(t, *QUANTIZERS) is None]
     if not data or not any(sinks):
         return
-    grids = [params_of(sink) for sink in sinks if sink is not None]
+    grids = [row_of(sink) for sink in sinks if sink is not None]
     if len(grids) < len(results):
         reason = "some of its results are not quantized"
     elif any(not grid.same_grid(grids[0]) for grid in grids):
@@ -154,7 +154,7 @@ def _backward(model: Model, node: gs.Node, trace: Trace) -> None:
             trace.rewrote(node, f"'{tensor.name}' is quantized like its result")
 
 
-def _declined(node: gs.Node, grid: QParams, quantizer: gs.Node | None) -> str:
+def _declined(node: gs.Node, grid: Row, quantizer: gs.Node | None) -> str:
     """Why this grid cannot be moved across `node`, "" if it can."""
     if not grid.is_per_tensor:
         return "its quantizer has one scale per channel or block, which may move"
@@ -162,7 +162,7 @@ def _declined(node: gs.Node, grid: QParams, quantizer: gs.Node | None) -> str:
         return f"{describe(node)} makes new values"
     assert quantizer is not None
     half = quantizer.inputs[1].dtype == np.float16
-    if half and (grid.qtype.bits > 8 or grid.qtype.floating):
+    if half and isinstance(grid, QParams) and (grid.qtype.bits > 8 or grid.qtype.floating):
         return f"float16 does not hold the values of {grid.qtype} codes exactly"
     return ""
 
@@ -182,7 +182,7 @@ def _used(tensor: gs.Tensor, model: Model) -> bool:
 
 def _quantized(tensor: gs.Tensor) -> bool:
     """Whether some reader of `tensor` is a quantizer."""
-    return any(is_fake_quantize(n) and n.inputs[0] is tensor for n in tensor.outputs)
+    return any(is_quantizer(n) and n.inputs[0] is tensor for n in tensor.outputs)
 
 
 def _only_quantizer(tensor: gs.Tensor, model: Model) -> gs.Node | None:
@@ -193,7 +193,7 @@ def _only_quantizer(tensor: gs.Tensor, model: Model) -> gs.Node | None:
     return node
 
 
-def _quantize(model: Model, tensor: gs.Tensor, grid: QParams, like: gs.Node | None) -> None:
+def _quantize(model: Model, tensor: gs.Tensor, grid: Row, like: gs.Node | None) -> None:
     """Put a quantizer like `like` behind `tensor`."""
     dtype = None if like is None else like.inputs[1].dtype
 

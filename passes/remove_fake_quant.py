@@ -17,7 +17,7 @@ from onnxq.pass_ import Pass, Trace
 
 @dataclass(frozen=True)
 class RemoveFakeQuant(Pass):
-    """Take all FakeQuantize nodes out of the graph, leaving the float network.
+    """Take all quantizers out of the graph, leaving the float network.
 
     Their parameters are lost unless 'collect-qparams' wrote them down before.
     """

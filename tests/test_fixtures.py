@@ -30,7 +30,10 @@ CLOSE = {
     # What is compared with the tool's own simulation, which computes another way than onnxruntime.
     "A1/brevitas-qonnx-int8": (0.06, "the ONNX of both of Brevitas' dialects differs from torch"),
     "A1/esp-ppq-espdl-int16-qdq": (6e-5, f"{TIES}: a step of 16 bits"),
-    "A2/esp-ppq-espdl-int8-qdq": (0.04, f"{TIES}: scales are powers of two, so ties are common"),
+    # 32 of 384 elements have another code of the last MatMul. Neither Attention (the 16-bit file of
+    # the same graph is exact) nor ties (every other rule than half to even is further off), and
+    # scales and stored codes are those of PPQ's configuration: what the simulation adds is unknown.
+    "A2/esp-ppq-espdl-int8-qdq": (0.04, "the simulation is not what the file says"),
     "A1/mqbench-classic-openvino": (0.012, "the simulation is not what the file says"),
     "A1/mqbench-classic-openvino-fakequantize": (0.025, "-64..63 was trained, 256 levels written"),
     "A1/mqbench-head-openvino-fakequantize": (0.025, "-64..63 was trained, 256 levels written"),

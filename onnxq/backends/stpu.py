@@ -20,7 +20,12 @@ BACKEND = Backend(
     scheme=Scheme(
         weight=QSpec(("int8",), symmetric=True, lo=-127, algorithm="fixed"),
         activation=QSpec(
-            ("int8",), symmetric=True, lo=-127, algorithm="fixed", observer="ema-minmax"
+            ("int8",),
+            symmetric=True,
+            full_range=True,
+            lo=-127,
+            algorithm="fixed",
+            observer="ema-minmax",
         ),
     ),
     pipeline=Pipeline(

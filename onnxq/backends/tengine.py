@@ -23,7 +23,7 @@ BACKEND = Backend(
     summary="Tengine: uint8 per tensor, any zero point, float biases",
     scheme=Scheme(
         weight=QSpec(("uint8",)),
-        activation=QSpec(("uint8",), observer="ema-minmax"),
+        activation=QSpec(("uint8",), full_range=True, observer="ema-minmax"),
     ),
     pipeline=Pipeline(
         *READ, *CLEAN, *FOLD, PropagateRanges(), RetypeActivations(to="uint8"), WidenRange()

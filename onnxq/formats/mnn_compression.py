@@ -8,8 +8,8 @@
 A layer is an operator with a quantized weight, together with the activation function behind it;
 tensors that no such layer reads or writes get a layer of their own without a weight. Where its
 input has no scale, a layer with a weight has no output: MNN's converter ends with a memory fault
-otherwise. A scale is a step. Codes are signed. MNN rounds halves away from zero (round_mode 1), the graph to even: that
-differs for exact halves only.
+otherwise. A scale is a step. Codes are signed. MNN rounds halves away from zero (round_mode 1),
+the graph to even: that differs for exact halves only.
 """
 
 from __future__ import annotations

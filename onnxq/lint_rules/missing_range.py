@@ -12,7 +12,8 @@ from onnxq.range_needs import missing_ranges
 
 def _check(subject: Subject) -> Iterator[Finding]:
     collected = Pipeline(find_pass("collect-qparams")()).run(subject.canonical).model
-    named = {row.tensor for row in collected.qparams}
+    table = collected.qparams
+    named = {row.tensor for row in (*table, *table.logarithmic)}
     for need in missing_ranges(subject.canonical, subject.backend.placement, named.__contains__):
         what = "weight" if need.weight else "tensor"
         yield Finding(

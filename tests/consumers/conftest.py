@@ -6,15 +6,21 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.consumers.compare import Measurement
 
 
+def _key(row: dict[str, Any]) -> tuple[str, ...]:
+    names = ("consumer", "backend", "variant", "network", "reference")
+    return tuple(row[name] or "" for name in names)
+
+
 @pytest.fixture(scope="session")
 def record() -> Iterator[Callable[[Measurement], Measurement]]:
-    """Takes a measurement down; those of consumers that did not run stay in the file."""
+    """Takes a measurement down; what did not run stays in the file, unless of another version."""
     made: list[Measurement] = []
 
     def note(measurement: Measurement) -> Measurement:
@@ -25,9 +31,10 @@ def record() -> Iterator[Callable[[Measurement], Measurement]]:
     path = os.environ.get("ONNXQ_CONSUMERS_JSON")
     if not path or not made:
         return
-    file, ran = Path(path), {m.consumer for m in made}
+    file = Path(path)
     before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
-    rows = [row for row in before if row["consumer"] not in ran] + [m.to_json() for m in made]
-    keys = ("consumer", "backend", "variant", "network", "reference")
-    rows.sort(key=lambda row: [row[key] or "" for key in keys])
-    file.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    rows = {_key(row): row for row in (*before, *(m.to_json() for m in made))}
+    versions = {m.consumer: m.version for m in made}
+    kept = [r for r in rows.values() if r["version"] == versions.get(r["consumer"], r["version"])]
+    kept.sort(key=_key)
+    file.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")

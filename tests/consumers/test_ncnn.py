@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from onnxq.files import write_bytes, write_text
+from onnxq.ncnn.writer import write
+from tests.build import quantize, run, weight
 from tests.consumers.compare import NETWORKS, Measurement, measure, python, version_of, written
+from tests.onnxq.ncnn.cases import CASES, graph, values
 
 Record = Callable[[Measurement], Measurement]
 
@@ -20,3 +25,20 @@ def test_network(network: str, tmp_path: Path, record: Record) -> None:
         measure("ncnn", version, written("ncnn"), network, run, tmp_path, suffix=".ncnn.param")
     )
     assert found.max_steps <= 1
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_operator(name: str, quantized: bool, tmp_path: Path) -> None:
+    version_of("ncnn", "make test-consumers installs it")
+    model, x = graph(name), values(name)
+    if quantized:
+        quantize(model, "x", lo=-127, scale=0.02)
+        if name.split()[0] in ("Conv", "Gemm", "MatMul") and "of two" not in name:
+            weight(model, "w", lo=-127, scale=0.015)
+    files = write(model)
+    write_text(tmp_path / "m.param", str(files["param"]))
+    write_bytes(tmp_path / "m.bin", bytes(files["bin"]))
+    found = python("run_ncnn.py")(tmp_path / "m.param", {"x/0": x}, ["y"], tmp_path)
+    (want,) = run(model, x)
+    np.testing.assert_allclose(found["y/0"].reshape(want.shape), want, rtol=1e-4, atol=1e-5)

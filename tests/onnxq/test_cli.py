@@ -18,7 +18,9 @@ import pytest
 
 from onnxq import cli, demo
 from onnxq.dialects import READERS
+from onnxq.discovery import find_backend
 from onnxq.graph import load, save
+from tests.networks import quantized
 from tests.zoo import ZOO
 
 Run = Callable[..., tuple[int, str, str]]
@@ -411,6 +413,26 @@ def test_a_failed_proof_is_exit_code_1(
     code, out, _ = onnxq("convert", network, "-b", "onnxruntime", "-o", tmp_path)
     assert code == 1
     assert "NOT PROVEN" in out
+
+
+def test_quantizers_are_moved_only_with_permission(onnxq: Run, tmp_path: Path) -> None:
+    model = tmp_path / "net.onnx"
+    save(quantized("conv1d", find_backend("onnxruntime")), model)
+    words = ("convert", model, "-b", "tensorrt", "-o", tmp_path / "out")
+    code, _, err = onnxq(*words)
+    assert code == 2
+    assert "--allow-requantize" in err
+    assert not (tmp_path / "out").exists()
+    code, out, _ = onnxq(*words, "--allow-requantize", "--explain")
+    assert code == 0
+    assert "Cost of the changes" in out
+    assert "% of its range" in out.replace("\n", " ")
+    code, out, _ = onnxq(*words, "--allow-requantize", "--json")
+    told = json.loads(out)
+    assert told["proven"]
+    (moved,) = (t for t in told["traces"] if t["pass"] == "approximate-grids")
+    assert len(moved["rewrites"]) == 6  # the input, three layers, the pool, what leaves
+    assert told["cost"][0]["max"] > 0
 
 
 def test_debug_shows_the_traceback(network: Path) -> None:

@@ -51,6 +51,16 @@ def test_with_permission_it_is_converted_and_the_cost_is_measured(network: str) 
     assert any("approximate-grids changes what the model computes" in note for note in done.notes)
 
 
+@pytest.mark.parametrize("source", ["onnxruntime", "tensorrt"])
+@pytest.mark.parametrize("target", ["vitis", "stpu", "tengine", "openvino"])
+def test_what_was_made_for_one_target_goes_to_another(source: str, target: str) -> None:
+    """Power-of-two scales, -127..127 only, whole uint8 per tensor, symmetric weights."""
+    model = quantized("resnet", find_backend(source))
+    done = convert(model, target, data=samples("resnet"), allow_requantize=True)
+    assert done.proven
+    assert not any(done.backend.scheme.violations(row) for row in done.table)
+
+
 def test_permission_changes_nothing_where_all_fits() -> None:
     model = quantized("conv1d", TRT)
     made = legal_form(model, TRT, allow_requantize=True)

@@ -86,10 +86,40 @@ def test_what_is_broken_is_refused_by_node_and_tensor() -> None:
     for parameters, why in (
         ("nan, wz0", "conv.*'w'.*positive"),
         ("ws3, wz3", "conv.*'w'.*3 scales for 2 channels"),
-        ("s, z", "'w' holds int8 codes"),
+        ("s, z", "'w' has int8 codes"),
     ):
         with pytest.raises(QParamsError, match=why):
             lowered(parse(CONV % parameters))
+
+
+def test_a_bias_that_is_not_int32_is_refused() -> None:
+    model = parse((CONV % "ws, wz").replace("int32[2]", "int8[2]"))
+    with pytest.raises(QParamsError, match=r"conv.*bias 'b' is int8, not int32"):
+        lowered(model)
+
+
+def test_two_types_in_an_operator_of_one_type_are_refused() -> None:
+    model = contrib(
+        """g (float[2] x) => (int8[2] y)
+        <float s = {0.5}, uint8 z = {3}, int8 w = {3}> {
+            q = QuantizeLinear(x, s, z)
+            y = com.microsoft.QLinearAdd(q, s, z, q, s, z, s, w)
+        }"""
+    )
+    with pytest.raises(QParamsError, match="int8 and uint8 codes, QLinearAdd works on one type"):
+        lowered(model)
+
+
+def test_a_result_declared_in_another_type_than_its_zero_point_is_refused() -> None:
+    model = contrib(
+        """g (float[2] x) => (int8[2] y)
+        <float s = {0.5}, uint8 z = {3}> {
+            q = QuantizeLinear(x, s, z)
+            y = com.microsoft.QLinearAdd(q, s, z, q, s, z, s, z)
+        }"""
+    )
+    with pytest.raises(QParamsError, match="'y' has int8 codes, but its zero point is uint8"):
+        lowered(model)
 
 
 def test_computed_scales_are_declined() -> None:

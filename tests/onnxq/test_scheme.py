@@ -61,6 +61,11 @@ def test_accepted(spec: QSpec, row: QParams) -> None:
             ["one scale per channel (must be one per tensor)"],
         ),
         (
+            QSpec(("int8",), full_range=True, lo=-127),
+            params(),
+            ["range -128..127 (must be the whole -127..127)"],
+        ),
+        (
             QSpec(("int8",), full_range=True),
             params(lo=-127),
             ["range -127..127 (must be the whole -128..127)"],

@@ -257,7 +257,7 @@ def test_a_bad_scale_is_an_error_that_names_the_tensor(
     for tensor in proto.graph.initializer:
         if tensor.name == "s":
             tensor.CopyFrom(onnx.numpy_helper.from_array(np.float32(value), "s"))
-    with pytest.raises(QParamsError, match=r"'x'.*positive finite"):
+    with pytest.raises(QParamsError, match=r"'x'.*no positive finite"):
         read(from_proto(proto))
 
 

@@ -1,0 +1,96 @@
+"""One row of a quantization table for a logarithmic grid: a tensor and its largest magnitude.
+
+Such a grid (`onnxq.fake_quantize_log`) has no scale and no zero point, so it is no `QParams`. It
+has values at 2^(1/16) from each other, and the largest magnitude c only tells where it begins:
+numbers with the same R(16 * log2 c) give the same grid.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnxq.errors import QParamsError, near_matches
+from onnxq.qparams import Grid, Reader, Role
+
+_KEYS = {"tensor", "role", "data_max", "readers"}
+
+
+@dataclass(frozen=True, slots=True)
+class LogParams:
+    """How one tensor is quantized logarithmically. Invalid values cannot be constructed."""
+
+    tensor: str
+    data_max: float
+    """The largest magnitude; a float32."""
+    role: Role = Role.ACTIVATION
+    readers: tuple[Reader, ...] | None = None
+    """The uses that are quantized; None: all."""
+
+    axis = None
+    is_per_tensor = True
+    """As rows of other grids tell it: one grid serves the whole tensor."""
+
+    def __post_init__(self) -> None:
+        """Keep what a float32 holds, which must be a positive finite number."""
+        with np.errstate(over="ignore", under="ignore"):
+            kept = float(np.float32(self.data_max))
+        if not 0 < kept < math.inf:
+            raise QParamsError(
+                f"tensor '{self.tensor}': the largest magnitude {self.data_max} of its "
+                "logarithmic grid is not a positive finite number",
+                fix="recalibrate this tensor (an all-zero or NaN range gives such a number), or "
+                "leave it unquantized",
+            )
+        object.__setattr__(self, "data_max", kept)
+
+    def with_(self, **changes: Any) -> LogParams:
+        """A copy with some fields changed, validated again."""
+        return dataclasses.replace(self, **changes)
+
+    def same_grid(self, other: Grid) -> bool:
+        """Whether both give the same value for every input."""
+        return self.grid_key() == other.grid_key()
+
+    def grid_key(self) -> Hashable:
+        """Equal for the same grid, and for no grid with a scale."""
+        return ("logarithmic", float(np.rint(16 * np.log2(self.data_max))))
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; the number is the exact decimal form of the float32."""
+        out: dict[str, Any] = {
+            "tensor": self.tensor,
+            "role": str(self.role),
+            "data_max": self.data_max,
+        }
+        if self.readers is not None:
+            out["readers"] = [list(reader) for reader in self.readers]
+        return out
+
+    @classmethod
+    def from_json(cls, row: Any) -> LogParams:
+        """Inverse of `to_json`."""
+        fix = "write one JSON object per tensor, with 'tensor', 'role' and 'data_max'"
+        if not isinstance(row, Mapping):
+            raise QParamsError(f"a logarithmic row of the table is {row!r}", fix=fix)
+        name = row.get("tensor", "?")
+        for key in row:
+            if key not in _KEYS:
+                raise QParamsError(
+                    f"row for tensor '{name}': unknown key '{key}'", fix=near_matches(key, _KEYS)
+                )
+        try:
+            readers = row.get("readers")
+            return cls(
+                str(row["tensor"]),
+                float(row["data_max"]),
+                Role(row["role"]),
+                None if readers is None else tuple(Reader(str(n), int(i)) for n, i in readers),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise QParamsError(f"row for tensor '{name}': {error}", fix=fix) from error

@@ -1,0 +1,58 @@
+"""The canonical quantizers of either kind: FakeQuantize and FakeQuantizeLog, and their rows."""
+
+from __future__ import annotations
+
+import onnx_graphsurgeon as gs
+
+from onnxq import fake_quantize, fake_quantize_log
+from onnxq.constants import is_constant
+from onnxq.fake_quantize import FAKE_QUANTIZE
+from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
+from onnxq.graph import Model
+from onnxq.log_params import LogParams
+from onnxq.qparams import QParams, Reader, Role
+
+QUANTIZERS = (FAKE_QUANTIZE, FAKE_QUANTIZE_LOG)
+
+Row = QParams | LogParams
+"""What a table says about one quantizer."""
+
+
+def is_quantizer(node: gs.Node | None) -> bool:
+    """Whether `node` is one of the canonical quantizers."""
+    return fake_quantize.is_fake_quantize(node) or fake_quantize_log.is_logarithmic(node)
+
+
+def row_of(
+    node: gs.Node,
+    tensor: str | None = None,
+    *,
+    role: Role | None = None,
+    readers: tuple[Reader, ...] | None = None,
+) -> Row:
+    """The row of a quantizer, validated."""
+    if not fake_quantize_log.is_logarithmic(node):
+        return fake_quantize.params_of(node, tensor, role=role, readers=readers)
+    x = node.inputs[0]
+    if role is None:
+        role = Role.WEIGHT if is_constant(x) else Role.ACTIVATION
+    reach = fake_quantize_log.data_max_of(node)
+    return LogParams(x.name if tensor is None else tensor, reach, role, readers)
+
+
+def make(
+    model: Model,
+    source: gs.Tensor,
+    result: gs.Tensor,
+    row: Row,
+    graph: gs.Graph,
+    *,
+    dtype: object = None,
+) -> gs.Node:
+    """Add the quantizer of `row` that makes `result` from `source`.
+
+    `dtype` is the float type where the tensor itself does not tell.
+    """
+    if isinstance(row, LogParams):
+        return fake_quantize_log.make(model, source, result, row.data_max, graph)
+    return fake_quantize.make(model, source, result, row, graph, dtype=dtype)
