@@ -18,15 +18,14 @@ from onnxq.convert import canonical, convert
 from onnxq.discovery import find_backend, find_pass
 from onnxq.edit import describe, producer
 from onnxq.errors import BackendError, OptionError, near_matches
-from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize
 from onnxq.graph import Model
 from onnxq.op_kind import kind_of
 from onnxq.ort_fusion import predict
 from onnxq.pass_ import Trace
 from onnxq.pipeline import Pipeline
 from onnxq.placement import Placement
-from onnxq.qparams import QParams
 from onnxq.quantizer_places import QuantizerPlaces
+from onnxq.quantizers import QUANTIZERS, Row, is_quantizer
 from onnxq.torch_names import module_of, selector_of
 
 MOST_NAMES = 20
@@ -48,7 +47,7 @@ class Explanation:
     """All that is known of one tensor."""
 
     tensor: str
-    quantizers: tuple[QParams, ...]
+    quantizers: tuple[Row, ...]
     rule: str
     """Why the target quantizes it, or why it does not."""
     origin: tuple[str, ...]
@@ -87,7 +86,8 @@ def explain(model: Model, tensor: str, backend: str | Backend | None = None) -> 
     collected = Pipeline(find_pass("collect-qparams")()).run(read).model
     plain = Pipeline(find_pass("remove-fake-quant")()).run(collected).model
     alias = _name_without_quantizers(named, read)
-    rows = tuple(row for row in collected.qparams if row.tensor == alias)
+    table = collected.qparams
+    rows = tuple(row for row in (*table, *table.logarithmic) if row.tensor == alias)
     found = _tensors(plain).get(alias)
     seen = named if found is None else found
     fates = {} if backend is None else _fates(model, backend)
@@ -120,7 +120,7 @@ def _float_name(model: Model, read: Model, tensor: str) -> str:
     for graph in (read, model):
         found = _tensors(graph).get(tensor)
         node = None if found is None else producer(found)
-        while node is not None and (is_fake_quantize(node) or node.op in _PAIR):
+        while node is not None and (is_quantizer(node) or node.op in _PAIR):
             if not node.inputs:
                 break
             found = node.inputs[0]
@@ -137,7 +137,7 @@ _PART = "it is part of how the model writes a quantizer, not a value of the floa
 def _name_without_quantizers(tensor: gs.Tensor, read: Model) -> str:
     """What `tensor` is called once quantizers are gone: outputs keep the name they leave with."""
     for node in tensor.outputs:
-        if is_fake_quantize(node) and read.is_output(node.outputs[0]):
+        if is_quantizer(node) and read.is_output(node.outputs[0]):
             return str(node.outputs[0].name)
     return str(tensor.name)
 
@@ -161,7 +161,7 @@ def _once(nodes: list[gs.Node]) -> list[gs.Node]:
 
 
 def _rule(
-    plain: Model, tensor: gs.Tensor, backend: Backend | None, rows: tuple[QParams, ...]
+    plain: Model, tensor: gs.Tensor, backend: Backend | None, rows: tuple[Row, ...]
 ) -> str:
     if backend is None:
         return (
@@ -208,14 +208,14 @@ def _why_not(tensor: gs.Tensor, places: QuantizerPlaces, backend: Backend) -> st
 
 
 def _origin(
-    tensor: gs.Tensor, traces: tuple[Trace, ...], rows: tuple[QParams, ...], model: Model
+    tensor: gs.Tensor, traces: tuple[Trace, ...], rows: tuple[Row, ...], model: Model
 ) -> tuple[str, ...]:
     """Where the numbers came from: the dialect, the quantizer, and what readers did with it."""
     if not rows:
         return ()
     kinds = dialects.found([dialects.op_name(n) for n in model.nodes()], traces)
     found = [f"stored in the model ({', '.join(kinds) or 'canonical'})"]
-    names = {str(n.name) for n in tensor.outputs if is_fake_quantize(n) and n.name}
+    names = {str(n.name) for n in tensor.outputs if is_quantizer(n) and n.name}
     found += [f"quantizer '{name}'" for name in sorted(names | {r.source for r in rows} - {""})]
     for trace in traces:
         found += [
@@ -233,7 +233,7 @@ def _fates(model: Model, backend: Backend) -> dict[str, str]:
     """What onnxruntime does with every node, where the target is onnxruntime."""
     if "deployed" not in backend.sessions:
         return {}
-    if model.nodes(FAKE_QUANTIZE):
+    if model.nodes(*QUANTIZERS):
         try:
             model = convert(model, backend, verify=False).model
         except BackendError as error:
@@ -261,11 +261,11 @@ def _selectors(tensor: gs.Tensor, placement: Placement | None) -> tuple[str, ...
     if maker is not None and (placement is None or kind_of(maker) in placement.outputs):
         asking.append(maker)
     for reader in tensor.outputs:
-        after = [n for t in reader.outputs for n in t.outputs] if is_fake_quantize(reader) else []
+        after = [n for t in reader.outputs for n in t.outputs] if is_quantizer(reader) else []
         asking += [
             n
             for n in (after or [reader])
-            if not is_fake_quantize(n) and (placement is None or _asks(n, placement))
+            if not is_quantizer(n) and (placement is None or _asks(n, placement))
         ]
     return tuple(dict.fromkeys(s for s in map(selector_of, asking) if s))
 

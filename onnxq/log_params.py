@@ -32,9 +32,9 @@ class LogParams:
     readers: tuple[Reader, ...] | None = None
     """The uses that are quantized; None: all."""
 
-    axis = None
+    # What rows of other grids tell as well: one grid serves the whole tensor, named after nothing.
     is_per_tensor = True
-    """As rows of other grids tell it: one grid serves the whole tensor."""
+    source = ""
 
     def __post_init__(self) -> None:
         """Keep what a float32 holds, which must be a positive finite number."""

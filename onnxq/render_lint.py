@@ -11,6 +11,7 @@ from rich.text import Text
 from onnxq.explain import Explanation
 from onnxq.lint import LintReport
 from onnxq.lint_rule import Finding
+from onnxq.log_params import LogParams
 
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
@@ -55,6 +56,10 @@ def explanation(found: Explanation) -> RenderableType:
     table.add_column("", style="bold")
     table.add_column("", overflow="fold")
     for row in found.quantizers:
+        if isinstance(row, LogParams):
+            grid = f"{row.role} logarithmic, largest magnitude {row.data_max:.6g}"
+            table.add_row("quantized", Text(grid))
+            continue
         scale, zero = row.scale.reshape(-1), row.zero_point.reshape(-1)
         grid = f"scale {scale[0]:.6g}, zero point {zero[0]}"
         if scale.size > 1:

@@ -11,8 +11,8 @@ import ast
 
 import onnx_graphsurgeon as gs
 
-from onnxq.fake_quantize import is_fake_quantize
 from onnxq.node_metadata import metadata
+from onnxq.quantizers import is_quantizer
 from onnxq.weight_axis import LINEAR_OPS
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
@@ -22,7 +22,7 @@ _QUANTIZER, _ACTIVATION = "_fake_quant", ".activation"
 def module_of(node: gs.Node) -> str:
     """The path of the torch module that made `node`; '' where nothing tells."""
     name = str(node.name)
-    if is_fake_quantize(node) and name.endswith(f".weight{_QUANTIZER}"):
+    if is_quantizer(node) and name.endswith(f".weight{_QUANTIZER}"):
         return name.removesuffix(f".weight{_QUANTIZER}")
     path, slash, _ = name.rpartition("/")
     if slash and path and not path.startswith("/"):
@@ -51,6 +51,6 @@ def selector_of(node: gs.Node) -> str:
     for tensor in node.outputs:
         for reader in tensor.outputs:
             name = str(reader.name)
-            if is_fake_quantize(reader) and name.endswith(_QUANTIZER) and "." not in name:
+            if is_quantizer(reader) and name.endswith(_QUANTIZER) and "." not in name:
                 return name.removesuffix(_QUANTIZER)
     return module_of(node)

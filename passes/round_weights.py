@@ -7,7 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from onnxq.constants import array
 from onnxq.edit import new_values, set_input
+from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of, logarithmic
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
 from onnxq.quantized_weights import quantized_weights
@@ -15,10 +17,11 @@ from onnxq.quantized_weights import quantized_weights
 
 @dataclass(frozen=True)
 class RoundWeights(Pass):
-    """Replace each constant weight by what its FakeQuantize makes of it.
+    """Replace each constant weight by what its quantizer makes of it.
 
     The float file then holds the values that were trained, whatever its reader quantizes. Codes
-    do not move: (q - z)·s divided by s rounds to q - z again.
+    do not move: (q - z)·s divided by s rounds to q - z again. Nor do those of logarithmic grids,
+    whose values are 4 % apart.
     """
 
     name: ClassVar[str] = "round-weights"
@@ -40,3 +43,17 @@ class RoundWeights(Pass):
             else:
                 set_input(node, 0, new_values(model, source, rounded, node))
                 trace.rewrote(node, f"'{name}'")
+        for node in model.nodes(FAKE_QUANTIZE_LOG):
+            source = node.inputs[0]
+            values = array(source)
+            if values is None:
+                continue
+            reach = data_max_of(node)
+            rounded = logarithmic(values, reach)
+            if np.array_equal(rounded, values):
+                trace.skip(node, f"'{source.name}' lies on its grid")
+            elif not np.array_equal(logarithmic(rounded, reach), rounded):
+                trace.skip(node, f"{values.dtype} cannot tell the values of '{source.name}' apart")
+            else:
+                trace.rewrote(node, f"'{source.name}'")
+                set_input(node, 0, new_values(model, source, rounded, node))

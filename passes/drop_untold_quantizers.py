@@ -1,0 +1,59 @@
+"""Take logarithmic quantizers off inputs that NNIE's parameter file has no number for.
+
+    FakeQuantizeLog(x) -> GlobalAveragePool    becomes    x -> GlobalAveragePool
+
+`onnxq.gfpq` says which these are. What leaves the network is not an input of anything, so it has
+no number either. The compiler picks its own there, or computes in float: the file cannot say.
+Other readers of the same tensor keep the quantizer, and a weight keeps it too: its values tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import onnx_graphsurgeon as gs
+
+from onnxq.constants import is_constant
+from onnxq.edit import describe, insert_at, replace, set_input, users
+from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of, make
+from onnxq.gfpq import told_inputs
+from onnxq.graph import Model
+from onnxq.pass_ import Pass, Trace
+from onnxq.quantizers import is_quantizer
+
+
+@dataclass(frozen=True)
+class DropUntoldQuantizers(Pass):
+    """Remove logarithmic quantizers where NNIE's parameter file has no number for them."""
+
+    name: ClassVar[str] = "drop-untold-quantizers"
+    lossy: ClassVar[bool] = True
+    needs_canonical: ClassVar[bool] = True
+    after: ClassVar[tuple[str, ...]] = ("sink-log-quantizers",)
+
+    def run(self, model: Model, trace: Trace) -> None:
+        for node in model.nodes(FAKE_QUANTIZE_LOG):
+            source = node.inputs[0]
+            if is_constant(source):
+                continue
+            uses = users(node.outputs[0])
+            untold = [(n, i) for n, i in uses if not is_quantizer(n) and i not in told_inputs(n)]
+            for reader, index in untold:
+                set_input(reader, index, source)
+                trace.rewrote(f"'{source.name}'", f"goes to {describe(reader)} unrounded")
+            if model.is_output(node.outputs[0]):
+                _leave_unrounded(model, node)
+                trace.rewrote(f"'{source.name}'", "leaves the network unrounded")
+
+
+def _leave_unrounded(model: Model, node: gs.Node) -> None:
+    """Let the network give what the quantizer reads; other readers get a quantizer of their own."""
+    x, kept, reach = node.inputs[0], users(node.outputs[0]), data_max_of(node)
+
+    def build(source: gs.Tensor, result: gs.Tensor, graph: gs.Graph) -> None:
+        make(model, source, result, reach, graph)
+
+    if kept:
+        insert_at(model, x, build, kept, leaves=False)
+    replace(node, by=x, model=model)

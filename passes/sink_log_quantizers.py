@@ -1,0 +1,74 @@
+"""Logarithmic quantizers moved behind operators that have none on NNIE.
+
+    FakeQuantizeLog(x) -> Flatten -> Gemm    becomes    x -> Flatten -> FakeQuantizeLog -> Gemm
+
+Flatten and Reshape only move values, and Relu keeps those of one sign: positive values lie on the
+same grid, negative ones become 0, which is on it. So the order does not matter, and the number
+stands at an input that NNIE has a number for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import onnx_graphsurgeon as gs
+
+from onnxq.constants import is_constant
+from onnxq.edit import insert, producer, set_input, users
+from onnxq.exporter import sorted_nodes
+from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of, is_logarithmic, make
+from onnxq.gfpq import UNTOLD
+from onnxq.graph import Model, domain_of
+from onnxq.importer import bodies
+from onnxq.pass_ import Pass, Trace
+
+_TRANSPARENT = UNTOLD & {"Flatten", "Relu", "Reshape"}
+
+
+@dataclass(frozen=True)
+class SinkLogQuantizers(Pass):
+    """Move logarithmic quantizers behind Flatten, Relu and Reshape."""
+
+    name: ClassVar[str] = "sink-log-quantizers"
+    exact: ClassVar[bool] = True
+    needs_canonical: ClassVar[bool] = True
+
+    def run(self, model: Model, trace: Trace) -> None:
+        if not model.nodes(FAKE_QUANTIZE_LOG):
+            return
+        for node in _ordered(model.graph):
+            if domain_of(node) or node.op not in _TRANSPARENT:
+                continue
+            quantizer = producer(node.inputs[0], FAKE_QUANTIZE_LOG)
+            if quantizer is None or is_constant(quantizer.inputs[0]):
+                continue
+            reach = data_max_of(quantizer)
+            set_input(node, 0, quantizer.inputs[0])
+            if not _rounded_behind(node.outputs[0], reach, model):
+                _round(model, node.outputs[0], reach)
+            trace.rewrote(node, f"'{node.outputs[0].name}' is quantized instead of what it reads")
+
+
+def _ordered(graph: gs.Graph) -> Iterator[gs.Node]:
+    """Nodes with producers first; a body comes before the node that holds it."""
+    for node in sorted_nodes(graph):
+        for body in bodies(node):
+            yield from _ordered(body)
+        yield node
+
+
+def _rounded_behind(tensor: gs.Tensor, reach: float, model: Model) -> bool:
+    """Whether all uses of `tensor` see it on this grid already."""
+    return not model.is_output(tensor) and all(
+        is_logarithmic(node) and data_max_of(node) == reach
+        for node, _ in users(tensor)
+    )
+
+
+def _round(model: Model, tensor: gs.Tensor, reach: float) -> None:
+    def build(source: gs.Tensor, result: gs.Tensor, graph: gs.Graph) -> None:
+        make(model, source, result, reach, graph)
+
+    insert(model, tensor, build)
