@@ -15,17 +15,22 @@ from onnxq.cli_encodings import encodings, formats
 from onnxq.cli_lint import explain, lint
 from onnxq.cli_options import (
     AllowMissing,
+    BackendName,
     DataPath,
+    DumpFolder,
     EncodingFiles,
     Explain,
     Json,
     ModelPath,
+    NoVerify,
+    OutputFolder,
     Samples,
     Seed,
     WeightRanges,
     progress_line,
     show,
     show_notes,
+    show_verdict,
 )
 from onnxq.convert import Conversion, constants_frozen, convert
 from onnxq.convert import canonical as canonical_form
@@ -49,17 +54,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command()(encodings)
-app.command()(formats)
-app.command()(lint)
-app.command()(explain)
-
 
 @app.command("convert")
 def convert_(
     model: ModelPath,
-    backend: Annotated[str, typer.Option("--backend", "-b", help="See 'onnxq backends'.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")],
+    backend: BackendName,
+    output: OutputFolder,
     variant: Annotated[
         str | None,
         typer.Option("--variant", help="Another way to deploy: 'onnxq backends' lists them."),
@@ -75,16 +75,14 @@ def convert_(
         ),
     ] = False,
     data: DataPath = None,
-    no_verify: Annotated[bool, typer.Option("--no-verify", help="Skip the proof.")] = False,
+    no_verify: NoVerify = False,
     explain: Explain = False,
-    dump: Annotated[
-        Path | None, typer.Option("--dump", help="Write the model after every pass here.")
-    ] = None,
+    dump: DumpFolder = None,
     samples: Samples = 4,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Convert a quantized model for a backend and prove that the files compute the same."""
+    """Convert a quantized model for a backend and prove the files."""
     files.check_folder(output)
     with progress_line(as_json) as progress:
         done = convert(
@@ -109,29 +107,22 @@ def convert_(
 
 
 def _finish(done: Conversion, output: Path, as_json: bool) -> None:
-    console = render.console(stderr=as_json)
     if any(finding.severity == "error" for finding in done.findings):
-        console.print(
+        render.console(stderr=as_json).print(
             f"written to {output}, but {done.backend.name} will refuse it or compute something "
             "else: see the errors found",
             style="bold red",
             markup=False,
         )
         raise typer.Exit(1)
-    if not done.proofs:
-        console.print(f"written to {output}, not verified", style="yellow", markup=False)
-        return
-    if done.proven:
-        console.print(f"written to {output}, proven", style="green", markup=False)
-        return
-    console.print(
-        f"NOT PROVEN: the files in {output} do not compute what the model does.\n"
-        f"  next: compare layer by layer with 'onnxq verify MODEL FILE --per-layer', or see what "
+    show_verdict(
+        as_json,
+        f"written to {output}",
+        done.proven if done.proofs else None,
+        f"the files in {output} do not compute what the model does.\n"
+        "  next: compare layer by layer with 'onnxq verify MODEL FILE --per-layer', or see what "
         "the passes did with --explain",
-        style="bold red",
-        markup=False,
     )
-    raise typer.Exit(1)
 
 
 @app.command()
@@ -145,12 +136,10 @@ def run(
     allow_missing: AllowMissing = False,
     weights: WeightRanges = None,
     explain: Explain = False,
-    dump: Annotated[
-        Path | None, typer.Option("--dump", help="Write the model after every pass here.")
-    ] = None,
+    dump: DumpFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Run passes on a model, and no others (readers go in front where a pass needs them)."""
+    """Run passes on a model, and no others. Readers go in front where a pass needs them."""
     pipeline = Pipeline.parse(passes)
     if not len(pipeline):
         raise OptionError("no passes are given", fix="'onnxq passes' lists them")
@@ -203,8 +192,8 @@ def _quantized(
 
 @app.command("verify")
 def verify_(
-    trusted: ModelPath,
-    other: ModelPath,
+    trusted: Annotated[Path, typer.Argument(help="The ONNX file to trust.", show_default=False)],
+    other: Annotated[Path, typer.Argument(help="The ONNX file to check.", show_default=False)],
     data: DataPath = None,
     per_layer: Annotated[
         bool, typer.Option("--per-layer", help="Compare tensors of the same name, too.")
@@ -248,7 +237,7 @@ def inspect(
     weights: WeightRanges = None,
     as_json: Json = False,
 ) -> None:
-    """Show versions, operators, the quantization table and which layers are quantized."""
+    """Show versions, operators, quantizers and quantized layers."""
     source = load(model)
     quantized, notes = _quantized(source, encodings, allow_missing, weights)
     found = summarize(source)
@@ -256,6 +245,11 @@ def inspect(
         beside = summarize(quantized)
         found = replace(found, table=beside.table, layers=beside.layers, notes=notes)
     show(as_json, found.to_json, lambda: render.summary(found))
+
+
+app.command()(encodings)
+app.command()(lint)
+app.command()(explain)
 
 
 @app.command("passes")
@@ -289,7 +283,7 @@ def passes_(as_json: Json = False) -> None:
 
 @app.command("backends")
 def backends_(as_json: Json = False) -> None:
-    """List the backends: what they accept, what is written, how it is proven."""
+    """List the backends, what they accept and how they are proven."""
     known = discovery.backends()
     show(
         as_json,
@@ -301,14 +295,15 @@ def backends_(as_json: Json = False) -> None:
     )
 
 
+app.command()(formats)
+
+
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")] = Path(
-        "onnxq-demo"
-    ),
+    output: OutputFolder = Path("onnxq-demo"),
     as_json: Json = False,
 ) -> None:
-    """Convert a small quantized network for onnxruntime and TensorRT and show the proof."""
+    """Convert a small network for two backends and show the proof."""
     from onnxq import demo as network
 
     done: dict[str, Conversion] = {}

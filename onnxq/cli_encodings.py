@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,10 +12,13 @@ from onnxq.cli_options import (
     Explain,
     Json,
     ModelPath,
+    NoVerify,
+    OutputFolder,
     Samples,
     Seed,
     progress_line,
     show,
+    show_verdict,
 )
 from onnxq.discovery import Broken
 from onnxq.side_export import export_side_file
@@ -25,15 +27,15 @@ from onnxq.side_export import export_side_file
 def encodings(
     model: ModelPath,
     format_: Annotated[str, typer.Option("--format", "-f", help="See 'onnxq formats'.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")],
+    output: OutputFolder,
     data: DataPath = None,
-    no_verify: Annotated[bool, typer.Option("--no-verify", help="Skip the proof.")] = False,
+    no_verify: NoVerify = False,
     explain: Explain = False,
     samples: Samples = 4,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Take a quantized model apart: a clean float model and a side file with its quantization."""
+    """Take a model apart into a float model and its quantization."""
     files.check_folder(output)
     with progress_line(as_json) as progress:
         progress(f"reading {model}")
@@ -43,19 +45,13 @@ def encodings(
         progress("writing files")
         done.save(output)
     show(as_json, done.to_json, lambda: render.conversion(done, explain))
-    console = render.console(stderr=as_json)
-    if not done.proofs:
-        console.print(f"written to {output}, not verified", style="yellow", markup=False)
-    elif done.proven:
-        console.print(f"written to {output}, proven", style="green", markup=False)
-    else:
-        console.print(
-            f"NOT PROVEN: the side file in {output} does not say what the model does.\n"
-            "  next: see what the passes did with --explain",
-            style="bold red",
-            markup=False,
-        )
-        raise typer.Exit(1)
+    show_verdict(
+        as_json,
+        f"written to {output}",
+        done.proven if done.proofs else None,
+        f"the side file in {output} does not say what the model does.\n"
+        "  next: see what the passes did with --explain",
+    )
 
 
 def formats(as_json: Json = False) -> None:

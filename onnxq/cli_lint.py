@@ -8,26 +8,24 @@ from typing import Annotated
 import typer
 
 from onnxq import render_lint
-from onnxq.cli_options import Json, ModelPath, progress_line, show
+from onnxq.cli_options import BackendName, Json, ModelPath, progress_line, show
 from onnxq.explain import explain as explained
 from onnxq.graph import load
 from onnxq.lint import lint_path
-
-BackendName = Annotated[str, typer.Option("--backend", "-b", help="See 'onnxq backends'.")]
 
 
 def lint(
     model: Annotated[
         Path,
         typer.Argument(
-            help="An ONNX file, or a folder that 'onnxq convert' wrote.", metavar="MODEL"
+            help="An ONNX file, or a folder that 'onnxq convert' wrote.", show_default=False
         ),
     ],
     backend: BackendName,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings, too.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what the target will refuse or not run in integers, and why."""
+    """Say what a backend will refuse or run in float, and why."""
     with progress_line(as_json) as progress:
         progress(f"looking at {model}")
         reports = lint_path(model, backend)
@@ -44,10 +42,11 @@ def explain(
     model: ModelPath,
     tensor: Annotated[str, typer.Argument(help="A tensor of the model.", show_default=False)],
     backend: Annotated[
-        str | None, typer.Option("--backend", "-b", help="Whose rules to look at.")
+        str | None,
+        typer.Option("--backend", "-b", help="Whose rules to look at. See 'onnxq backends'."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say why a tensor is quantized or not, with which numbers, and what becomes of it."""
+    """Say why a tensor is quantized or not, and what becomes of it."""
     found = explained(load(model), tensor, backend)
     show(as_json, found.to_json, lambda: render_lint.explanation(found))

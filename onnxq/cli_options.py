@@ -15,6 +15,12 @@ from rich.console import RenderableType
 from onnxq import render
 
 ModelPath = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
+BackendName = Annotated[str, typer.Option("--backend", "-b", help="See 'onnxq backends'.")]
+OutputFolder = Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")]
+NoVerify = Annotated[bool, typer.Option("--no-verify", help="Skip the proof.")]
+DumpFolder = Annotated[
+    Path | None, typer.Option("--dump", help="Write the model after every pass here.")
+]
 DataPath = Annotated[
     Path | None,
     typer.Option("--data", help="Inputs: .npz, .npy, or a folder of them. Default: random."),
@@ -29,6 +35,7 @@ EncodingFiles = Annotated[
     list[Path] | None,
     typer.Option(
         "--encodings",
+        metavar="<path>",
         help="Side file with the quantization of a float model; may be given several times. "
         "See 'onnxq formats'.",
     ),
@@ -71,3 +78,18 @@ def show_notes(notes: list[str]) -> None:
     console = render.console()
     for note in notes:
         console.print(f"note: {note}", style="yellow", markup=False)
+
+
+def show_verdict(as_json: bool, written: str, proven: bool | None, otherwise: str) -> None:
+    """Say whether what was `written` is proven (None: not verified); exit with 1 where it is not.
+
+    A person reads it, so it goes to standard error where standard output is for a program.
+    """
+    console = render.console(stderr=as_json)
+    if proven is None:
+        console.print(f"{written}, not verified", style="yellow", markup=False)
+    elif proven:
+        console.print(f"{written}, proven", style="green", markup=False)
+    else:
+        console.print(f"NOT PROVEN: {otherwise}", style="bold red", markup=False)
+        raise typer.Exit(1)

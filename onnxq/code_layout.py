@@ -19,7 +19,8 @@ import numpy as np
 import onnx_graphsurgeon as gs
 from onnx import defs
 
-from onnxq.code_nodes import CodeNodes, Grid, Unreadable, grid_of
+from onnxq.attempt import Declined
+from onnxq.code_nodes import CodeNodes, Grid, grid_of
 from onnxq.constants import computed
 from onnxq.edit import (
     constant,
@@ -84,7 +85,7 @@ class _Mover:
             kind = numpy_dtype(stated) if stated else np.dtype(np.uint8)
             axis = int(quantize.attrs.get("axis", 1))
             self.grids[id(codes)] = grid_of(quantize, 1, None, axis, kind)
-        except (Unreadable, QParamsError):
+        except (Declined, QParamsError):
             return False  # 'read-qdq' says why
         return True
 
@@ -255,7 +256,7 @@ def _gather_of_stored(node: gs.Node, make: CodeNodes, trace: Trace) -> None:
         return
     try:
         grids = [grid_of(r, 1, table, int(r.attrs.get("axis", 1))) for r in readers]
-    except (Unreadable, QParamsError):
+    except (Declined, QParamsError):
         return  # 'read-qdq' says why
     if grids[0].axis is not None or len({g.key for g in grids}) > 1:
         trace.skip(node, "it looks up codes that have more than one scale")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from onnxq.attempt import Declined
 from onnxq.constants import array, computed
 from onnxq.edit import constant, inputs_of, new_node, producer, variable
 from onnxq.errors import QParamsError
@@ -21,10 +22,6 @@ from onnxq.qparams import Array, QParams
 from onnxq.qtype import qtype
 
 CODES_SUFFIX = ".codes"
-
-
-class Unreadable(Exception):
-    """Why an operator on codes cannot be written with float operators."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +64,7 @@ def grid_of(
     for tensor, value, part in ((given[at], scale, "scale"), (given[at + 1], zero_point, "zero")):
         if tensor is not None and value is None:
             kind = "scale" if part == "scale" else "zero point"
-            raise Unreadable(
+            raise Declined(
                 f"the {kind} '{tensor.name}' of {what} is computed at run time; run "
                 "'fold-constants' first if it need not be"
             )
@@ -81,7 +78,7 @@ def grid_of(
         if dtype is None and codes is not None:
             dtype = codes.dtype
         if dtype is None:
-            raise Unreadable(f"nothing tells the type of the codes of {what}")
+            raise Declined(f"nothing tells the type of the codes of {what}")
         zero_point = np.zeros((), dtype)
     if scale.size == 1:
         if zero_point.size != 1:
@@ -91,7 +88,7 @@ def grid_of(
             )
         scale, zero_point, axis = scale.reshape(()), zero_point.reshape(()), None
     elif axis is None or scale.ndim != 1:
-        raise Unreadable(f"the scale of {what} has shape {list(scale.shape)}")
+        raise Declined(f"the scale of {what} has shape {list(scale.shape)}")
     elif zero_point.size == 1:
         zero_point = np.full(scale.shape, zero_point.reshape(()))
     return Grid(scale, zero_point, axis)
@@ -163,4 +160,4 @@ class CodeNodes:
         return known
 
 
-__all__ = ["CODES_SUFFIX", "CodeNodes", "Grid", "Unreadable", "grid_of"]
+__all__ = ["CODES_SUFFIX", "CodeNodes", "Grid", "grid_of"]

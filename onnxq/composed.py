@@ -28,6 +28,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 from onnx import TensorProto
 
+from onnxq.attempt import Declined
 from onnxq.constants import computed, is_constant
 from onnxq.edit import inputs_of, producer
 from onnxq.errors import QParamsError
@@ -43,10 +44,6 @@ _INTEGERS = {
     *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
     *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
 }
-
-
-class Unreadable(Exception):
-    """Why a chain cannot be expressed in the canonical form."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +250,7 @@ class CodeRange:
         for bound in (self.low, self.high):
             codes = np.unique(bound + self.zero_point)
             if codes.size != 1 or not np.isfinite(codes).all():
-                raise Unreadable("its channels have different ranges of codes")
+                raise Declined("its channels have different ranges of codes")
             found.append(int(codes[0]))
         return found[0], found[1]
 
@@ -270,7 +267,7 @@ def code_range(chain: Chain) -> CodeRange:
             by = step.by.astype(np.float64)
             if not np.all(by == np.rint(by)):
                 bad = by[by != np.rint(by)].reshape(-1)[0]
-                raise Unreadable(f"its zero point {bad} is not an integer")
+                raise Declined(f"its zero point {bad} is not an integer")
             state.stated = True
             state.shifts_before_round |= not rounded and bool(np.any(by))
             state.shift = state.shift + by
@@ -283,7 +280,7 @@ def code_range(chain: Chain) -> CodeRange:
     if not all(state.bounded):
         state.clip(*_source_bounds(chain))
     if np.any(state.shift) and any(state.bounded):
-        raise Unreadable("the zero point that it adds is not taken off again")
+        raise Declined("the zero point that it adds is not taken off again")
     return state
 
 
@@ -295,7 +292,7 @@ def _check_shapes(chain: Chain) -> None:
         np.broadcast_shapes(*(a.shape for a in used))
     except ValueError:
         shapes = ", ".join(str(list(a.shape)) for a in used if a.ndim)
-        raise Unreadable(f"its constants of shapes {shapes} do not fit one another") from None
+        raise Declined(f"its constants of shapes {shapes} do not fit one another") from None
 
 
 def _code(bound: Array | None, rounded: bool) -> Array | None:
@@ -304,7 +301,7 @@ def _code(bound: Array | None, rounded: bool) -> Array | None:
         return None
     codes = np.rint(bound.astype(np.float64))
     if rounded and np.any(codes != bound):
-        raise Unreadable(f"its bound {np.asarray(bound).reshape(-1)[0]} is not an integer")
+        raise Declined(f"its bound {np.asarray(bound).reshape(-1)[0]} is not an integer")
     return codes
 
 
@@ -312,14 +309,14 @@ def _check_integer(step: Step, state: CodeRange, rounded: bool) -> None:
     """A Cast to integers changes nothing where it holds every value there can be."""
     assert step.low is not None and step.high is not None
     if not rounded:
-        raise Unreadable("it casts to integers, which cuts off fractions, before it rounds")
+        raise Declined("it casts to integers, which cuts off fractions, before it rounds")
     if all(state.bounded):
         lowest, highest = state.low + state.shift, state.high + state.shift
         fits = bool(np.all(lowest >= step.low) and np.all(highest <= step.high))
     else:
         fits = bool(step.high >= np.iinfo(np.int32).max)  # beyond it ONNX leaves it undefined
     if not fits:
-        raise Unreadable(f"it casts codes to integers of {step.low}..{step.high}, which wrap")
+        raise Declined(f"it casts codes to integers of {step.low}..{step.high}, which wrap")
 
 
 def _source_bounds(chain: Chain) -> tuple[Array | None, Array | None]:
@@ -362,7 +359,7 @@ def scale_of(chain: Chain) -> tuple[Array, bool]:
             wide, ends = by.astype(np.float64), out.astype(np.float64)
             ratio = wide / ends if enter != op else wide * ends
         if np.any(np.abs(ratio - 1) > 2.0**-22):
-            raise Unreadable("it divides by one scale and multiplies by another")
+            raise Declined("it divides by one scale and multiplies by another")
         if enter == "Mul" and op == "Div":
             exact = bool(np.all(ratio == 1) and np.all(np.frexp(by)[0] == 0.5))
         else:
@@ -370,7 +367,7 @@ def scale_of(chain: Chain) -> tuple[Array, bool]:
     elif op == "Div":
         exact = bool(np.all(np.frexp(out)[0] == 0.5))
     if scale.dtype != np.float32:
-        raise Unreadable(f"it computes in {scale.dtype}; only float32 rounds as FakeQuantize does")
+        raise Declined(f"it computes in {scale.dtype}; only float32 rounds as FakeQuantize does")
     return scale, exact
 
 

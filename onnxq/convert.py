@@ -12,29 +12,27 @@ change is measured.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnx_graphsurgeon as gs
 
-from onnxq import files
 from onnxq.backend import Backend, OnnxFile
 from onnxq.dialects import READERS, check_readable
 from onnxq.discovery import find_backend, find_pass
 from onnxq.encodings import Encodings, Weights, with_encodings
 from onnxq.errors import BackendError, OptionError
-from onnxq.graph import Model, load, save
+from onnxq.graph import Model, load
 from onnxq.legal_form import Change, legal_form
 from onnxq.lint_findings import findings
 from onnxq.lint_rule import Finding, Subject
+from onnxq.made_files import Artifact, MadeFiles
 from onnxq.native_model import NativeFile, NativeFormat
 from onnxq.pass_ import Trace
 from onnxq.pipeline import Observer, Pipeline
-from onnxq.prove import Proof, prove
+from onnxq.prove import prove
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import Role
 from onnxq.quantizers import QUANTIZERS
@@ -47,39 +45,13 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Artifact:
-    """One file of a conversion, before it is written."""
-
-    suffix: str
-    summary: str
-    content: Model | Content
-
-    def write(self, folder: Path, stem: str) -> list[Path]:
-        """Write the file; returns what was written."""
-        path = folder / f"{stem}{self.suffix}"
-        if isinstance(self.content, Model):
-            return save(self.content, path)
-        if isinstance(self.content, bytes):
-            return [files.write_bytes(path, self.content)]
-        return [files.write_text(path, self.content)]
-
-
-@dataclass
-class Conversion:
+@dataclass(kw_only=True)
+class Conversion(MadeFiles):
     """A converted model: what was made, how, and whether it is proven."""
 
     backend: Backend
-    stem: str
     source: Model
     """The canonical form of what came in."""
-    table: QParamTable
-    """Its quantization after the backend's pipeline."""
-    traces: tuple[Trace, ...]
-    artifacts: tuple[Artifact, ...]
-    proofs: tuple[Proof, ...] = ()
-    notes: list[str] = field(default_factory=list)
-    files: list[Path] = field(default_factory=list)
     findings: tuple[Finding, ...] = ()
     """What lint says about the model to deploy."""
     variant: str | None = None
@@ -101,16 +73,6 @@ class Conversion:
         """The comparison of the model to deploy; None where it was not verified."""
         return self.proofs[0].report if self.proofs else None
 
-    @property
-    def proven(self) -> bool:
-        """Whether there is a proof and all of it holds."""
-        return bool(self.proofs) and all(p.passed for p in self.proofs)
-
-    def save(self, folder: str | Path) -> list[Path]:
-        """Write all files into `folder`, or none: they are complete before the first is moved."""
-        self.files = write_all(self.artifacts, Path(folder), self.stem)
-        return self.files
-
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return {
@@ -118,30 +80,13 @@ class Conversion:
             "variant": self.variant,
             "files": [str(p) for p in self.files],
             "proven": self.proven,
-            "proofs": [
-                {"what": p.what, "refused": p.refused, **p.report.to_json(), "passed": p.passed}
-                for p in self.proofs
-            ],
+            "proofs": [p.to_json() for p in self.proofs],
             "cost": None if self.cost is None else [o.to_json() for o in self.cost.outputs],
             "notes": self.notes,
             "findings": [f.to_json() for f in self.findings],
             "table": self.table.to_json(),
             "traces": [t.to_json() for t in self.traces],
         }
-
-
-def write_all(artifacts: Iterable[Artifact], folder: Path, stem: str) -> list[Path]:
-    """Write all files into `folder`, or none: they are complete before the first is moved."""
-    files.check_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".onnxq-", dir=folder) as name:
-        made = [p for a in artifacts for p in a.write(Path(name), stem)]
-        targets = [folder / p.name for p in made]
-        for target in targets:
-            files.check_target(target)
-        for source, target in zip(made, targets, strict=True):
-            os.replace(source, target.resolve() if target.is_symlink() else target)
-    return targets
 
 
 def canonical(model: Model, *observers: Observer) -> tuple[Model, tuple[Trace, ...]]:
@@ -258,9 +203,17 @@ def convert(
             model = clean[output.beside]
             content = output.format.write(model.qparams, model)
             artifacts.append(Artifact(output.suffix, output.summary, content))
-    conversion = Conversion(backend, stem or "model", before, table, tuple(done), tuple(artifacts))
-    conversion.variant, conversion.change = variant, legal.change
-    conversion.notes += notes
+    conversion = Conversion(
+        backend=backend,
+        stem=stem or "model",
+        source=before,
+        table=table,
+        traces=tuple(done),
+        artifacts=tuple(artifacts),
+        notes=[*notes],
+        variant=variant,
+        change=legal.change,
+    )
     if legal.change is not None:
         conversion.notes += legal.change.notes()
     progress("looking for what the target will not do")
@@ -286,5 +239,4 @@ def unquantized(model: Model, traces: tuple[Trace, ...]) -> BackendError:
     )
 
 
-__all__ = ["READERS", "Artifact", "Conversion", "canonical", "constants_frozen", "convert"]
-__all__ += ["unquantized", "write_all"]
+__all__ = ["READERS", "Conversion", "canonical", "constants_frozen", "convert", "unquantized"]

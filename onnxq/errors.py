@@ -79,9 +79,14 @@ def near_matches(word: str, known: Iterable[str]) -> str:
 def cannot_write(dialect: str, problems: Iterable[str], *, fix: str) -> PassError:
     """One error for everything that a dialect has no spelling for, each thing once."""
     each = list(dict.fromkeys(problems))
-    shown = "\n    ".join(each[:20])
-    more = f"\n    ... and {len(each) - 20} more" if len(each) > 20 else ""
     many = "quantizers" if len(each) > 1 else "quantizer"
-    return PassError(
-        f"{len(each)} {many} cannot be written as {dialect}:\n    {shown}{more}", fix=fix
-    )
+    return PassError(f"{len(each)} {many} cannot be written as {dialect}:{listed(each)}", fix=fix)
+
+
+def listed(lines: Iterable[str], most: int = 20) -> str:
+    """Lines below the first one of a message: `most` of them, and how many there are besides."""
+    every = list(lines)
+    shown = every[:most]
+    if len(every) > most:
+        shown.append(f"... and {len(every) - most} more")
+    return "".join(f"\n    {line}" for line in shown)

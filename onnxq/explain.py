@@ -160,9 +160,7 @@ def _once(nodes: list[gs.Node]) -> list[gs.Node]:
 # -- why ---------------------------------------------------------------------------------------
 
 
-def _rule(
-    plain: Model, tensor: gs.Tensor, backend: Backend | None, rows: tuple[Row, ...]
-) -> str:
+def _rule(plain: Model, tensor: gs.Tensor, backend: Backend | None, rows: tuple[Row, ...]) -> str:
     if backend is None:
         return (
             "the model quantizes it; give --backend to see which rule asks for that"

@@ -10,14 +10,17 @@ which moves y by less than one part in eight million.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnx_graphsurgeon as gs
 from onnx import TensorProto
 
+from onnxq.attempt import Declined, attempt
 from onnxq.code_layout import QUANTIZE
-from onnxq.code_nodes import CodeNodes, Grid, Unreadable, grid_of
+from onnxq.code_nodes import CodeNodes, Grid, grid_of
 from onnxq.constants import array, computed
-from onnxq.edit import describe, inputs_of, new_node, only_reader, producer, remove
+from onnxq.edit import inputs_of, new_node, only_reader, producer, remove
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from onnxq.pass_ import Trace
@@ -28,18 +31,10 @@ from onnxq.qparams import Array
 def read_sums(make: CodeNodes, trace: Trace) -> None:
     """Rewrite every integer product whose parameters are constants."""
     for node in make.model.nodes(*SUMS):
-        label = describe(node)
-        try:
-            _read(node, make)
-        except Unreadable as reason:
-            trace.skip(node, str(reason))
-        except QParamsError as error:
-            raise QParamsError(f"{label}: {error.what}", fix=error.fix) from error
-        else:
-            trace.rewrote(label, "float product")
+        attempt(node, trace, partial(_read, node, make))
 
 
-def _read(node: gs.Node, make: CodeNodes) -> None:
+def _read(node: gs.Node, make: CodeNodes) -> str:
     model = make.model
     left, right, left_zero, right_zero = inputs_of(node, 4)
     if left is None or right is None:
@@ -49,18 +44,16 @@ def _read(node: gs.Node, make: CodeNodes) -> None:
         )
     maker = producer(left)
     if producer(left, *DYNAMIC) is not None:
-        raise Unreadable("dynamic quantization: the scale of its input is computed at run time")
+        raise Declined("dynamic quantization: the scale of its input is computed at run time")
     if maker is None or producer(left, *QUANTIZE) is None:
-        raise Unreadable(
-            f"its codes '{left.name}' come from no quantizer, so their scale is unknown"
-        )
+        raise Declined(f"its codes '{left.name}' come from no quantizer, so their scale is unknown")
     grid = grid_of(maker, 1, None, None, np.uint8)
     stored, stored_zero = array(right), computed(right_zero)
     if stored is None or (right_zero is not None and stored_zero is None):
-        raise Unreadable("its second operand is computed at run time")
+        raise Declined("its second operand is computed at run time")
     zero = np.zeros((), grid.zero_point.dtype) if left_zero is None else computed(left_zero)
     if zero is None or zero.size != 1 or zero.reshape(()) != grid.zero_point:
-        raise Unreadable("its zero point is another than that of the quantizer in front of it")
+        raise Declined("its zero point is another than that of the quantizer in front of it")
     if zero.dtype != grid.zero_point.dtype:
         raise QParamsError(
             f"'{left.name}' has a {zero.dtype} zero point, but {grid.zero_point.dtype} codes",
@@ -79,6 +72,7 @@ def _read(node: gs.Node, make: CodeNodes) -> None:
     new_node(
         model, twin, inputs, [out], name=name or f"{out.name}.{twin}", attrs=attrs, graph=graph
     )
+    return "float product"
 
 
 def _scaled(node: gs.Node, model: Model) -> tuple[gs.Node, gs.Node, gs.Tensor]:
@@ -91,15 +85,15 @@ def _scaled(node: gs.Node, model: Model) -> tuple[gs.Node, gs.Node, gs.Tensor]:
         or cast.attrs.get("to") != TensorProto.FLOAT
         or not only_reader(sums, cast, model)
     ):
-        raise Unreadable("its sums are not only cast to float and scaled")
+        raise Declined("its sums are not only cast to float and scaled")
     mul = cast.outputs[0].outputs[0] if cast.outputs[0].outputs else None
     if mul is None or mul.op != "Mul" or not only_reader(cast.outputs[0], mul, model):
-        raise Unreadable("its sums are not scaled by one Mul")
+        raise Declined("its sums are not scaled by one Mul")
     if not (mul.owner is cast.owner is node.owner):
-        raise Unreadable("its sums are scaled in another graph")
+        raise Declined("its sums are scaled in another graph")
     factor = mul.inputs[1] if mul.inputs[0] is cast.outputs[0] else mul.inputs[0]
     if computed(factor) is None and _product(factor) is None:
-        raise Unreadable(f"the factor '{factor.name}' of its sums is computed at run time")
+        raise Declined(f"the factor '{factor.name}' of its sums is computed at run time")
     return cast, mul, factor
 
 
@@ -126,10 +120,10 @@ def _one_per_channel(tensor: gs.Tensor, op: str, channels: int) -> Array:
     shape = list(value.shape)
     where = len(shape) - 1 if op == "MatMulInteger" else shape.index(max(shape))
     if value.size != channels or shape[where] != channels:
-        raise Unreadable(f"its factor has shape {shape}, not one value per output channel")
+        raise Declined(f"its factor has shape {shape}, not one value per output channel")
     behind = len(shape) - 1 - where
     if op == "ConvInteger" and (behind == 0 or (where not in (0, 1))):
-        raise Unreadable(f"its factor has shape {shape}, which does not run along channels")
+        raise Declined(f"its factor has shape {shape}, which does not run along channels")
     return value.reshape(-1)
 
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from onnxq.backend import Backend
 from onnxq.discovery import find_pass
-from onnxq.errors import BackendError
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
-from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
+from onnxq.errors import BackendError, listed
 from onnxq.graph import Model
 from onnxq.grid_rules import rules_text
 from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Observer, Pipeline
+from onnxq.qparams import QParams
+from onnxq.quantizers import QUANTIZERS, row_of
 
 _ALLOW = (
     "; or let them be moved onto the nearest grids it has, with the error measured: "
@@ -112,21 +112,18 @@ def legal_form(
 def check_scheme(model: Model, backend: Backend, allow_requantize: bool = False) -> None:
     """One error for everything that the target would not accept."""
     broken: dict[str, None] = {}  # in order, each once
-    for node in model.nodes(FAKE_QUANTIZE):
-        params = params_of(node)
+    linear = not backend.scheme.activation.logarithmic
+    for node in model.nodes(*QUANTIZERS):
+        params = row_of(node)
+        linear = linear and isinstance(params, QParams)
         rules = backend.scheme.violations(params)
         if rules:
             broken[f"'{params.tensor}' ({params.role}): {'; '.join(rules)}"] = None
-    logarithmic = backend.scheme.activation.logarithmic
-    for node in model.nodes(FAKE_QUANTIZE_LOG) if not logarithmic else []:
-        broken[f"'{node.inputs[0].name}': its grid is logarithmic"] = None
     if broken:
-        shown = "\n    ".join(list(broken)[:20])
-        more = f"\n    ... and {len(broken) - 20} more" if len(broken) > 20 else ""
         raise BackendError(
             f"{len(broken)} quantizer{'s' if len(broken) > 1 else ''} cannot be written for "
-            f"{backend.name} as they are:\n    {shown}{more}",
+            f"{backend.name} as they are:{listed(broken)}",
             fix=f"train or quantize with {backend.name}'s scheme: "
             f"weights ({backend.scheme.weight}), activations ({backend.scheme.activation})"
-            + ("" if allow_requantize or logarithmic else _ALLOW),
+            + (_ALLOW if linear and not allow_requantize else ""),
         )

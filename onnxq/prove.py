@@ -12,7 +12,7 @@ import math
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -51,6 +51,15 @@ class Proof:
     def passed(self) -> bool:
         """Whether the file ran as asked and computes what the source does."""
         return self.report.passed and not self.refused
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "what": self.what,
+            "refused": self.refused,
+            **self.report.to_json(),
+            "passed": self.passed,
+        }
 
 
 def prove(

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from onnxq.attempt import Declined
 from onnxq.constants import array, computed
 from onnxq.edit import inputs_of
 from onnxq.errors import QParamsError
@@ -33,10 +34,6 @@ DEQUANTIZE = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float16))
 _WIDE = (np.dtype(np.int32), np.dtype(np.int64))
-
-
-class Unreadable(Exception):
-    """Why a Q/DQ node that is well-formed cannot be expressed in the canonical form."""
 
 
 def of_quantize(node: gs.Node, tensor: str, wide: QType | None = None) -> QParams:
@@ -56,7 +53,7 @@ def of_quantize(node: gs.Node, tensor: str, wide: QType | None = None) -> QParam
             fix="export the model again with zero points of type int8, uint8, int16 or uint16",
         )
     if kind.floating and not node.attrs.get("saturate", 1):
-        raise Unreadable(f"its {kind} codes do not saturate (saturate=0)")
+        raise Declined(f"its {kind} codes do not saturate (saturate=0)")
     _check_float_type(node, "precision")
     return _params(node, tensor, kind, zero_point, _shape(node.inputs[0]))
 
@@ -105,7 +102,7 @@ def code_type(dtype: np.dtype[np.generic]) -> QType:
     try:
         return qtype(dtype)
     except QParamsError:
-        raise Unreadable(f"its codes are {dtype}, which is no quantization type") from None
+        raise Declined(f"its codes are {dtype}, which is no quantization type") from None
 
 
 def type_for_wide_zero_points(model: Model) -> QType | None:
@@ -165,11 +162,11 @@ def _scale(node: gs.Node) -> Array:
     tensor = inputs_of(node, 2)[1]
     scale = computed(tensor)
     if tensor is None:
-        raise Unreadable("it has no scale")
+        raise Declined("it has no scale")
     if scale is None:
-        raise Unreadable(f"its scale '{tensor.name}' is computed at run time")
+        raise Declined(f"its scale '{tensor.name}' is computed at run time")
     if scale.dtype not in _FLOATS:
-        raise Unreadable(f"its scale is {scale.dtype}, not float32 or float16")
+        raise Declined(f"its scale is {scale.dtype}, not float32 or float16")
     return scale
 
 
@@ -177,7 +174,7 @@ def _zero_point(node: gs.Node) -> Array | None:
     tensor = inputs_of(node, 3)[2]
     value = computed(tensor)
     if tensor is not None and value is None:
-        raise Unreadable(f"its zero point '{tensor.name}' is computed at run time")
+        raise Declined(f"its zero point '{tensor.name}' is computed at run time")
     return value
 
 
@@ -185,7 +182,7 @@ def _check_float_type(node: gs.Node, attribute: str) -> None:
     """Decline arithmetic in another float type than that of the scale."""
     stated = node.attrs.get(attribute, 0)
     if stated and numpy_dtype(stated) != _scale(node).dtype:
-        raise Unreadable(f"its {attribute} is {numpy_dtype(stated)}, not the type of its scale")
+        raise Declined(f"its {attribute} is {numpy_dtype(stated)}, not the type of its scale")
 
 
 def _stored_type(name: str, stored: Array) -> tuple[QType, Array]:
@@ -235,6 +232,6 @@ def _layout(
 
 
 __all__ = [
-    *("DEQUANTIZE", "QUANTIZE", "Unreadable", "code_type", "float_type", "of_dequantize"),
+    *("DEQUANTIZE", "QUANTIZE", "code_type", "float_type", "of_dequantize"),
     *("of_quantize", "of_stored", "type_for_wide_zero_points"),
 ]

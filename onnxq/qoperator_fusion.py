@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from onnxq.attempt import Declined
 from onnxq.code_layout import DEQUANTIZE, QUANTIZE
-from onnxq.code_nodes import CODES_SUFFIX, Grid, Unreadable, grid_of
+from onnxq.code_nodes import CODES_SUFFIX, Grid, grid_of
 from onnxq.constants import array
 from onnxq.edit import (
     constant,
@@ -67,7 +68,7 @@ def is_candidate(node: gs.Node, contrib: bool) -> bool:
 
 
 def fuse(node: gs.Node, model: Model) -> str:
-    """Replace a float operator between quantizers; says by what. It may raise `Unreadable`."""
+    """Replace a float operator between quantizers; says by what. It may raise `Declined`."""
     operator = TWINS[node.op]
     relu, quantize = _quantizer(node, model)
     result = _eight_bits(grid_of(quantize, 1, None, None, np.uint8), "its result")
@@ -76,7 +77,7 @@ def fuse(node: gs.Node, model: Model) -> str:
     operands = [_operand(node, first + i, i) for i in range(count)]
     _check_types(node, operands, result)
     if relu is not None and int(result.zero_point) != np.iinfo(result.zero_point.dtype).min:
-        raise Unreadable(
+        raise Declined(
             f"its result passes {describe(relu)}, and the quantizer behind that has codes below "
             "zero: they differ in what they clip"
         )
@@ -101,15 +102,15 @@ def _quantizer(node: gs.Node, model: Model) -> tuple[gs.Node | None, gs.Node]:
             out = relu.outputs[0]
     quantize = out.outputs[0] if out.outputs else None
     if quantize is None or f"{quantize.op}" != "QuantizeLinear":
-        raise Unreadable(
+        raise Declined(
             "its result is not quantized"
             if quantize is None
             else f"its result is not quantized: {describe(quantize)} reads it"
         )
     if not only_reader(out, quantize, model):
-        raise Unreadable("its result is read in float, or quantized more than once")
+        raise Declined("its result is read in float, or quantized more than once")
     if quantize.owner is not node.owner or producer(quantize.outputs[0], *QUANTIZE) is None:
-        raise Unreadable("its result is quantized in another graph")
+        raise Declined("its result is quantized in another graph")
     return relu, quantize
 
 
@@ -118,9 +119,9 @@ def _operand(node: gs.Node, index: int, number: int) -> _Operand:
     dequantize = None if tensor is None else producer(tensor, *DEQUANTIZE)
     if tensor is None or dequantize is None:
         name = "?" if tensor is None else tensor.name
-        raise Unreadable(f"its input {index} ('{name}') is not quantized")
+        raise Declined(f"its input {index} ('{name}') is not quantized")
     if dequantize.attrs.get("block_size", 0):
-        raise Unreadable(f"'{tensor.name}' has one scale per block")
+        raise Declined(f"'{tensor.name}' has one scale per block")
     codes = dequantize.inputs[0]
     axis = int(dequantize.attrs.get("axis", 1))
     kind = None if codes.dtype is None else np.dtype(codes.dtype)
@@ -133,11 +134,11 @@ def _operand(node: gs.Node, index: int, number: int) -> _Operand:
 def _eight_bits(grid: Grid, what: str, number: int = 0) -> Grid:
     dtype = grid.zero_point.dtype
     if dtype not in (np.int8, np.uint8):
-        raise Unreadable(f"{what} has {dtype} codes; integer operators take int8 and uint8")
+        raise Declined(f"{what} has {dtype} codes; integer operators take int8 and uint8")
     if grid.scale.dtype != np.float32:
-        raise Unreadable(f"{what} has a {grid.scale.dtype} scale; integer operators take float32")
+        raise Declined(f"{what} has a {grid.scale.dtype} scale; integer operators take float32")
     if grid.axis is not None and number != 1:
-        raise Unreadable(f"{what} is an activation with one scale per channel")
+        raise Declined(f"{what} is an activation with one scale per channel")
     return grid
 
 
@@ -150,20 +151,20 @@ def _check_channels(node: gs.Node, grid: Grid, number: int, codes: gs.Tensor) ->
     if node.op == "MatMul" and rank == 2:
         wanted = 1
     if node.op not in _PRODUCTS or axis is None or axis != wanted:
-        raise Unreadable(f"the scales of '{codes.name}' do not run along output channels")
+        raise Declined(f"the scales of '{codes.name}' do not run along output channels")
     if np.unique(grid.zero_point).size > 1:
-        raise Unreadable(f"'{codes.name}' has different zero points for different channels")
+        raise Declined(f"'{codes.name}' has different zero points for different channels")
 
 
 def _check_types(node: gs.Node, operands: list[_Operand], result: Grid) -> None:
     types = [o.grid.zero_point.dtype for o in operands]
     if types[0] != result.zero_point.dtype:
-        raise Unreadable(f"its input has {types[0]} codes, its result {result.zero_point.dtype}")
+        raise Declined(f"its input has {types[0]} codes, its result {result.zero_point.dtype}")
     if node.op in _PRODUCTS:
         if types[0] == np.int8 and types[1] != np.int8:
-            raise Unreadable("no kernel multiplies int8 inputs with uint8 weights")
+            raise Declined("no kernel multiplies int8 inputs with uint8 weights")
     elif len(set(types)) > 1:
-        raise Unreadable("its inputs have codes of different types")
+        raise Declined("its inputs have codes of different types")
 
 
 def _attributes(node: gs.Node, model: Model, result: Grid) -> dict[str, Any]:
@@ -173,16 +174,16 @@ def _attributes(node: gs.Node, model: Model, result: Grid) -> dict[str, Any]:
         attrs["opset"] = model.opset
         lowest = np.iinfo(result.zero_point.dtype).min
         if result.scale != np.float32(1 / 256) or int(result.zero_point) != lowest:
-            raise Unreadable(
+            raise Declined(
                 "the integer Softmax has steps of 1/256 from the lowest code on, and no others"
             )
     elif node.op == "Gemm":
         beta = float(attrs.pop("beta", 1.0))
         if beta != 1.0 and inputs_of(node, 3)[2] is not None:
-            raise Unreadable("its beta is not 1")
+            raise Declined("its beta is not 1")
     elif node.op == "AveragePool":
         if any(d != 1 for d in attrs.pop("dilations", ())):
-            raise Unreadable("the integer AveragePool has no dilations")
+            raise Declined("the integer AveragePool has no dilations")
         attrs["channels_last"] = 0
     elif node.op == "GlobalAveragePool":
         attrs["channels_last"] = 0
@@ -199,7 +200,7 @@ def _bias(node: gs.Node, operands: list[_Operand], model: Model) -> gs.Tensor:
     if dequantize is not None:
         stored = array(dequantize.inputs[0])
         if stored is None:
-            raise Unreadable(f"its bias '{tensor.name}' is computed at run time")
+            raise Declined(f"its bias '{tensor.name}' is computed at run time")
         axis = int(dequantize.attrs.get("axis", 1))
         grid = grid_of(dequantize, 1, dequantize.inputs[0], axis)
         same = stored.dtype == np.int32 and not np.any(grid.zero_point)
@@ -210,7 +211,7 @@ def _bias(node: gs.Node, operands: list[_Operand], model: Model) -> gs.Tensor:
     else:
         value = array(tensor)
         if value is None:
-            raise Unreadable(f"its bias '{tensor.name}' is computed at run time")
+            raise Declined(f"its bias '{tensor.name}' is computed at run time")
         real = value.astype(np.float64)
     return constant(model, f"{tensor.name}.int32", _bias_codes(node, tensor, real, scale, operands))
 
@@ -222,15 +223,15 @@ def _bias_codes(
     place = 1 if node.op == "Gemm" and not node.attrs.get("transB", 0) else 0
     channels = None if shape is None else shape[place]
     if not isinstance(channels, int) or real.size not in (1, channels):
-        raise Unreadable(
+        raise Declined(
             f"its bias '{tensor.name}' has shape {list(real.shape)}, not one value per channel"
         )
     if not np.all(scale >= np.finfo(np.float32).tiny):
-        raise Unreadable("input scale * weight scale underflows float32")
+        raise Declined("input scale * weight scale underflows float32")
     values = np.broadcast_to(real.reshape(-1), (channels,))
     codes = np.rint(values / scale.astype(np.float64))
     if np.any((codes < _INT32.min) | (codes > _INT32.max)):
-        raise Unreadable(f"a value of its bias '{tensor.name}' needs more steps than int32 holds")
+        raise Declined(f"a value of its bias '{tensor.name}' needs more steps than int32 holds")
     return codes.astype(np.int32)
 
 

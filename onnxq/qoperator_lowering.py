@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.code_nodes import CodeNodes, Grid, Unreadable, grid_of
+from onnxq.attempt import Declined
+from onnxq.code_nodes import CodeNodes, Grid, grid_of
 from onnxq.constants import array
 from onnxq.edit import constant, inputs_of, new_node, remove, variable
 from onnxq.errors import QParamsError
@@ -130,7 +131,7 @@ def _permutations(
     elif rank == 2:
         rank = make.ranks.get(id(given[0]), 2)
     if rank == 2:
-        raise Unreadable("its channels come last, and nothing tells how many dimensions there are")
+        raise Declined("its channels come last, and nothing tells how many dimensions there are")
     make.ranks[id(node.outputs[0])] = rank
     inner = range(1, rank - 1)
     return [0, rank - 1, *inner], [0, *(i + 1 for i in inner), 1]
@@ -144,11 +145,11 @@ def _bias(
     alpha = np.float32(node.attrs.get("alpha", 1.0))
     scale = (alpha * left.scale) * right.scale
     if left.axis is not None:
-        raise Unreadable("its bias has no scale of its own: the first operand has one per row")
+        raise Declined("its bias has no scale of its own: the first operand has one per row")
     axis = None if right.axis is None else 0
     grid = Grid(scale, np.zeros(scale.shape, np.int32), axis)
     if not np.all(scale >= np.finfo(np.float32).tiny):
-        raise Unreadable("input scale * weight scale, the step of its bias, underflows float32")
+        raise Declined("input scale * weight scale, the step of its bias, underflows float32")
     stored = array(tensor)
     if tensor.dtype not in (None, np.int32) or (stored is not None and stored.dtype != np.int32):
         raise QParamsError(
@@ -159,7 +160,7 @@ def _bias(
     if axis is None or shape is None or len(shape) == 1:
         return tensor, grid, tensor.name
     if stored is None or stored.size != scale.size:
-        raise Unreadable(f"its bias '{tensor.name}' has shape {list(shape)}, not one per channel")
+        raise Declined(f"its bias '{tensor.name}' has shape {list(shape)}, not one per channel")
     return stored.reshape(-1), grid, tensor.name
 
 

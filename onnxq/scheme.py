@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from onnxq.errors import OptionError
+from onnxq.log_params import LogParams
 from onnxq.qparams import QParams, Role
 from onnxq.qtype import QTYPES, QType, qtype
 
@@ -121,8 +122,12 @@ class QSpec:
         whole = (lo, hi) == (self.qtype.lo, self.qtype.hi)
         return replace(self, types=(held, *others), lo=None, hi=None if whole else hi - lo)
 
-    def violations(self, params: QParams) -> Iterator[str]:
+    def violations(self, params: QParams | LogParams) -> Iterator[str]:
         """Every rule that `params` breaks, in words."""
+        if isinstance(params, LogParams):
+            if not self.logarithmic:
+                yield "a logarithmic grid (must be linear)"
+            return
         if self.logarithmic:
             yield "a linear grid (must be logarithmic)"
             return
@@ -165,7 +170,7 @@ class Scheme:
     bias: QSpec | None = None
     """None: biases stay float."""
 
-    def violations(self, params: QParams) -> list[str]:
+    def violations(self, params: QParams | LogParams) -> list[str]:
         """Every rule that `params` breaks."""
         spec = {
             Role.WEIGHT: self.weight,

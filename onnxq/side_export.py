@@ -9,16 +9,16 @@ The proof reads the file that was made, puts it into the clean model and compare
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxq.constants import array
-from onnxq.convert import Artifact, canonical, constants_frozen, unquantized, write_all
+from onnxq.convert import canonical, constants_frozen, unquantized
 from onnxq.discovery import find_format, find_pass
 from onnxq.errors import LoadError
 from onnxq.graph import Model, load
-from onnxq.pass_ import Trace
+from onnxq.made_files import Artifact, MadeFiles
 from onnxq.pipeline import Pipeline
 from onnxq.prove import Proof
 from onnxq.qparam_table import QParamTable
@@ -32,28 +32,11 @@ if TYPE_CHECKING:
     from onnxq.samples import Data
 
 
-@dataclass
-class SideExport:
+@dataclass(kw_only=True)
+class SideExport(MadeFiles):
     """A clean model and its side file, before they are written."""
 
     format: SideFile
-    stem: str
-    table: QParamTable
-    artifacts: tuple[Artifact, Artifact]
-    traces: tuple[Trace, ...]
-    proofs: tuple[Proof, ...] = ()
-    notes: list[str] = field(default_factory=list)
-    files: list[Path] = field(default_factory=list)
-
-    @property
-    def proven(self) -> bool:
-        """Whether there is a proof and it holds."""
-        return bool(self.proofs) and all(p.passed for p in self.proofs)
-
-    def save(self, folder: str | Path) -> list[Path]:
-        """Write both files into `folder`, or none."""
-        self.files = write_all(self.artifacts, Path(folder), self.stem)
-        return self.files
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -61,10 +44,7 @@ class SideExport:
             "format": self.format.name,
             "files": [str(p) for p in self.files],
             "proven": self.proven,
-            "proofs": [
-                {"what": p.what, "refused": p.refused, **p.report.to_json(), "passed": p.passed}
-                for p in self.proofs
-            ],
+            "proofs": [p.to_json() for p in self.proofs],
             "notes": self.notes,
             "table": self.table.to_json(),
             "traces": [t.to_json() for t in self.traces],
@@ -107,14 +87,14 @@ def export_side_file(
     content = side_file.write(table, clean)
     clean.qparams = QParamTable()
     done = SideExport(
-        side_file,
-        stem or "model",
-        table,
-        (
+        format=side_file,
+        stem=stem or "model",
+        table=table,
+        artifacts=(
             Artifact("_float.onnx", "clean float model", clean),
             Artifact(f"_{side_file.name}{side_file.suffix}", side_file.summary, content),
         ),
-        (*read, *result.traces),
+        traces=(*read, *result.traces),
         notes=notes,
     )
     if verify:

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from onnxq.errors import LoadError, QParamsError, SaveError
+from onnxq.errors import LoadError, QParamsError, SaveError, listed
 from onnxq.qparams import QParams, Role
 from onnxq.qtype import QTYPES, QType, qtype
 from onnxq.strict_json import Entry
 from onnxq.tensor_parts import TensorParts
 
-MOST_SHOWN = 20
 END_TOLERANCE = 1e-2
 """Of a step: how far the ends of a range may be from scale * code, since tools round them."""
 
@@ -82,13 +81,8 @@ def writable(
 
 def not_writable(refused: dict[str, str], what: str, fix: str) -> SaveError:
     """The error for tensors that a format cannot hold, each with the reason."""
-    shown = [f"'{name}': {why}" for name, why in list(refused.items())[:MOST_SHOWN]]
-    if len(refused) > MOST_SHOWN:
-        shown.append(f"... and {len(refused) - MOST_SHOWN} more")
-    lines = "\n    ".join(shown)
-    return SaveError(
-        f"{len(refused)} of the tensors cannot be written as {what}:\n    {lines}", fix=fix
-    )
+    lines = listed(f"'{name}': {why}" for name, why in refused.items())
+    return SaveError(f"{len(refused)} of the tensors cannot be written as {what}:{lines}", fix=fix)
 
 
 def unsigned(row: QParams) -> QParams:
@@ -104,17 +98,34 @@ def unsigned(row: QParams) -> QParams:
     )
 
 
-def check_end(entry: Entry, key: str, value: float, scale: float, code: int) -> None:
-    """Refuse an end of a range that tells another grid than scale and zero point."""
+def check_end(
+    entry: Entry, key: str, value: float, scale: float, code: int, zero: str = "zero point"
+) -> None:
+    """Refuse an end of a range that tells another grid than scale and what the file calls zero."""
     if abs(value - scale * code) > END_TOLERANCE * abs(scale):
-        raise entry.error(
-            f"'{key}' is {value:.9g}, but scale and zero point give {scale * code:.9g}"
-        )
+        raise entry.error(f"'{key}' is {value:.9g}, but scale and {zero} give {scale * code:.9g}")
 
 
 def with_role(row: QParams, parts: TensorParts) -> QParams:
     """`row` with the role its tensor has in the graph, for formats without groups."""
     return row.with_(role=parts.role(row.tensor, row.qtype))
+
+
+def row_of_entries(
+    first: Entry,
+    name: str,
+    bits: int,
+    signed: bool,
+    scales: list[float],
+    zero_points: list[int],
+    role: Role,
+    parts: TensorParts,
+) -> QParams:
+    """The row of a tensor with a list of entries: one for all, or one per channel."""
+    if len(scales) == 1:
+        return make_row(first, name, bits, signed, scales[0], zero_points[0], role)
+    axis = parts.channel_axis(name)
+    return make_row(first, name, bits, signed, scales, zero_points, role, axis)
 
 
 def make_row(

@@ -17,9 +17,9 @@ from onnxq.errors import LoadError, PassError, QParamsError
 from onnxq.float_graph import FloatGraph, FloatTensor, Use
 from onnxq.float_type import FloatTypes
 from onnxq.graph import Model
+from onnxq.log_params import LogParams
 from onnxq.pass_ import Pass, Trace
 from onnxq.qparam_table import QParamTable
-from onnxq.log_params import LogParams
 from onnxq.qparams import Role
 from onnxq.quantizers import Row, make, row_of
 

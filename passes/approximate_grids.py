@@ -13,15 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxq.constants import array
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of, set_params
 from onnxq.graph import Model
 from onnxq.grid_fit import covering_fit, largest_error
-from onnxq.grid_rules import parse_rules
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import Role
-from passes.fit_grids import put_values, shown
-from passes.retype_activations import non_negative
+from passes.fit_grids import data_of, put_values, rules_by_role, shown
 
 
 @dataclass(frozen=True)
@@ -40,27 +36,20 @@ class ApproximateGrids(Pass):
     activations: str = "uint8/int8"
 
     def run(self, model: Model, trace: Trace) -> None:
-        rules = {
-            Role.WEIGHT: parse_rules(self.weights),
-            Role.ACTIVATION: parse_rules(self.activations),
-        }
+        rules = rules_by_role(self.weights, self.activations)
         signs: dict[int, bool] = {}
         for node in model.nodes(FAKE_QUANTIZE):
             params = params_of(node)
             spec = rules[params.role]
-            broken = "; ".join(spec.violations(params))
-            if not broken:
+            if not any(spec.violations(params)):
                 continue
-            weight = array(node.inputs[0])
-            values = None if weight is None else params.fake(weight)
-            positive = weight is None and non_negative(node.inputs[0], signs)
-            fit = covering_fit(params, spec, values=values, non_negative=positive)
+            read = data_of(node, params, signs)
+            fit = covering_fit(params, spec, **read.known())
             if fit is None or any(spec.violations(fit)):
                 trace.skip(node, f"no grid within the rules is near that of '{params.tensor}'")
                 continue
-            error = largest_error(params, fit, values=values, non_negative=positive)
-            if weight is not None and values is not None:
-                put_values(model, node, weight, values)
+            error = largest_error(params, fit, **read.known())
+            put_values(model, node, read)
             set_params(model, node, fit)
             trace.rewrote(
                 node,

@@ -9,7 +9,7 @@ cannot be restated is left with the rule that it breaks.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple, TypedDict
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -22,6 +22,7 @@ from onnxq.grid_fit import exact_fit
 from onnxq.grid_rules import parse_rules
 from onnxq.pass_ import Pass, Trace
 from onnxq.qparams import Array, QParams, Role
+from onnxq.scheme import QSpec
 from passes.retype_activations import non_negative
 
 
@@ -41,42 +42,74 @@ class FitGrids(Pass):
     activations: str = "uint8/int8"
 
     def run(self, model: Model, trace: Trace) -> None:
-        rules = {
-            Role.WEIGHT: parse_rules(self.weights),
-            Role.ACTIVATION: parse_rules(self.activations),
-        }
+        rules = rules_by_role(self.weights, self.activations)
         signs: dict[int, bool] = {}
         for node in model.nodes(FAKE_QUANTIZE):
             params = params_of(node)
             broken = list(rules[params.role].violations(params))
             if not broken:
                 continue
-            weight = array(node.inputs[0])
-            values = None if weight is None else params.fake(weight)
-            positive = weight is None and non_negative(node.inputs[0], signs)
-            fit = exact_fit(params, rules[params.role], values=values, non_negative=positive)
-            if fit is None or (weight is not None and not _held(weight, params, values)):
+            read = data_of(node, params, signs)
+            fit = exact_fit(params, rules[params.role], **read.known())
+            if fit is None or not _held(read, params):
                 trace.skip(node, f"'{params.tensor}' breaks a rule: {'; '.join(broken)}")
                 continue
             if fit.clip is not None:
                 _clip(model, node, *fit.clip)
-            elif weight is not None and values is not None:
-                put_values(model, node, weight, values)
+            else:
+                put_values(model, node, read)
             set_params(model, node, fit.params)
             trace.rewrote(node, f"{shown(params)} -> {shown(fit.params)}")
 
 
-def _held(weight: Array, params: QParams, values: Array | None) -> bool:
-    """Whether the type of the weight holds its values on the grid well enough to find them."""
-    return values is not None and np.array_equal(
-        params.quantize(values.astype(weight.dtype)), params.quantize(weight)
-    )
+def rules_by_role(weights: str, activations: str) -> dict[Role, QSpec]:
+    """The rules written as the options of a pass."""
+    return {Role.WEIGHT: parse_rules(weights), Role.ACTIVATION: parse_rules(activations)}
 
 
-def put_values(model: Model, node: gs.Node, weight: Array, values: Array) -> None:
-    """Let a quantizer of `weight` read its values on the grid, where it does not already."""
-    held = values.astype(weight.dtype)
-    if not np.array_equal(held, weight):
+class Data(NamedTuple):
+    """What is known of the data that a quantizer reads."""
+
+    weight: Array | None
+    """The values of a constant."""
+    values: Array | None
+    """The same on the quantizer's grid."""
+    non_negative: bool
+
+    def known(self) -> Known:
+        """Arguments for the functions of `onnxq.grid_fit`."""
+        return {"values": self.values, "non_negative": self.non_negative}
+
+
+class Known(TypedDict):
+    """See `Data.known`."""
+
+    values: Array | None
+    non_negative: bool
+
+
+def data_of(node: gs.Node, params: QParams, signs: dict[int, bool]) -> Data:
+    """What a quantizer reads; `signs` remembers what is known of tensors."""
+    weight = array(node.inputs[0])
+    if weight is None:
+        return Data(None, None, non_negative(node.inputs[0], signs))
+    return Data(weight, params.fake(weight), False)
+
+
+def _held(read: Data, params: QParams) -> bool:
+    """Whether the type of a weight holds its values on the grid well enough to find them."""
+    if read.weight is None or read.values is None:
+        return True
+    held = read.values.astype(read.weight.dtype)
+    return np.array_equal(params.quantize(held), params.quantize(read.weight))
+
+
+def put_values(model: Model, node: gs.Node, read: Data) -> None:
+    """Let a quantizer of a weight read its values on the grid, where it does not already."""
+    if read.weight is None or read.values is None:
+        return
+    held = read.values.astype(read.weight.dtype)
+    if not np.array_equal(held, read.weight):
         set_input(node, 0, new_values(model, node.inputs[0], held, node))
 
 

@@ -5,11 +5,13 @@ from passes.collect_qparams import CollectQParams
 from passes.correct_opset import CorrectOpset
 from passes.drop_identity import DropIdentity
 from passes.drop_zero_pad import DropZeroPad
+from passes.fill_weight_range import FillWeightRange
 from passes.fold_affine import FoldAffine
 from passes.fold_batch_norm import FoldBatchNorm
 from passes.fold_constants import FoldConstants
 from passes.infer_shapes import InferShapes
 from passes.lower_constants import LowerConstants
+from passes.propagate_ranges import PropagateRanges
 from passes.read_composed import ReadComposed
 from passes.read_matmul_nbits import ReadMatmulNbits
 from passes.read_mqbench import ReadMqbench
@@ -19,7 +21,9 @@ from passes.read_qdq import ReadQdq
 from passes.read_qonnx import ReadQonnx
 from passes.read_qoperator import ReadQoperator
 from passes.remove_fake_quant import RemoveFakeQuant
+from passes.retype_activations import RetypeActivations
 from passes.split_shared_weights import SplitSharedWeights
+from passes.widen_range import WidenRange
 
 READ = (
     CorrectOpset(),
@@ -49,6 +53,12 @@ FOLD = (FoldAffine(), FoldBatchNorm())
 
 FOLD_SYMMETRIC = (FoldAffine(flip=False), FoldBatchNorm(flip=False))
 """The same for targets whose weights have zero point 0: what would move it stays unfolded."""
+
+WHOLE_UINT8, WHOLE_INT8 = (
+    (PropagateRanges(), RetypeActivations(to=to), WidenRange(), FillWeightRange())
+    for to in ("uint8", "int8")
+)
+"""Activations in one type, and every range as wide as its type: for targets that know no other."""
 
 STRIP = (ClipWeights(), CollectQParams(), RemoveFakeQuant())
 """The clean float model with its quantization in the table: for files that lie beside it."""

@@ -11,15 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxq.constants import array
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of, set_params
 from onnxq.graph import Model
 from onnxq.grid_fit import covering_fit, largest_error
 from onnxq.pass_ import Pass, Trace
 from onnxq.qparams import QParams, Role
 from onnxq.scheme import QSpec
-from passes.fit_grids import put_values
-from passes.retype_activations import non_negative
+from passes.fit_grids import data_of, put_values
 
 
 @dataclass(frozen=True)
@@ -42,16 +40,13 @@ class PowerOfTwoScales(Pass):
             spec = _own_rules(params)
             if not any(spec.violations(params)):
                 continue
-            weight = array(node.inputs[0])
-            values = None if weight is None else params.fake(weight)
-            positive = weight is None and non_negative(node.inputs[0], signs)
-            fit = covering_fit(params, spec, values=values, non_negative=positive)
+            read = data_of(node, params, signs)
+            fit = covering_fit(params, spec, **read.known())
             if fit is None:
                 trace.skip(node, f"its codes are {params.qtype}")
                 continue
-            error = largest_error(params, fit, values=values, non_negative=positive)
-            if weight is not None and values is not None:
-                put_values(model, node, weight, values)
+            error = largest_error(params, fit, **read.known())
+            put_values(model, node, read)
             set_params(model, node, fit)
             trace.rewrote(node, f"'{params.tensor}' off by up to {100 * error:.2g} % of its range")
 

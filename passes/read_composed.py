@@ -15,17 +15,18 @@ used; the others are named in a note, for they stay unquantized.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize
+from onnxq.attempt import Declined, attempt
 from onnxq.channel_shape import per_channel, rank_of
-from onnxq.composed import Chain, CodeRange, Unreadable, chain_to, code_range, scale_of
+from onnxq.composed import Chain, CodeRange, chain_to, code_range, scale_of
 from onnxq.constants import array
-from onnxq.edit import describe, insert_at, new_values, producer, remove, users
-from onnxq.errors import QParamsError
+from onnxq.edit import insert_at, new_values, producer, remove, users
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model, domain_of
 from onnxq.grid_recovery import recovered
@@ -60,16 +61,7 @@ class ReadComposed(Pass):
             chain = chain_to(node)
             if chain is None:
                 continue
-            label = describe(node)  # reading takes the node apart
-            try:
-                detail = _read(node, chain, model, found)
-            except Unreadable as reason:
-                trace.skip(node, str(reason))
-            except QParamsError as error:
-                raise QParamsError(f"{label}: {error.what}", fix=error.fix) from error
-            else:
-                if detail:
-                    trace.rewrote(label, detail)
+            attempt(node, trace, partial(_read, node, chain, model, found))
         _note_ties(found, trace)
         _folded_weights(found, model, trace)
 
@@ -80,7 +72,7 @@ def _read(node: gs.Node, chain: Chain, model: Model, found: _Found) -> str:
     if not any(codes.bounded):
         return ""  # rounding to multiples of a number, nothing else
     if not all(codes.bounded):
-        raise Unreadable(f"its codes have no {'upper' if codes.bounded[0] else 'lower'} bound")
+        raise Declined(f"its codes have no {'upper' if codes.bounded[0] else 'lower'} bound")
     scale, exact = scale_of(chain)
     params = _params(node, chain, codes, scale)
     params.check_shape(chain.source.shape)
@@ -106,7 +98,7 @@ def _params(node: gs.Node, chain: Chain, codes: CodeRange, scale: Array) -> QPar
     tensor = chain.source
     shaped = per_channel([scale, codes.zero_point], rank_of(tensor))
     if shaped is None:
-        raise Unreadable(
+        raise Declined(
             f"its scale has shape {list(scale.shape)}, which is neither per tensor nor per channel"
         )
     (scales, zero_point), axis = shaped
@@ -115,10 +107,10 @@ def _params(node: gs.Node, chain: Chain, codes: CodeRange, scale: Array) -> QPar
         # Written without a zero point. Counted from the lowest code the same grid fits 8 bits.
         lo, hi, zero_point = 0, hi - lo, zero_point - lo
     if not (lo < hi and np.all((lo <= zero_point) & (zero_point <= hi))):
-        raise Unreadable(f"its codes {lo}..{hi} do not contain the zero point")
+        raise Declined(f"its codes {lo}..{hi} do not contain the zero point")
     kind = type_of_codes(node, lo, hi)
     if kind is None:
-        raise Unreadable(f"its codes {lo}..{hi} are not integers of 2 to 16 bits")
+        raise Declined(f"its codes {lo}..{hi} are not integers of 2 to 16 bits")
     return QParams(
         tensor=tensor.name,
         qtype=kind,

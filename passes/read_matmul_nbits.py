@@ -15,6 +15,7 @@ code z at any scale. Fractional zero points have no integer grid and are decline
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import ml_dtypes
@@ -22,6 +23,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize
+from onnxq.attempt import Declined, attempt
 from onnxq.bit_packing import BITS, unpack
 from onnxq.constants import array
 from onnxq.edit import constant, describe, drop_domains, inputs_of, new_node, remove, variable
@@ -35,10 +37,6 @@ from onnxq.qtype import QTYPES, QType, qtype
 MATMUL = "com.microsoft::MatMulNBits"
 GATHER = "com.microsoft::GatherBlockQuantized"
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float16))
-
-
-class _Unreadable(Exception):
-    """Why a node cannot be expressed in the canonical form."""
 
 
 class _Weight(NamedTuple):
@@ -63,24 +61,24 @@ class ReadMatmulNbits(Pass):
     def run(self, model: Model, trace: Trace) -> None:
         done: dict[tuple[object, ...], gs.Tensor] = {}
         for node in model.nodes(MATMUL, GATHER):
-            label = describe(node)  # reading takes the node apart
-            try:
-                weight = _matmul(node) if node.op == "MatMulNBits" else _gather(node)
-                quantized = _quantized(node, weight, model, done)
-            except _Unreadable as reason:
-                trace.skip(node, str(reason))
-                continue
-            except QParamsError as error:
-                raise QParamsError(f"{label}: {error.what}", fix=error.fix) from error
-            if int(node.attrs.get("accuracy_level", 0)) == 4:
-                trace.note(
-                    f"{label}: accuracy_level 4 lets runtimes compute in int8; read as the float "
-                    "product that it stands for"
-                )
-            _rewrite(node, quantized, model)
-            trace.rewrote(label, f"{weight.kind} in blocks of {weight.block}")
+            attempt(node, trace, partial(_read, node, model, trace, done))
         if trace.rewrites:
             drop_domains(model, "com.microsoft")
+
+
+def _read(
+    node: gs.Node, model: Model, trace: Trace, done: dict[tuple[object, ...], gs.Tensor]
+) -> str:
+    """Rewrite one node; says what its weight became."""
+    weight = _matmul(node) if node.op == "MatMulNBits" else _gather(node)
+    quantized = _quantized(node, weight, model, done)
+    if int(node.attrs.get("accuracy_level", 0)) == 4:
+        trace.note(
+            f"{describe(node)}: accuracy_level 4 lets runtimes compute in int8; read as the float "
+            "product that it stands for"
+        )
+    _rewrite(node, quantized, model)
+    return f"{weight.kind} in blocks of {weight.block}"
 
 
 # -- what is stored ---------------------------------------------------------------------------
@@ -90,11 +88,11 @@ def _matmul(node: gs.Node) -> _Weight:
     count, columns = _attribute(node, "K"), _attribute(node, "N")
     block, bits = _attribute(node, "block_size"), int(node.attrs.get("bits", 4))
     if bits not in BITS:
-        raise _Unreadable(f"its codes have {bits} bits, not 2, 4 or 8")
+        raise Declined(f"its codes have {bits} bits, not 2, 4 or 8")
     if int(node.attrs.get("weight_prepacked", 0)):
-        raise _Unreadable("its weight is stored in the layout of one kind of GPU")
+        raise Declined("its weight is stored in the layout of one kind of GPU")
     if inputs_of(node, 5)[4] is not None:
-        raise _Unreadable("it has a group index (g_idx), which reorders its blocks")
+        raise Declined("it has a group index (g_idx), which reorders its blocks")
     blocks = -(-count // block)
     packed = _stored(node, 1, "weight")
     blob = block * bits // 8
@@ -132,7 +130,7 @@ def _gather(node: gs.Node) -> _Weight:
     if data.dtype == np.uint8:
         bits = int(node.attrs.get("bits", 4))
         if bits not in BITS:
-            raise _Unreadable(f"its codes have {bits} bits, not 2, 4 or 8")
+            raise Declined(f"its codes have {bits} bits, not 2, 4 or 8")
         codes = unpack(data, bits, data.shape[-1] * 8 // bits)
         zero = np.full(scale.shape, 1 << (bits - 1))
         if given is not None:
@@ -142,7 +140,7 @@ def _gather(node: gs.Node) -> _Weight:
         codes, kind = data, qtype(data.dtype)
         zero = np.zeros(scale.shape, np.int64) if given is None else given
     else:
-        raise _Unreadable(f"its codes are {data.dtype}, not integers")
+        raise Declined(f"its codes are {data.dtype}, not integers")
     return _Weight(codes, scale, zero, kind, axis, block, False)
 
 
@@ -152,9 +150,9 @@ def _stored(node: gs.Node, index: int, what: str) -> Array:
         raise QParamsError(f"it has no {what}", fix="export the model again")
     value = array(tensor)
     if value is None:
-        raise _Unreadable(f"its {what} '{tensor.name}' is computed at run time")
+        raise Declined(f"its {what} '{tensor.name}' is computed at run time")
     if what == "scale" and value.dtype not in _FLOATS:
-        raise _Unreadable(f"its scale is {value.dtype}")
+        raise Declined(f"its scale is {value.dtype}")
     return value
 
 
@@ -179,7 +177,7 @@ def _check(node: gs.Node, value: Array, shape: tuple[int, ...], what: str) -> No
 def _whole(zero: Array) -> Array:
     odd = zero[zero != np.rint(zero)]
     if odd.size:
-        raise _Unreadable(f"its zero point {float(odd.flat[0])} is not an integer")
+        raise Declined(f"its zero point {float(odd.flat[0])} is not an integer")
     return zero.astype(np.int64)
 
 

@@ -17,14 +17,16 @@ round them otherwise.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize, fake_quantize_log, mqbench
+from onnxq.attempt import Declined, attempt
 from onnxq.constants import array, computed
-from onnxq.edit import describe, new_values, remove
+from onnxq.edit import new_values, remove
 from onnxq.errors import QParamsError
 from onnxq.graph import Model, domain_of
 from onnxq.node_metadata import type_of_codes
@@ -32,10 +34,6 @@ from onnxq.pass_ import Pass, Trace
 from onnxq.qparams import Array, QParams, Role
 
 _FIX = "export the model from MQBench again"
-
-
-class _Unreadable(Exception):
-    """Why an operator cannot be expressed in the canonical form."""
 
 
 @dataclass
@@ -84,29 +82,24 @@ class ReadMqbench(Pass):
     def run(self, model: Model, trace: Trace) -> None:
         ties = _Ties()
         for node in model.nodes(*mqbench.OPERATORS, mqbench.LOGARITHMIC):
-            if domain_of(node):
-                continue
-            label = describe(node)  # reading takes the node apart
-            try:
-                if not node.inputs or not node.inputs[0].name or len(node.outputs) != 1:
-                    raise QParamsError("it does not read and make one tensor", fix=_FIX)
-                if node.op == mqbench.LOGARITHMIC:
-                    detail = _read_logarithmic(node, model)
-                else:
-                    detail = _read(node, model, ties)
-            except _Unreadable as reason:
-                trace.skip(node, str(reason))
-            except QParamsError as error:
-                raise QParamsError(f"{label}: {error.what}", fix=error.fix) from error
-            else:
-                trace.rewrote(label, detail)
+            if not domain_of(node):
+                attempt(node, trace, partial(_read, node, model, ties))
         ties.report(trace)
+
+
+def _read(node: gs.Node, model: Model, ties: _Ties) -> str:
+    """Rewrite one operator; says what it became."""
+    if not node.inputs or not node.inputs[0].name or len(node.outputs) != 1:
+        raise QParamsError("it does not read and make one tensor", fix=_FIX)
+    if node.op == mqbench.LOGARITHMIC:
+        return _read_logarithmic(node, model)
+    return _read_linear(node, model, ties)
 
 
 def _read_logarithmic(node: gs.Node, model: Model) -> str:
     value = _value(node, 1, "data_max")
     if value.size != 1:
-        raise _Unreadable(f"its data_max has {value.size} elements, not one")
+        raise Declined(f"its data_max has {value.size} elements, not one")
     x, out, owner = node.inputs[0], node.outputs[0], node.owner
     reach = fake_quantize_log.checked(float(value.reshape(())), x)
     name = node.name or f"{out.name}.fake_quantize_log"
@@ -115,7 +108,7 @@ def _read_logarithmic(node: gs.Node, model: Model) -> str:
     return f"logarithmic, largest magnitude {reach:.6g}"
 
 
-def _read(node: gs.Node, model: Model, ties: _Ties) -> str:
+def _read_linear(node: gs.Node, model: Model, ties: _Ties) -> str:
     """Rewrite one operator of a linear grid; says what it became."""
     x = node.inputs[0]
     operator = mqbench.OPERATORS[node.op]
@@ -150,12 +143,12 @@ def _params(node: gs.Node, operator: mqbench.Operator) -> QParams:
             else mqbench.implied_axis(node.outputs[0])
         )
         if axis is None:
-            raise _Unreadable(
+            raise Declined(
                 "ConvTranspose and other operators read it, so the axis of its scales is not known"
             )
     kind = type_of_codes(node, lo, hi)
     if kind is None:
-        raise _Unreadable(f"its codes {lo}..{hi} are not integers of 2 to 16 bits")
+        raise Declined(f"its codes {lo}..{hi} are not integers of 2 to 16 bits")
     params = QParams(
         tensor=node.inputs[0].name,
         qtype=kind,
@@ -177,7 +170,7 @@ def _value(node: gs.Node, index: int, what: str) -> Array:
         raise QParamsError(f"its {what} (input {index}) is missing", fix=_FIX)
     value = computed(node.inputs[index])
     if value is None:
-        raise _Unreadable(f"its {what} '{node.inputs[index].name}' is computed at run time")
+        raise Declined(f"its {what} '{node.inputs[index].name}' is computed at run time")
     return value
 
 
@@ -195,7 +188,7 @@ def _zero_point(node: gs.Node, operator: mqbench.Operator, lo: int, hi: int) -> 
     if operator.kind == "learnable" and np.isfinite(value).all():
         return np.clip(np.rint(value), lo, hi)
     if operator.kind == "tqt" and np.any(value != 0):
-        raise _Unreadable(
+        raise Declined(
             f"its zero point '{node.inputs[2].name}' is not 0, but TQT is symmetric and ignores it"
         )
     return value

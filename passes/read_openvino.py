@@ -16,19 +16,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize, openvino
+from onnxq.attempt import Declined, attempt, known_input
 from onnxq.channel_shape import per_channel, rank_of, spread
-from onnxq.constants import array, computed
+from onnxq.constants import array
 from onnxq.edit import (
     constant,
-    describe,
     drop_domains,
-    inputs_of,
     new_node,
     remove,
     users,
@@ -46,10 +46,6 @@ OPS = (openvino.FAKE_QUANTIZE, "FakeQuantize")
 _BOUNDS = ("lower input bound", "upper input bound", "lower output bound", "upper output bound")
 
 
-class _Unreadable(Exception):
-    """Why a FakeQuantize cannot be expressed in the canonical form."""
-
-
 @dataclass(frozen=True)
 class ReadOpenvino(Pass):
     """Read OpenVINO's FakeQuantize (ends and levels) as the canonical one (scale, zero point)."""
@@ -60,15 +56,7 @@ class ReadOpenvino(Pass):
     def run(self, model: Model, trace: Trace) -> None:
         vectors: list[str] = []
         for node in model.nodes(*OPS):
-            label = describe(node)  # reading takes the node apart
-            try:
-                detail = _read(node, model, vectors)
-            except _Unreadable as reason:
-                trace.skip(node, str(reason))
-            except QParamsError as error:
-                raise QParamsError(f"{label}: {error.what}", fix=error.fix) from error
-            else:
-                trace.rewrote(label, detail)
+            attempt(node, trace, partial(_read, node, model, vectors))
         if vectors:
             names = ", ".join(f"'{name}'" for name in vectors)
             trace.note(
@@ -87,7 +75,7 @@ def _read(node: gs.Node, model: Model, vectors: list[str]) -> str:
             f"tensor '{x.name}': {levels} levels are no grid", fix="export the model again"
         )
     if levels > openvino.MOST_LEVELS:
-        raise _Unreadable(f"its {levels} levels need more than 16 bits")
+        raise Declined(f"its {levels} levels need more than 16 bits")
     bounds = [_bound(node, index + 1, what) for index, what in enumerate(_BOUNDS)]
     low, high, out_low, out_high = (_aligned(b, node, vectors) for b in bounds)
     if np.any(low >= high):
@@ -99,7 +87,7 @@ def _read(node: gs.Node, model: Model, vectors: list[str]) -> str:
     zero = _zero_level(low, high, levels, "input")
     found = per_channel((low, high, zero), rank_of(x))
     if found is None:
-        raise _Unreadable(
+        raise Declined(
             f"its bounds of shape {list(low.shape)} and {list(high.shape)} do not run along one "
             "axis of its input"
         )
@@ -124,12 +112,7 @@ def _read(node: gs.Node, model: Model, vectors: list[str]) -> str:
 
 
 def _bound(node: gs.Node, index: int, what: str) -> Array:
-    tensor = inputs_of(node, index + 1)[index]
-    if tensor is None:
-        raise QParamsError(f"it has no {what}", fix="export the model again")
-    value = computed(tensor)
-    if value is None:
-        raise _Unreadable(f"its {what} '{tensor.name}' is computed at run time")
+    tensor, value = known_input(node, index, what)
     if value.dtype.kind != "f" or not np.all(np.isfinite(value)):
         raise QParamsError(
             f"tensor '{node.inputs[0].name}': its {what} '{tensor.name}' is not a finite number",
@@ -163,11 +146,11 @@ def _aligned(bound: Array, node: gs.Node, vectors: list[str]) -> Array:
 def _zero_level(low: Array, high: Array, levels: int, which: str) -> Array:
     zero = openvino.zero_level(low, high, levels)
     if zero is None:
-        raise _Unreadable(
+        raise Declined(
             f"0 is between two levels of its {which} range: there is no integer zero point"
         )
     if np.any((zero < 0) | (zero > levels - 1)):
-        raise _Unreadable(f"0 is outside its {which} range")
+        raise Declined(f"0 is outside its {which} range")
     return zero
 
 
@@ -209,10 +192,10 @@ def _floats(text: str) -> Array | None:
 def _ratio(low: Array, high: Array, zero: Array, scale: Array | None, levels: int) -> Array:
     """What turns the input grid into the output grid, where that is a factor alone."""
     if np.any(low == high):
-        raise _Unreadable("its output range is empty")
+        raise Declined("its output range is empty")
     moved = _zero_level(low, high, levels, "output")
     if np.any(moved != zero):
-        raise _Unreadable("its output range has zero at another level than its input range")
+        raise Declined("its output range has zero at another level than its input range")
     assert scale is not None
     step = (high.astype(np.float64) - low.astype(np.float64)) / (levels - 1)
     return np.asarray(step / scale, np.float32)

@@ -15,14 +15,15 @@ from the node's metadata where the codes agree with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize, qdq_params, requantize
+from onnxq.attempt import Declined, attempt
 from onnxq.bias_readers import read_as_bias
 from onnxq.constants import array, computed, scalar
 from onnxq.edit import (
@@ -38,11 +39,10 @@ from onnxq.edit import (
     users,
     variable,
 )
-from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, metadata
 from onnxq.pass_ import Pass, Trace
-from onnxq.qdq_params import DEQUANTIZE, QUANTIZE, Unreadable
+from onnxq.qdq_params import DEQUANTIZE, QUANTIZE
 from onnxq.qparams import Array, QParams, Role
 from onnxq.qtype import QType
 from onnxq.tensors import numpy_dtype
@@ -60,12 +60,12 @@ class ReadQdq(Pass):
     def run(self, model: Model, trace: Trace) -> None:
         reading = _Reading(model, trace, qdq_params.type_for_wide_zero_points(model))
         for node in model.nodes(*DEQUANTIZE):
-            reading.attempt(node, reading.dequantize)
+            attempt(node, trace, partial(reading.dequantize, node))
         # A pair behind codes that enter has become a FakeQuantize by now, and is found.
         for node in reading.entering:
-            reading.attempt(node, reading.enter)
+            attempt(node, trace, partial(reading.enter, node))
         for node in model.nodes(*QUANTIZE):
-            reading.attempt(node, reading.leave)
+            attempt(node, trace, partial(reading.leave, node))
 
 
 @dataclass(frozen=True)
@@ -112,19 +112,6 @@ class _Reading:
     made: dict[tuple[int, ...], gs.Tensor] = field(default_factory=dict)
     """What the FakeQuantize of a Q (and its Clip) made, by graph."""
 
-    def attempt(self, node: gs.Node, read: Callable[[gs.Node], str]) -> None:
-        """Rewrite one node, or say why it stays."""
-        label = describe(node)  # reading takes the node apart
-        try:
-            detail = read(node)
-        except Unreadable as reason:
-            self.trace.skip(node, str(reason))
-        except QParamsError as error:
-            raise QParamsError(f"{label}: {error.what}", fix=error.fix) from error
-        else:
-            if detail:
-                self.trace.rewrote(label, detail)
-
     # -- pairs and stored codes -------------------------------------------------------------
 
     def dequantize(self, node: gs.Node) -> str:
@@ -139,7 +126,7 @@ class _Reading:
         if codes.clip is None and (maker is None or maker.op in _CALLS):
             self.entering.append(node)
             return ""
-        raise Unreadable(
+        raise Declined(
             f"its codes '{codes.tensor.name}' come from "
             + ("a graph input" if maker is None else describe(maker))
         )
@@ -149,10 +136,10 @@ class _Reading:
         first = qdq_params.of_quantize(quantize, x.name, self.wide_type)
         kind = first.qtype
         if kind.bits > 16:
-            raise Unreadable(f"its codes are {kind}, which no quantizer makes")
+            raise Declined(f"its codes are {kind}, which no quantizer makes")
         other = next((cast for cast in codes.casts if cast != kind.dtype), None)
         if other is not None:
-            raise Unreadable(f"its {kind} codes are cast to {other}")
+            raise Declined(f"its {kind} codes are cast to {other}")
         second = qdq_params.of_dequantize(node, x.name, kind)
         first, second = (_clipped(p, codes.clip) for p in (first, second))
         dtype = qdq_params.float_type(quantize)
@@ -164,7 +151,7 @@ class _Reading:
             rank = None if x.shape is None else len(x.shape)
             reason = requantize.why_not(first, second, dtype, rank)
             if reason:
-                raise Unreadable(reason)
+                raise Declined(reason)
             if known is None:
                 known = self.made[key] = variable(self.model, f"{x.name}.q", like=x)
                 fake_quantize.make(self.model, x, known, first, owner, dtype=dtype)
@@ -185,7 +172,7 @@ class _Reading:
 
     def _stored(self, node: gs.Node, codes: _Codes, stored: Array) -> str:
         if any(cast != stored.dtype for cast in codes.casts):
-            raise Unreadable(f"its clamped {stored.dtype} codes are cast to another type")
+            raise Declined(f"its clamped {stored.dtype} codes are cast to another type")
         values, params = qdq_params.of_stored(node, codes.tensor.name, stored)
         suffix = f".{params.qtype}"  # as to-qdq names stored codes
         if codes.clip is not None:
@@ -263,7 +250,7 @@ class _Reading:
         zero_point = computed(inputs_of(node, 3)[2])
         dtype = codes.dtype if zero_point is None else zero_point.dtype
         if dtype is None:
-            raise Unreadable(f"the type of its codes '{codes.name}' is not known")
+            raise Declined(f"the type of its codes '{codes.name}' is not known")
         params = qdq_params.of_dequantize(node, out.name, qdq_params.code_type(np.dtype(dtype)))
         self._check_kept(node, params)
         moved = [(n, i) for n, i in users(out) if i or not _same(n, params)]
@@ -283,7 +270,7 @@ class _Reading:
         codes, x = node.outputs[0], node.inputs[0]
         reader = _reader_of(codes, self.model)
         if reader is not None:
-            raise Unreadable(f"its codes are read by {describe(reader)}")
+            raise Declined(f"its codes are read by {describe(reader)}")
         if not self.model.is_output(codes):
             return ""  # nobody needs it any more
         params = qdq_params.of_quantize(node, x.name, self.wide_type)
@@ -303,10 +290,10 @@ class _Reading:
     def _check_kept(node: gs.Node, params: QParams) -> None:
         """Decline where quantizing twice could move a code."""
         if params.qtype.bits > 16:
-            raise Unreadable(f"its codes are {params.qtype}, which no quantizer makes")
+            raise Declined(f"its codes are {params.qtype}, which no quantizer makes")
         half = qdq_params.float_type(node) == np.float16
         if half and (params.qtype.bits > 8 or params.qtype.floating):
-            raise Unreadable(f"float16 does not hold all values of its {params.qtype} codes")
+            raise Declined(f"float16 does not hold all values of its {params.qtype} codes")
 
 
 def _same(node: gs.Node, params: QParams) -> bool:
@@ -333,7 +320,7 @@ def _clipped(params: QParams, clip: gs.Node | None) -> QParams:
             continue
         value = computed(bound)
         if value is None:
-            raise Unreadable(f"the bound '{bound.name}' of its Clip is computed at run time")
+            raise Declined(f"the bound '{bound.name}' of its Clip is computed at run time")
         bounds[index] = int(value.reshape(()))
     return params.with_(lo=max(params.lo, bounds[0]), hi=min(params.hi, bounds[1]))
 

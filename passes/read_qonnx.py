@@ -18,16 +18,18 @@ fractional zero point, another rounding mode at run time, two-valued activations
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize, qonnx
+from onnxq.attempt import Declined, attempt, known_input
 from onnxq.bias_readers import read_as_bias
 from onnxq.channel_shape import per_channel, rank_of
-from onnxq.constants import array, computed
-from onnxq.edit import describe, drop_domains, inputs_of, new_values, producer, remove, replace
+from onnxq.constants import array
+from onnxq.edit import drop_domains, inputs_of, new_values, producer, remove, replace
 from onnxq.errors import QParamsError
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
@@ -40,10 +42,6 @@ QUANT = tuple(f"{domain}::{op}" for domain in qonnx.DOMAINS for op in ("Quant", 
 BIPOLAR = tuple(f"{domain}::BipolarQuant" for domain in qonnx.DOMAINS)
 FLOAT_QUANT = tuple(f"{domain}::FloatQuant" for domain in qonnx.DOMAINS)
 TRUNC = tuple(f"{domain}::Trunc" for domain in qonnx.DOMAINS)
-
-
-class _Unreadable(Exception):
-    """Why a QONNX node cannot be expressed in the canonical form."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +60,7 @@ class ReadQonnx(Pass):
             (TRUNC, _read_trunc),  # last: they look at the quantizers in front of them
         ):
             for node in model.nodes(*ops):
-                label = describe(node)  # reading takes the node apart
-                try:
-                    detail = read(node, model, shifted)
-                except _Unreadable as reason:
-                    trace.skip(node, str(reason))
-                except QParamsError as error:
-                    raise QParamsError(f"{label}: {error.what}", fix=error.fix) from error
-                else:
-                    trace.rewrote(label, detail)
+                attempt(node, trace, partial(read, node, model, shifted))
         if shifted:
             names = ", ".join(f"'{name}'" for name in shifted)
             trace.note(
@@ -90,7 +80,7 @@ def _read_quant(node: gs.Node, model: Model, shifted: list[str]) -> str:
     signed, bits = bool(node.attrs.get("signed", 1)), _bits(node, 3)
     if bits == 1 and signed:
         if np.any(zero):
-            raise _Unreadable("it has two values (1 bit, signed) and a zero point")
+            raise Declined("it has two values (1 bit, signed) and a zero point")
         return _read_two_values(node, scale, model)
     lo, hi = qonnx.code_range(bits, signed, bool(node.attrs.get("narrow", 0)))
     value = array(x)
@@ -102,7 +92,7 @@ def _read_quant(node: gs.Node, model: Model, shifted: list[str]) -> str:
         result = qonnx.quant(value, scale, zero, lo, hi, mode)
         return _constant_on_grid(node, value, result, params, mode, model)
     if qonnx.ROUNDING[mode] is not np.rint:
-        raise _Unreadable(
+        raise Declined(
             f"it rounds with {mode} at run time; integer hardware and ONNX round half to even"
         )
     if np.any(params.zero_point):
@@ -135,7 +125,7 @@ def _read_two_values(node: gs.Node, scale: Array, model: Model) -> str:
     """-s and s are the codes -1 and 1: a grid that has 0, too, but constants never use it."""
     value = array(node.inputs[0])
     if value is None:
-        raise _Unreadable(
+        raise Declined(
             "its input is computed at run time and its two values -s, s have no code for 0; "
             "only constants can be two-valued"
         )
@@ -145,7 +135,7 @@ def _read_two_values(node: gs.Node, scale: Array, model: Model) -> str:
 
 
 def _read_float(node: gs.Node, model: Model, shifted: list[str]) -> str:
-    raise _Unreadable("its codes are small floats of any exponent and mantissa, not integers")
+    raise Declined("its codes are small floats of any exponent and mantissa, not integers")
 
 
 # -- Trunc ------------------------------------------------------------------------------------
@@ -172,7 +162,7 @@ def _read_trunc(node: gs.Node, model: Model, shifted: list[str]) -> str:
             )
         powers = np.unique(np.rint(ratio))
         if powers.size != 1:
-            raise _Unreadable("it drops a different number of bits in each channel")
+            raise Declined("it drops a different number of bits in each channel")
         dropped = int(powers[0])
         lo, hi = qonnx.code_range(
             bits, bool(node.attrs.get("signed", 1)), bool(node.attrs.get("narrow", 0))
@@ -193,16 +183,16 @@ def _read_trunc(node: gs.Node, model: Model, shifted: list[str]) -> str:
         return _constant_on_grid(node, value, trunc(value), params, mode, model)
     maker = producer(x, FAKE_QUANTIZE)
     if maker is None:
-        raise _Unreadable(
+        raise Declined(
             f"it drops {dropped} bits of codes that no quantizer makes, so that it rounds twice"
         )
     before = fake_quantize.params_of(maker)
     if before.axis is not None or params.axis is not None:
-        raise _Unreadable("it drops bits of codes with one scale per channel at run time")
+        raise Declined("it drops bits of codes with one scale per channel at run time")
     assert before.lo is not None and before.hi is not None
     everything = before.dequantize(np.arange(before.lo, before.hi + 1))
     if not np.array_equal(trunc(everything), params.fake(everything)):
-        raise _Unreadable(
+        raise Declined(
             f"it drops {dropped} bits with {mode}; rounding half to even gives other codes"
         )
     _fake_quantize(node, x, params, model)
@@ -225,12 +215,12 @@ def _params(
         )
     odd = zero[zero != np.rint(zero)]
     if odd.size:
-        raise _Unreadable(f"its zero point {odd.flat[0]} is not an integer")
+        raise Declined(f"its zero point {odd.flat[0]} is not an integer")
     if lo >= hi:
-        raise _Unreadable(f"its range {lo}..{hi} has one code only")
+        raise Declined(f"its range {lo}..{hi} has one code only")
     found = per_channel((scale, zero), rank_of(x))
     if found is None:
-        raise _Unreadable(
+        raise Declined(
             f"its scale of shape {list(scale.shape)} and zero point of shape {list(zero.shape)} "
             "do not run along one axis of its input"
         )
@@ -241,7 +231,7 @@ def _params(
     kind = next((k for k in fitting if k.name == said), None)
     kind = kind or next((k for k in fitting if k.signed == (lo < 0)), None)
     if kind is None:
-        raise _Unreadable(
+        raise Declined(
             f"its codes {lo}..{hi} need more than "
             + ("32 bits with sign" if wide else "16 bits, which only constant biases may have")
         )
@@ -256,10 +246,10 @@ def _constant_on_grid(
     """FakeQuantize of a constant, which is replaced by `result` where that is something else."""
     x, detail = node.inputs[0], _kind(params)
     if result.shape != value.shape:
-        raise _Unreadable(f"its parameters make {list(result.shape)} of {list(value.shape)}")
+        raise Declined(f"its parameters make {list(result.shape)} of {list(value.shape)}")
     if not np.array_equal(params.fake(value), result):
         if not np.array_equal(params.fake(result), result):
-            raise _Unreadable(f"its values are not codes {params.lo}..{params.hi} of its scale")
+            raise Declined(f"its values are not codes {params.lo}..{params.hi} of its scale")
         x = new_values(model, x, result.astype(value.dtype), node)
         detail += f", {mode} applied to the constant"
     _fake_quantize(node, x, params, model)
@@ -275,12 +265,7 @@ def _fake_quantize(node: gs.Node, x: gs.Tensor, params: QParams, model: Model) -
 
 def _known(node: gs.Node, index: int, what: str) -> Array:
     """A constant input in float32."""
-    tensor = inputs_of(node, index + 1)[index]
-    if tensor is None:
-        raise QParamsError(f"it has no {what}", fix="export the model again")
-    value = computed(tensor)
-    if value is None:
-        raise _Unreadable(f"its {what} '{tensor.name}' is computed at run time")
+    tensor, value = known_input(node, index, what)
     if value.dtype.kind not in "fiu":
         raise QParamsError(f"its {what} '{tensor.name}' is {value.dtype}", fix="give it as float32")
     return value.astype(np.float32)
@@ -289,10 +274,10 @@ def _known(node: gs.Node, index: int, what: str) -> Array:
 def _bits(node: gs.Node, index: int) -> int:
     value = _known(node, index, "bit width")
     if value.size != 1:
-        raise _Unreadable("it has a bit width per channel")
+        raise Declined("it has a bit width per channel")
     bits = float(value.reshape(()))
     if not (bits >= 1 and bits == int(bits)):
-        raise _Unreadable(f"its bit width {bits} is not a positive integer")
+        raise Declined(f"its bit width {bits} is not a positive integer")
     return int(bits)
 
 
@@ -300,7 +285,7 @@ def _mode(node: gs.Node, default: str) -> str:
     mode = node.attrs.get("rounding_mode", default)
     name = (mode.decode() if isinstance(mode, bytes) else str(mode)).upper()
     if name not in qonnx.ROUNDING:
-        raise _Unreadable(f"its rounding mode '{mode}' is none of {', '.join(qonnx.ROUNDING)}")
+        raise Declined(f"its rounding mode '{mode}' is none of {', '.join(qonnx.ROUNDING)}")
     return name
 
 

@@ -11,12 +11,12 @@ parameters to read and stays, with the reason.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
+from onnxq.attempt import attempt
 from onnxq.code_layout import move_layout
-from onnxq.code_nodes import CodeNodes, Unreadable
-from onnxq.edit import describe
-from onnxq.errors import QParamsError
+from onnxq.code_nodes import CodeNodes
 from onnxq.graph import Model, domain_of
 from onnxq.integer_sums import read_sums
 from onnxq.pass_ import Pass, Trace
@@ -36,15 +36,7 @@ class ReadQoperator(Pass):
         for node in model.nodes(*(s for op in QOPERATORS for s in spellings(op))):
             operator = find(domain_of(node), node.op)
             assert operator is not None
-            label = describe(node)
-            try:
-                detail = lower(node, operator, make)
-            except Unreadable as reason:
-                trace.skip(node, str(reason))
-            except QParamsError as error:
-                raise QParamsError(f"{label}: {error.what}", fix=error.fix) from error
-            else:
-                trace.rewrote(label, detail)
+            attempt(node, trace, partial(lower, node, operator, make))
         move_layout(make, trace)
         for node in model.nodes(*(f"{BLOCKED_DOMAIN}::{op}" for op in QOPERATORS)):
             trace.skip(

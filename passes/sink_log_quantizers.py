@@ -62,8 +62,7 @@ def _ordered(graph: gs.Graph) -> Iterator[gs.Node]:
 def _rounded_behind(tensor: gs.Tensor, reach: float, model: Model) -> bool:
     """Whether all uses of `tensor` see it on this grid already."""
     return not model.is_output(tensor) and all(
-        is_logarithmic(node) and data_max_of(node) == reach
-        for node, _ in users(tensor)
+        is_logarithmic(node) and data_max_of(node) == reach for node, _ in users(tensor)
     )
 
 

@@ -20,12 +20,12 @@ import onnx_graphsurgeon as gs
 from onnxq import fake_quantize
 from onnxq.channel_shape import rank_of, spread
 from onnxq.edit import constant, describe, new_node, remove, variable
-from onnxq.errors import cannot_write
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
 from onnxq.node_metadata import state_type
 from onnxq.pass_ import Pass, Trace
 from onnxq.qparams import Array, QParams, Role
+from onnxq.unwritable import check_writable, no_broadcast, no_plain_grid
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,12 @@ class ToComposed(Pass):
 
     def run(self, model: Model, trace: Trace) -> None:
         found = [(n, fake_quantize.params_of(n)) for n in model.nodes(FAKE_QUANTIZE)]
-        _check(found)
+        check_writable(
+            "elementary operators",
+            ((params, _problem(node, params)) for node, params in found),
+            fix="use float32 data and integers with one scale per tensor or channel; to-qdq writes "
+            "everything",
+        )
         if found:
             model.require_opset(11, "Round, and Clip with bounds as inputs")
         for node, params in found:
@@ -49,32 +54,12 @@ class ToComposed(Pass):
         model.qparams.rows = model.qparams.of(Role.BIAS)
 
 
-def _check(found: list[tuple[gs.Node, QParams]]) -> None:
-    """Raise one error for everything that has no spelling."""
-    problems = []
-    for node, params in found:
-        why = _problem(node, params)
-        if why:
-            problems.append(f"'{params.tensor}' ({params.role}): {why}")
-    if problems:
-        raise cannot_write(
-            "elementary operators",
-            problems,
-            fix="use float32 data and integers with one scale per tensor or channel; to-qdq writes "
-            "everything",
-        )
-
-
 def _problem(node: gs.Node, params: QParams) -> str:
-    if params.qtype.floating:
-        return f"its codes are {params.qtype}"
-    if params.block:
-        return "it has one scale per block"
+    if why := no_plain_grid(params):
+        return why
     if node.inputs[1].dtype != np.float32:
         return f"it is {node.inputs[1].dtype}, in which the steps would round several times"
-    if spread(params.scale, params.axis, rank_of(node.inputs[0])) is None:
-        return "its rank is not known (run 'infer-shapes' first)"
-    return ""
+    return no_broadcast(params, node.inputs[0])
 
 
 def _write(node: gs.Node, params: QParams, model: Model) -> None:
@@ -84,7 +69,7 @@ def _write(node: gs.Node, params: QParams, model: Model) -> None:
 
     def shaped(name: str, values: Array) -> gs.Constant:
         found = spread(values.astype(np.float32), params.axis, rank)
-        assert found is not None  # _check has seen to it
+        assert found is not None  # `_problem` has seen to it
         return constant(model, f"{base}.{name}", found)
 
     scale, zero = shaped("scale", params.scale), shaped("zero_point", params.zero_point)

@@ -28,13 +28,13 @@ import onnx_graphsurgeon as gs
 from onnxq import fake_quantize, fake_quantize_log, mqbench
 from onnxq.constants import array
 from onnxq.edit import constant, describe, new_node, new_values, remove, variable
-from onnxq.errors import cannot_write
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.graph import Model
 from onnxq.node_metadata import state_type
 from onnxq.pass_ import Pass, Trace
 from onnxq.qparams import QParams, Role
+from onnxq.unwritable import check_writable, no_plain_grid
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,11 @@ class ToMqbench(Pass):
 
     def run(self, model: Model, trace: Trace) -> None:
         found = [(n, fake_quantize.params_of(n)) for n in model.nodes(FAKE_QUANTIZE)]
-        _check([params for _, params in found])
+        check_writable(
+            "MQBench's operators",
+            ((params, no_plain_grid(params)) for _, params in found),
+            fix="use integers with one scale per tensor or channel; to-qdq writes everything",
+        )
         for node, params in found:
             label = describe(node)  # writing takes the node apart
             trace.rewrote(label, _write(node, params, model))
@@ -60,23 +64,6 @@ class ToMqbench(Pass):
             trace.rewrote(label, mqbench.LOGARITHMIC)
         # Biases have no operator of their own; all others are told by the nodes.
         model.qparams.rows = model.qparams.of(Role.BIAS)
-
-
-def _check(found: list[QParams]) -> None:
-    """Raise one error for everything that has no operator."""
-    problems = []
-    for params in found:
-        why = "it has one scale per block" if params.block else ""
-        if params.qtype.floating:
-            why = f"its codes are {params.qtype}"
-        if why:
-            problems.append(f"'{params.tensor}' ({params.role}): {why}")
-    if problems:
-        raise cannot_write(
-            "MQBench's operators",
-            problems,
-            fix="use integers with one scale per tensor or channel; to-qdq writes everything",
-        )
 
 
 def _write(node: gs.Node, params: QParams, model: Model) -> str:

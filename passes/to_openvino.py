@@ -26,11 +26,11 @@ import onnx_graphsurgeon as gs
 from onnxq import fake_quantize, openvino
 from onnxq.channel_shape import rank_of, spread
 from onnxq.edit import constant, describe, new_node, remove
-from onnxq.errors import cannot_write
 from onnxq.graph import Model
 from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, QUANT_TYPE, SCALE, add_metadata
 from onnxq.pass_ import Pass, Trace
 from onnxq.qparams import QParams, Role
+from onnxq.unwritable import check_writable, no_broadcast, no_plain_grid
 
 
 @dataclass(frozen=True)
@@ -41,25 +41,18 @@ class ToOpenvino(Pass):
     needs_canonical: ClassVar[bool] = True
 
     def run(self, model: Model, trace: Trace) -> None:
-        nodes = model.nodes(fake_quantize.FAKE_QUANTIZE)
-        params = [fake_quantize.params_of(node) for node in nodes]
-        problems = [
-            f"'{p.tensor}' ({p.role}): {why}"
-            for node, p in zip(nodes, params, strict=True)
-            if (why := _problem(node, p))
-        ]
-        if problems:
-            raise cannot_write(
-                "OpenVINO's FakeQuantize",
-                problems,
-                fix="use integer grids with one scale per tensor or channel; to-qdq writes "
-                "everything, and OpenVINO reads that as well",
-            )
-        for node, grid in zip(nodes, params, strict=True):
+        found = [(n, fake_quantize.params_of(n)) for n in model.nodes(fake_quantize.FAKE_QUANTIZE)]
+        check_writable(
+            "OpenVINO's FakeQuantize",
+            ((params, _problem(node, params)) for node, params in found),
+            fix="use integer grids with one scale per tensor or channel; to-qdq writes "
+            "everything, and OpenVINO reads that as well",
+        )
+        for node, params in found:
             label = describe(node)  # writing takes the node apart
-            _write(node, grid, model)
-            trace.rewrote(label, f"{_levels(grid)} levels")
-        if nodes:
+            _write(node, params, model)
+            trace.rewrote(label, f"{_levels(params)} levels")
+        if found:
             model.opsets.setdefault(openvino.DOMAIN, 1)
             model.qparams.rows = model.qparams.of(Role.BIAS)
 
@@ -70,14 +63,12 @@ def _levels(params: QParams) -> int:
 
 
 def _problem(node: gs.Node, params: QParams) -> str:
-    if params.qtype.floating:
-        return f"its codes are {params.qtype}"
-    if params.block:
-        return "it has one scale per block"
+    if why := no_plain_grid(params):
+        return why
     if node.inputs[1].dtype != np.float32:
         return f"it is {np.dtype(node.inputs[1].dtype)}, which cannot hold the ends of its range"
-    if spread(params.scale, params.axis, rank_of(node.inputs[0])) is None:
-        return "its rank is not known (run 'infer-shapes' first)"
+    if why := no_broadcast(params, node.inputs[0]):
+        return why
     with np.errstate(over="ignore"):
         low, high = openvino.ends(params)
     level = None

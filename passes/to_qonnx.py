@@ -27,12 +27,12 @@ from onnxq.bias_readers import BiasUse, bias_uses
 from onnxq.channel_shape import rank_of, spread
 from onnxq.constants import array
 from onnxq.edit import constant, describe, new_node, new_values, remove, set_input, variable
-from onnxq.errors import cannot_write
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
 from onnxq.node_metadata import QUANT_TYPE, add_metadata
 from onnxq.pass_ import Pass, Trace
 from onnxq.qparams import Array, QParams, Role
+from onnxq.unwritable import check_writable, no_broadcast, no_plain_grid
 
 
 @dataclass(frozen=True)
@@ -72,35 +72,25 @@ class ToQonnx(Pass):
 
 def _check(nodes: list[tuple[gs.Node, QParams]], biases: list[BiasUse]) -> None:
     """Raise one error for everything that has no spelling."""
-    problems = []
     tensors = [(params, node.inputs[0], node.inputs[1].dtype) for node, params in nodes]
     tensors += [(use.row, use.tensor, use.value.dtype) for use in biases]
-    for params, tensor, dtype in tensors:
-        why = _problem(params, tensor, dtype)
-        if why:
-            problems.append(f"'{params.tensor}' ({params.role}): {why}")
-    if problems:
-        raise cannot_write(
-            "QONNX",
-            problems,
-            fix="use whole or narrow ranges of 2 to 16 bits and one scale per tensor or channel; "
-            "to-qdq writes everything",
-        )
+    check_writable(
+        "QONNX",
+        ((params, _problem(params, tensor, dtype)) for params, tensor, dtype in tensors),
+        fix="use whole or narrow ranges of 2 to 16 bits and one scale per tensor or channel; "
+        "to-qdq writes everything",
+    )
 
 
 def _problem(params: QParams, tensor: gs.Tensor, dtype: object) -> str:
     assert params.lo is not None and params.hi is not None
-    if params.qtype.floating:
-        return f"its codes are {params.qtype}"
-    if params.block:
-        return "it has one scale per block"
+    if why := no_plain_grid(params):
+        return why
     if dtype != np.float32:
         return f"it is {np.dtype(str(dtype))}, Quant is float32"
     if qonnx.bits_of(params.lo, params.hi, params.lo < 0) is None:
         return f"the range {params.lo}..{params.hi} is neither whole nor narrow"
-    if spread(params.scale, params.axis, rank_of(tensor)) is None:
-        return "its rank is not known (run 'infer-shapes' first)"
-    return ""
+    return no_broadcast(params, tensor)
 
 
 def _write(node: gs.Node, params: QParams, model: Model) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxq.code_nodes import Unreadable
+from onnxq.attempt import Declined
 from onnxq.edit import describe
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
@@ -40,7 +40,7 @@ class ToQoperator(Pass):
             label = describe(node)
             try:
                 made = fuse(node, model)
-            except Unreadable as reason:
+            except Declined as reason:
                 trace.skip(node, str(reason))
             else:
                 trace.rewrote(label, made)

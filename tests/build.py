@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import onnx
 
-from onnxq import fake_quantize, runtime
+from onnxq import fake_quantize, fake_quantize_log, runtime
 from onnxq.edit import insert
 from onnxq.graph import Model, from_proto
 from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Pipeline
-from onnxq.qparams import QParams, Role
+from onnxq.qparams import QParams, Reader, Role
 from onnxq.qtype import qtype
 
 
@@ -52,6 +52,19 @@ def quantize(model: Model, name: str, **fields: Any) -> Model:
     params = QParams(tensor=name, **fields)
     model.refresh()
     insert(model, tensor(model, name), lambda x, y, g: fake_quantize.make(model, x, y, params, g))
+    return model
+
+
+def log_quantize(
+    model: Model, name: str, data_max: float, uses: Iterable[tuple[str, int]] | None = None
+) -> Model:
+    """Put a FakeQuantizeLog on the tensor `name`, or in front of some of its uses."""
+
+    def build(x: Any, y: Any, graph: Any) -> None:
+        fake_quantize_log.make(model, x, y, data_max, graph)
+
+    model.refresh()
+    insert(model, tensor(model, name), build, None if uses is None else [Reader(*u) for u in uses])
     return model
 
 

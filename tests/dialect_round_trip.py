@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,9 @@ from onnxq.graph import Model, from_proto, load
 from onnxq.pass_ import Pass
 from onnxq.pipeline import Pipeline
 from passes.collect_qparams import CollectQParams
-from tests.build import bit_equal
+from tests.build import bit_equal, parse, quantize, weight
+from tests.foreign_files import FOLDER as FIXTURES
 from tests.zoo import inputs
-
-FIXTURES = Path(__file__).parent.parent.parent / "shared" / "fixtures"
-"""Models quantized by other tools, beside the repository and no part of it."""
 
 
 def table(model: Model) -> list[dict[str, Any]]:
@@ -56,6 +53,31 @@ def refusal(model: Model, write: Pass) -> str:
     except PassError as error:
         return error.what
     return ""
+
+
+def with_unwritable_quantizers() -> Model:
+    """Blocks, float16 and an unknown rank in one model, each of which some dialects lack."""
+    codes = ",".join(["1"] * 64)
+    model = parse(
+        f"""g (float[2,32] x, float16[4] h) => (float[2,2] y, float16[4] r)
+        <float[32,2] w = {{{codes}}}> {{
+            n = Neg(x)
+            y = MatMul(n, w)
+            r = Relu(h)
+        }}"""
+    )
+    quantize(model, "h")
+    quantize(model, "n", scale=np.float32([0.1] * 32), axis=1)
+    scale = np.full((2, 2), 0.1, np.float32)
+    return weight(model, "w", scale=scale, zero_point=np.zeros((2, 2)), axis=0, block=16)
+
+
+def assert_refused_together(model: Model, write: Pass, *more: str) -> None:
+    """One error names all four quantizers of such a model: its own, and another with `more`."""
+    said = refusal(model, write)
+    assert said.startswith("4 quantizers")
+    for word in ("'w'", "per block", "'h'", "float16", "'n'", "rank", *more):
+        assert word in said
 
 
 def fixture(name: str) -> Model:

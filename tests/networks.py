@@ -15,6 +15,7 @@ import onnx
 from onnxq import runtime
 from onnxq.backend import Backend
 from onnxq.graph import Model, from_proto
+from onnxq.log_params import LogParams
 from onnxq.pipeline import Pipeline
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams, Role
@@ -163,9 +164,9 @@ def quantized(network: str, backend: Backend) -> Model:
         low = min(extremes[t.name][0] for t in spot.tensors)
         high = max(extremes[t.name][1] for t in spot.tensors)
         for tensor in spot.tensors:
-            table.add(_params(tensor.name, spec, np.array(low), np.array(high)))
+            _add(table, tensor.name, spec, np.array(low), np.array(high))
     for node, weight in places.weights():
-        if any(row.tensor == weight.name for row in table):
+        if any(row.tensor == weight.name for row in (*table, *table.logarithmic)):
             continue
         values = weight.values
         where = weight_axis(node, values.ndim)
@@ -173,7 +174,7 @@ def quantized(network: str, backend: Backend) -> Model:
         over = None if axis is None else tuple(i for i in range(values.ndim) if i != axis)
         spec = backend.scheme.weight.trained()
         low, high = values.min(axis=over), values.max(axis=over)
-        table.add(_params(weight.name, spec, low, high, axis=axis, role=Role.WEIGHT))
+        _add(table, weight.name, spec, low, high, axis=axis, role=Role.WEIGHT)
     model.qparams = table
     return Pipeline(ApplyQParams()).run(model).model
 
@@ -195,7 +196,8 @@ def _extremes(
     return found
 
 
-def _params(
+def _add(
+    table: QParamTable,
     name: str,
     spec: QSpec,
     low: Values,
@@ -203,8 +205,17 @@ def _params(
     *,
     axis: int | None = None,
     role: Role = Role.ACTIVATION,
+) -> None:
+    """Add the grid of `spec` that covers low..high and 0."""
+    if spec.logarithmic:
+        table.logarithmic.append(LogParams(name, float(max(-low, high, 1e-4)), role))
+    else:
+        table.add(_params(name, spec, low, high, axis, role))
+
+
+def _params(
+    name: str, spec: QSpec, low: Values, high: Values, axis: int | None, role: Role
 ) -> QParams:
-    """The grid of `spec` that covers low..high and 0."""
     lo, hi = spec.range
     low, high = np.minimum(low, 0.0).astype(np.float64), np.maximum(high, 1e-4).astype(np.float64)
     if spec.symmetric:

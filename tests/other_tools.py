@@ -28,8 +28,8 @@ from onnxq.summary import summarize
 from onnxq.verify import verify
 from passes.to_qdq import ToQdq
 from tests.build import apply
+from tests.foreign_files import FOLDER
 
-FOLDER = Path(__file__).parent.parent.parent / "shared" / "fixtures"
 FIXTURES = sorted(p for p in FOLDER.glob("*/*") if p.is_dir())
 
 

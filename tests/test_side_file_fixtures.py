@@ -24,8 +24,8 @@ from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams, Reader, Role
 from onnxq.qtype import qtype
 from onnxq.tensor_parts import TensorParts
+from tests.foreign_files import FOLDER
 
-FOLDER = Path(__file__).parent.parent.parent / "shared" / "fixtures"
 AIMET = sorted(FOLDER.glob("*/aimet-*/encodings_*.json"))
 MQBENCH = sorted(FOLDER.glob("*/mqbench-*/mqbench_m_clip_ranges.json"))
 SNPE = [p for p in MQBENCH if "snpe" in p.parent.name]

@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from onnxq.backend import Backend
-from onnxq.convert import Conversion, Proof, convert
+from onnxq.convert import Conversion, convert
 from onnxq.errors import OptionError, VerifyError
+from onnxq.prove import Proof
 from onnxq.verify import Report
 from torch_bridge.export import Axes, export, unwrapped
 from torch_bridge.flat_call import FlatCall

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from torch_bridge.grid import Grid, working_type
-from torch_bridge.kernels import compile_kernels, kernels_for
+from torch_bridge.kernels import EAGER, Kernels, compile_kernels, kernels_for, uniform
 from torch_bridge.onnx_node import dynamo_node, is_dynamo_export, script_node
 
 __all__ = ["compile_kernels", "fake_quantize", "lsq", "lsq_plus"]
@@ -111,17 +111,17 @@ class _StraightThrough(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid) -> Tensor:
         ctx.save_for_backward(values, scale, zero_point)
-        ctx.grid = grid
-        x, s, z = _operands(values, scale, zero_point, grid)
-        return kernels_for(x).forward(x, s, z, grid.lo, grid.hi).to(values.dtype)
+        kernels, x, s, z = _operands(values, scale, zero_point, grid)
+        ctx.grid, ctx.z = grid, z if isinstance(z, float) else None
+        return _typed(kernels.forward(x, s, z, grid.lo, grid.hi), values.dtype)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         values, scale, zero_point = ctx.saved_tensors
         grid = ctx.grid
-        x, s, z = _operands(values, scale, zero_point, grid)
-        dx = kernels_for(x).ste(dy.to(x.dtype), x, s, z, grid.lo, grid.hi)
-        return dx.to(dy.dtype), None, None, None
+        kernels, x, s, z = _operands(values, scale, zero_point, grid, ctx.z)
+        dx = kernels.ste(_typed(dy, x.dtype), x, s, z, grid.lo, grid.hi)
+        return _typed(dx, dy.dtype), None, None, None
 
     @staticmethod
     def symbolic(g: Any, values: Any, scale: Any, zero_point: Any, grid: Grid) -> Any:
@@ -139,24 +139,26 @@ class _Learned(torch.autograd.Function):
         grad_scale: float,
     ) -> Tensor:
         ctx.save_for_backward(values, scale, zero_point)
-        ctx.grid, ctx.grad_scale = grid, grad_scale
-        x, s, z = _operands(values, scale, zero_point, grid)
-        return kernels_for(x).forward(x, s, z, grid.lo, grid.hi).to(values.dtype)
+        kernels, x, s, z = _operands(values, scale, zero_point, grid)
+        ctx.grid, ctx.z = grid, z if isinstance(z, float) else None
+        ctx.grad_scale = grad_scale
+        return _typed(kernels.forward(x, s, z, grid.lo, grid.hi), values.dtype)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         values, scale, zero_point = ctx.saved_tensors
         grid, grad_scale = ctx.grid, ctx.grad_scale
-        x, s, z = _operands(values, scale, zero_point, grid)
-        dy_wide = dy.to(x.dtype)
+        kernels, x, s, z = _operands(values, scale, zero_point, grid, ctx.z)
+        dy_wide = _typed(dy, x.dtype)
         dims = [] if grid.block else grid.others(x, scale)
-        dx, terms = kernels_for(x).lsq(dy_wide, x, s, z, grid.lo, grid.hi, dims)
-        ds = terms.reshape(scale.shape) if dims or not x.dim() else grid.gather(terms, scale)
+        dx, terms = kernels.lsq(dy_wide, x, s, z, grid.lo, grid.hi, dims)
+        ds = terms if dims or not x.dim() else grid.gather(terms, scale)
+        ds = _typed(ds * grad_scale, scale.dtype)
         dz = None
         if ctx.needs_input_grad[2]:
             outside = (dy_wide - dx).mul(-s)
             dz = (grid.gather(outside, zero_point) * grad_scale).to(zero_point.dtype)
-        return dx.to(dy.dtype), (ds * grad_scale).to(scale.dtype), dz, None, None
+        return _typed(dx, dy.dtype), ds.reshape(scale.shape), dz, None, None
 
     @staticmethod
     def symbolic(
@@ -166,11 +168,31 @@ class _Learned(torch.autograd.Function):
 
 
 def _operands(
-    values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid
-) -> tuple[Tensor, Tensor, Tensor]:
-    """x, s and z as the kernels take them; a real zero point is rounded and kept in range."""
+    values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid, z: float | None = None
+) -> tuple[Kernels, Tensor, Tensor, Tensor | float]:
+    """The kernels to use, and x, s and z as they take them.
+
+    A real zero point is rounded and kept in range. The eager kernels take the number `z` in its
+    place where all channels have the same; it is worked out where it is not given.
+    """
     dtype = working_type(values)
+    x = _typed(values, dtype)
+    kernels = kernels_for(x)
+    if kernels is not EAGER or torch.is_grad_enabled():
+        # A second derivative goes through dy alone; compiled kernels are made anew for parameters.
+        x, scale, zero_point = x.detach(), scale.detach(), zero_point.detach()
+    s = grid.spread(_typed(scale, dtype), values)
+    if z is not None:
+        return kernels, x, s, z
     if zero_point.is_floating_point():
         zero_point = zero_point.round().clamp(grid.lo, grid.hi)
-    s, z = scale.detach().to(dtype), zero_point.detach().to(dtype)
-    return values.detach().to(dtype), grid.spread(s, values), grid.spread(z, values)
+    if kernels is EAGER and zero_point.shape == scale.shape:
+        z = uniform(zero_point)
+        if z is not None:
+            return kernels, x, s, z
+    return kernels, x, s, grid.spread(_typed(zero_point, dtype), values)
+
+
+def _typed(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """`x` in this type; asking first takes a tenth of the time of a conversion to the same."""
+    return x if x.dtype == dtype else x.to(dtype)

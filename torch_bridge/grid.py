@@ -43,6 +43,8 @@ class Grid(NamedTuple):
     def spread(self, values: Tensor, x: Tensor) -> Tensor:
         """One value per scale, viewed so that it broadcasts against x."""
         if self.axis is None or values.dim() == 0:
+            if not values.dim():
+                return values
             if not tracing() and values.numel() != 1:
                 raise self._misfit(values, x)
             return values.reshape(())

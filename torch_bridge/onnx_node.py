@@ -50,7 +50,10 @@ def script_log_node(g: Any, x: Any, data_max: Any) -> Any:
 
 def is_export() -> bool:
     """Whether an ONNX exporter, or torch.export, is recording: the graph is for inference."""
-    return torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export()
+    # TorchScript's exporter traces; asked in this order since asking `torch.onnx` is slow.
+    return torch.compiler.is_exporting() or (
+        torch.jit.is_tracing() and torch.onnx.is_in_onnx_export()
+    )
 
 
 def is_dynamo_export() -> bool:

@@ -17,15 +17,12 @@ from onnxq.formats import mnn_compression
 from onnxq.pipeline import Pipeline
 from onnxq.placement import TOTAL_INTEGER
 from onnxq.scheme import QSpec, Scheme
-from passes.clip_weights import ClipWeights
-from passes.collect_qparams import CollectQParams
-from passes.phases import CLEAN, FOLD_SYMMETRIC, READ
+from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
 from passes.propagate_ranges import PropagateRanges
-from passes.remove_fake_quant import RemoveFakeQuant
 from passes.retype_activations import RetypeActivations
 from passes.unify_scales import UnifyScales
 
-_CLEAN = "_deploy_model.onnx"
+_MODEL = "_deploy_model.onnx"
 
 BACKEND = Backend(
     name="mnn",
@@ -44,12 +41,9 @@ BACKEND = Backend(
     ),
     outputs=(
         OnnxFile(
-            _CLEAN,
-            Pipeline(ClipWeights(), CollectQParams(), RemoveFakeQuant()),
-            "clean float model for the parameters below",
-            clean=True,
+            _MODEL, Pipeline(*STRIP), "clean float model for the parameters below", clean=True
         ),
-        TableFile("_mnn_compression.bin", mnn_compression.FORMAT, beside=_CLEAN),
+        TableFile("_mnn_compression.bin", mnn_compression.FORMAT, beside=_MODEL),
     ),
     proof="format",
     placement=TOTAL_INTEGER,

@@ -9,11 +9,7 @@ from onnxq.formats import mqbench_ppl
 from onnxq.pipeline import Pipeline
 from onnxq.placement import TOTAL_INTEGER
 from onnxq.scheme import QSpec, Scheme
-from passes.fill_weight_range import FillWeightRange
-from passes.phases import CLEAN, FOLD, READ, STRIP
-from passes.propagate_ranges import PropagateRanges
-from passes.retype_activations import RetypeActivations
-from passes.widen_range import WidenRange
+from passes.phases import CLEAN, FOLD, READ, STRIP, WHOLE_UINT8
 
 _MODEL = "_deploy_model.onnx"
 
@@ -24,15 +20,7 @@ BACKEND = Backend(
         weight=QSpec(("uint8",)),
         activation=QSpec(("uint16", "uint8"), observer="ema-minmax"),
     ),
-    pipeline=Pipeline(
-        *READ,
-        *CLEAN,
-        *FOLD,
-        PropagateRanges(),
-        RetypeActivations(to="uint8"),
-        WidenRange(),
-        FillWeightRange(),
-    ),
+    pipeline=Pipeline(*READ, *CLEAN, *FOLD, *WHOLE_UINT8),
     outputs=(
         OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the parameters", clean=True),
         TableFile("_clip_ranges.json", mqbench_ppl.FORMAT, beside=_MODEL),

@@ -10,11 +10,7 @@ from onnxq.formats import mqbench_ppl_cuda, ppl_nn
 from onnxq.pipeline import Pipeline
 from onnxq.placement import TOTAL_INTEGER
 from onnxq.scheme import QSpec, Scheme
-from passes.fill_weight_range import FillWeightRange
-from passes.phases import CLEAN, FOLD, READ, STRIP
-from passes.propagate_ranges import PropagateRanges
-from passes.retype_activations import RetypeActivations
-from passes.widen_range import WidenRange
+from passes.phases import CLEAN, FOLD, READ, STRIP, WHOLE_UINT8
 
 _MODEL = "_deploy_model.onnx"
 
@@ -22,15 +18,7 @@ BACKEND = Backend(
     name="ppl-cuda",
     summary="PPL CUDA: uint8, weights per channel, any zero point, float biases",
     scheme=Scheme(weight=QSpec(("uint8", "int8"), per_channel=True), activation=QSpec(("uint8",))),
-    pipeline=Pipeline(
-        *READ,
-        *CLEAN,
-        *FOLD,
-        PropagateRanges(),
-        RetypeActivations(to="uint8"),
-        WidenRange(),
-        FillWeightRange(),
-    ),
+    pipeline=Pipeline(*READ, *CLEAN, *FOLD, *WHOLE_UINT8),
     outputs=(
         OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the parameters", clean=True),
         TableFile("_clip_ranges.json", mqbench_ppl_cuda.FORMAT, beside=_MODEL),

@@ -9,12 +9,8 @@ from onnxq.formats import rknn_hybrid
 from onnxq.pipeline import Pipeline
 from onnxq.placement import TOTAL_INTEGER
 from onnxq.scheme import QSpec, Scheme
-from passes.fill_weight_range import FillWeightRange
-from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
-from passes.propagate_ranges import PropagateRanges
-from passes.retype_activations import RetypeActivations
+from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP, WHOLE_INT8
 from passes.to_qdq import ToQdq
-from passes.widen_range import WidenRange
 
 _MODEL = "_deploy_model.onnx"
 
@@ -25,15 +21,7 @@ BACKEND = Backend(
         weight=QSpec(("int8",), symmetric=True, per_channel=True, lo=-127),
         activation=QSpec(("int8",), observer="ema-minmax"),
     ),
-    pipeline=Pipeline(
-        *READ,
-        *CLEAN,
-        *FOLD_SYMMETRIC,
-        PropagateRanges(),
-        RetypeActivations(to="int8"),
-        WidenRange(),
-        FillWeightRange(),
-    ),
+    pipeline=Pipeline(*READ, *CLEAN, *FOLD_SYMMETRIC, *WHOLE_INT8),
     outputs=(
         OnnxFile("_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model for the toolkit"),
         OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for hybrid quantization", clean=True),

@@ -12,11 +12,7 @@ from onnxq.lint_rules.vitis_shifts import VITIS_SHIFTS
 from onnxq.pipeline import Pipeline
 from onnxq.placement import Placement, kinds
 from onnxq.scheme import QSpec, Scheme
-from passes.fill_weight_range import FillWeightRange
-from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
-from passes.propagate_ranges import PropagateRanges
-from passes.retype_activations import RetypeActivations
-from passes.widen_range import WidenRange
+from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP, WHOLE_INT8
 
 _MODEL = "_deploy_model.onnx"
 
@@ -34,15 +30,7 @@ BACKEND = Backend(
         ),
         bias=_PARAMETER,
     ),
-    pipeline=Pipeline(
-        *READ,
-        *CLEAN,
-        *FOLD_SYMMETRIC,
-        PropagateRanges(),
-        RetypeActivations(to="int8"),
-        WidenRange(),
-        FillWeightRange(),
-    ),
+    pipeline=Pipeline(*READ, *CLEAN, *FOLD_SYMMETRIC, *WHOLE_INT8),
     outputs=(
         OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the scales", clean=True),
         TableFile("_clip_ranges.json", mqbench_vitis.FORMAT, beside=_MODEL),

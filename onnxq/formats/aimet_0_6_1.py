@@ -27,8 +27,6 @@ from onnxq.tensor_parts import TensorParts
 
 VERSION = "0.6.1"
 _FIX = 'entries are {"bitwidth", "dtype", "is_symmetric", "min", "max", "scale", "offset"}'
-_TOLERANCE = 1e-2
-"""Of a step: how far min and max may be from scale * code, since tools round them to float32."""
 
 
 def write(table: QParamTable, model: Model) -> str:
@@ -115,17 +113,7 @@ def _row(name: str, entries: list[Entry], role: Role, parts: TensorParts) -> QPa
     for entry, scale, offset in zip(entries, scales, offsets, strict=True):
         _check_ends(entry, scale, offset, high - low - narrow)
     zero_points = [low + narrow - offset for offset in offsets]
-    one = len(entries) == 1
-    row = side_rows.make_row(
-        first,
-        name,
-        bits,
-        signed,
-        scales[0] if one else scales,
-        zero_points[0] if one else zero_points,
-        role,
-        axis=None if one else parts.channel_axis(name),
-    )
+    row = side_rows.row_of_entries(first, name, bits, signed, scales, zero_points, role, parts)
     return row.with_(lo=low + 1) if narrow else row
 
 
@@ -134,16 +122,14 @@ def _leaves_lowest_out(entry: Entry, low: int) -> bool:
     if not {"min", "max"} <= set(entry.value) or entry.integer("offset") != low + 1:
         return False
     step = abs(entry.number("scale"))
-    return abs(entry.number("min") + entry.number("max")) <= _TOLERANCE * step
+    return abs(entry.number("min") + entry.number("max")) <= side_rows.END_TOLERANCE * step
 
 
 def _check_ends(entry: Entry, scale: float, offset: int, steps: int) -> None:
     """Refuse min and max that tell another grid than scale and offset."""
     for key, code in (("min", offset), ("max", offset + steps)):
-        if key in entry.value and abs(entry.number(key) - scale * code) > _TOLERANCE * abs(scale):
-            raise entry.error(
-                f"'{key}' is {entry.number(key):.9g}, but scale and offset give {scale * code:.9g}"
-            )
+        if key in entry.value:
+            side_rows.check_end(entry, key, entry.number(key), scale, code, "offset")
 
 
 def float_tensors(text: str) -> frozenset[str]:

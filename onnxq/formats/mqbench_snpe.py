@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from onnxq import side_rows, strict_json
-from onnxq.errors import LoadError, SaveError
+from onnxq.errors import LoadError
 from onnxq.graph import Model
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams, Role
@@ -48,11 +48,8 @@ def write(table: QParamTable, model: Model) -> str:
         bits = side_rows.bits_of(row) or row.qtype.bits - 1
         found[row.tensor] = [{"bitwidth": bits, "min": low, "max": high}]
     if refused:
-        shown = "\n    ".join(f"'{name}': {why}" for name, why in list(refused.items())[:20])
-        raise SaveError(
-            f"{len(refused)} of the tensors cannot be written as SNPE ranges:\n    {shown}",
-            fix="use one scale per tensor and all codes of the type",
-        )
+        fix = "use one scale per tensor and all codes of the type"
+        raise side_rows.not_writable(refused, "SNPE ranges", fix)
     return strict_json.dump({"activation_encodings": found, "param_encodings": {}})
 
 

@@ -92,19 +92,9 @@ def _row(name: str, entries: list[Entry], role: Role, parts: TensorParts) -> QPa
         scale, zero = entry.number("scale"), entry.integer("offset")
         side_rows.check_end(entry, "min", entry.number("min"), scale, lo - zero)
         side_rows.check_end(entry, "max", entry.number("max"), scale, hi - zero)
-    one = len(entries) == 1
     scales = [entry.number("scale") for entry in entries]
     zeros = [entry.integer("offset") for entry in entries]
-    return side_rows.make_row(
-        first,
-        name,
-        bits,
-        signed,
-        scales[0] if one else scales,
-        zeros[0] if one else zeros,
-        role,
-        axis=None if one else parts.channel_axis(name),
-    )
+    return side_rows.row_of_entries(first, name, bits, signed, scales, zeros, role, parts)
 
 
 def _is_signed(entry: Entry, bits: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from onnxq import strict_json
-from onnxq.errors import LoadError, QParamsError, SaveError
+from onnxq.errors import LoadError, QParamsError, SaveError, listed
 from onnxq.graph import Model
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams, Role
@@ -39,9 +39,9 @@ def scales(table: QParamTable) -> dict[str, float]:
         else:
             found[row.tensor] = max(found.get(row.tensor, 0.0), float(row.scale))
     if refused:
-        shown = "\n    ".join(f"'{name}': {why}" for name, why in list(refused.items())[:20])
         raise SaveError(
-            f"{len(refused)} of the activations have no TensorRT range:\n    {shown}",
+            f"{len(refused)} of the activations have no TensorRT range:"
+            + listed(f"'{name}': {why}" for name, why in refused.items()),
             fix="TensorRT wants int8 with zero point 0: 'onnxq convert --backend tensorrt' brings "
             "activations there where that is exact",
         )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.lint_rule import Finding, LintRule, Subject
+from onnxq.quantizers import QUANTIZERS, row_of
 
 
 def _check(subject: Subject) -> Iterator[Finding]:
     backend = subject.backend
     seen: set[str] = set()
-    for node in subject.canonical.nodes(FAKE_QUANTIZE):
-        params = params_of(node)
+    for node in subject.canonical.nodes(*QUANTIZERS):
+        params = row_of(node)
         for why in backend.scheme.violations(params):
             text = f"{params.role} quantized with {why}"
             if f"{params.tensor}: {text}" in seen:

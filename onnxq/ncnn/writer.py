@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxq.edit import describe
-from onnxq.errors import BackendError
+from onnxq.errors import BackendError, listed
 from onnxq.exporter import sorted_nodes
 from onnxq.fake_quantize import is_fake_quantize
 from onnxq.graph import Model, domain_of
@@ -13,7 +13,6 @@ from onnxq.ncnn.program import Layer, write_bin, write_param
 from onnxq.side_file import Content
 
 PARAM, BIN = "param", "bin"
-_MOST_SHOWN = 20
 
 
 def layers_of(model: Model) -> list[Layer]:
@@ -46,12 +45,9 @@ def layers_of(model: Model) -> list[Layer]:
         for tensor in model.graph.outputs:
             net.blob(tensor)
     if refused:
-        shown = [f"{where}: {why}" for where, why in list(refused.items())[:_MOST_SHOWN]]
-        if len(refused) > _MOST_SHOWN:
-            shown.append(f"... and {len(refused) - _MOST_SHOWN} more")
         raise BackendError(
-            f"{len(refused)} parts of the model cannot be written for ncnn:\n    "
-            + "\n    ".join(shown),
+            f"{len(refused)} parts of the model cannot be written for ncnn:"
+            + listed(f"{where}: {why}" for where, why in refused.items()),
             fix="take these parts out of the model, or run them in a runtime of their own; "
             f"written are: {', '.join(sorted(TRANSLATORS))}",
         )

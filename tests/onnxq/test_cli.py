@@ -21,23 +21,10 @@ from onnxq.dialects import READERS
 from onnxq.discovery import find_backend
 from onnxq.graph import load, save
 from tests.networks import quantized
+from tests.onnxq.conftest import Run
 from tests.zoo import ZOO
 
-Run = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parent.parent.parent
-
-
-@pytest.fixture
-def onnxq(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command; exit code, standard output, standard error."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main([str(w) for w in words])
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return run
 
 
 @pytest.fixture(scope="session")
@@ -180,14 +167,6 @@ def test_listings(onnxq: Run, command: str) -> None:
     code, text, _ = onnxq(command, "--json")
     for entry in json.loads(text):
         assert entry["name"] in out
-
-
-def test_backends_without_a_writer_say_so(onnxq: Run, network: Path, tmp_path: Path) -> None:
-    _, out, _ = onnxq("backends")
-    assert "none: no writer yet" in out
-    code, _, err = onnxq("convert", network, "--backend", "nnie", "-o", tmp_path / "out")
-    assert code == 2
-    assert "onnxq cannot write files for nnie yet: its writer does not exist" in err
 
 
 def test_demo(onnxq: Run, tmp_path: Path) -> None:

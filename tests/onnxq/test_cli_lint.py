@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import onnx
 import pytest
 
-from onnxq import cli
 from tests.lint_cases import conv_net, gemm_net
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def onnxq(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command; exit code, standard output, standard error."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main([str(w) for w in words])
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return run
+from tests.onnxq.conftest import Run
 
 
 def write(path: Path, proto: onnx.ModelProto) -> Path:

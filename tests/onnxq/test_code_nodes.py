@@ -4,7 +4,8 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from onnxq.code_nodes import CodeNodes, Grid, Unreadable, grid_of
+from onnxq.attempt import Declined
+from onnxq.code_nodes import CodeNodes, Grid, grid_of
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from tests.build import ops, parse, tensor
@@ -44,7 +45,7 @@ def test_without_zero_point_it_is_zero_in_the_type_of_the_codes() -> None:
     [("t, z", 1, "scale 't' .* run time"), ("s3, z3", None, r"shape \[3\]")],
 )
 def test_what_cannot_be_read_says_why(parameters: str, axis: int | None, why: str) -> None:
-    with pytest.raises(Unreadable, match=why):
+    with pytest.raises(Declined, match=why):
         grid(parameters, axis)
 
 

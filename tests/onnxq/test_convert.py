@@ -9,11 +9,12 @@ import onnx
 import pytest
 
 import onnxq
-from onnxq import fake_quantize_log, runtime
-from onnxq.edit import insert
+from onnxq import runtime
+from onnxq.backend import Backend
+from onnxq.discovery import find_backend
 from onnxq.errors import BackendError, OptionError
 from onnxq.graph import from_proto, load
-from tests.build import parse, quantize, tensor
+from tests.build import log_quantize, parse, quantize
 from tests.zoo import QDQ, ZOO
 
 
@@ -75,9 +76,17 @@ def test_logarithmic_grids_are_refused_by_name(also_linear: bool) -> None:
     if also_linear:
         quantize(model, "r")
     model.refresh()
-    insert(model, tensor(model, "x"), lambda x, y, g: fake_quantize_log.make(model, x, y, 2.5, g))
-    with pytest.raises(BackendError, match="'x': its grid is log" if also_linear else "logarithm"):
+    log_quantize(model, "x", 2.5)
+    with pytest.raises(BackendError, match=r"'x' \(activation\): a logarithmic grid") as caught:
         onnxq.convert(model, "onnxruntime")
+    assert "--allow-requantize" not in caught.value.fix
+
+
+def test_a_backend_without_a_writer_says_so() -> None:
+    chip = Backend("chip", "a chip", find_backend("onnxruntime").scheme)
+    with pytest.raises(BackendError, match="cannot write files for chip yet") as caught:
+        onnxq.convert(from_proto(ZOO["qdq_residual"]()), chip)
+    assert "onnxq backends" in caught.value.fix
 
 
 def test_a_wrong_file_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:

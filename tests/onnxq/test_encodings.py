@@ -20,6 +20,7 @@ from onnxq.side_file import SideFile
 from tests.canonical import assert_same_outputs
 
 OTHERS = {
+    "mqbench-nnie": "its grid is linear",
     "ascend-record": "something else reads it than layers",
     "mqbench-stpu": "one scale per channel",
     "mqbench-vitis": "must be a power of two",

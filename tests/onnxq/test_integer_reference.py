@@ -11,9 +11,9 @@ from onnxq.errors import InvalidModelError, VerifyError
 from onnxq.graph import from_proto, save
 from onnxq.integer_reference import holds_integer_operators, run
 from onnxq.verify import verify
+from tests.foreign_files import FOLDER as FIXTURES
 from tests.zoo import ZOO, inputs
 
-FIXTURES = Path(__file__).parent.parent.parent.parent / "shared" / "fixtures"
 FILES = sorted(p for p in FIXTURES.glob("*/*qop*/model.onnx"))
 
 SATURATING = """<ir_version: 8, opset_import: ["" : 17]>

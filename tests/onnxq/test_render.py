@@ -6,9 +6,11 @@ import io
 
 from rich.console import Console, RenderableType
 
-from onnxq import discovery, render
+from onnxq import discovery, render, render_lint
+from onnxq.backend import Backend
 from onnxq.convert import convert
 from onnxq.discovery import Broken
+from onnxq.explain import explain
 from onnxq.graph import from_proto
 from onnxq.pass_ import Trace
 from onnxq.summary import summarize
@@ -55,6 +57,21 @@ def test_broken_plug_ins_are_shown() -> None:
     assert "broken plug-in: ImportError: no module" in text(render.pass_list(known))
     others = dict(discovery.backends()) | broken
     assert "broken plug-in" in text(render.backend_list(others))
+
+
+def test_backends_without_a_writer_say_so() -> None:
+    chip = Backend("chip", "a chip", discovery.find_backend("onnxruntime").scheme)
+    shown = text(render.backend_list({"chip": chip}))
+    assert "none: no writer yet" in shown
+    assert "training only" in shown
+
+
+def test_logarithmic_grids_are_explained() -> None:
+    model = quantized("conv1d", discovery.find_backend("nnie"))
+    assert "activation logarithmic, largest magnitude 3.8994" in text(
+        render_lint.explanation(explain(model, "x", "nnie"))
+    )
+    assert "'x' is quantized logarithmically" in text(render.summary(summarize(model)))
 
 
 def test_numbers_are_short() -> None:

@@ -15,8 +15,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from onnxq import runtime
 from onnxq.errors import InvalidModelError, LoadError, UnsupportedModelError, VerifyError
 from onnxq.graph import from_proto
-
-FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
+from tests.foreign_files import FOLDER as FIXTURES
 
 CHAIN = """
 <ir_version: 8, opset_import: ["": 17]>

@@ -16,8 +16,7 @@ from onnxq import runtime
 from onnxq.errors import LoadError, VerifyError
 from onnxq.graph import from_proto
 from onnxq.verify import saturates, verify
-
-FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
+from tests.foreign_files import FOLDER as FIXTURES
 
 
 def model(text: str, opset: int = 17) -> onnx.ModelProto:

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of
 from onnxq.graph import Model
 from onnxq.pipeline import Pipeline
 from passes.propagate_ranges import PropagateRanges
-from tests.build import ops, parse, quantize, tensor, weight
+from tests.build import bit_equal, log_quantize, ops, parse, quantize, run, tensor, weight
 from tests.canonical import Canonical, assert_same_outputs, canonical_models, expose, grid, put
 from tests.passes.applied import Applied, apply
 
@@ -254,3 +255,15 @@ def test_float8_moves_in_float32_alone(kind: str, moved: bool) -> None:
     assert moved or "float16 does not hold the values of float8e5m2 codes exactly" in (
         applied.reasons()
     )
+
+
+def test_logarithmic_grids_move_too() -> None:
+    text = """g (float[2,2] x) => (float[2,2] y) {
+        a = Transpose(x)  b = Relu(a)  c = Add(b, x)  d = Transpose(c)  y = Abs(d) }"""
+    model = log_quantize(log_quantize(parse(text), "x", 1.3), "d", 0.7)
+    applied = apply(model, PropagateRanges())
+    found = {n.inputs[0].name: data_max_of(n) for n in applied.model.nodes(FAKE_QUANTIZE_LOG)}
+    one, other = float(np.float32(1.3)), float(np.float32(0.7))
+    assert found == {"x": one, "a": one, "b": one, "c": other, "d": other}
+    x = np.random.default_rng(0).normal(size=(2, 2)).astype(np.float32)
+    assert bit_equal(run(applied.model, x), run(model, x))

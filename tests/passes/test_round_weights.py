@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from onnxq.constants import array
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.fake_quantize_log import logarithmic
 from onnxq.graph import Model
 from passes.round_weights import RoundWeights
-from tests.build import parse, quantize, tensor, weight
+from tests.build import log_quantize, parse, quantize, tensor, weight
 from tests.passes.applied import apply
 
 W = np.array([[-90, -1.349, 0.05], [3, 12.7, 1e30]], np.float32)
@@ -72,6 +74,25 @@ def test_shared_constant_is_not_overwritten() -> None:
         == W.dtype.type([0.13, 0.29]).tolist()
     )
     np.testing.assert_array_equal(weights(applied.model), np.float32([1, 3]) * np.float32(0.1))
+
+
+def test_logarithmic_values_lie_on_the_grid() -> None:
+    model = log_quantize(log_quantize(linear(), "w", 12.7), "x", 1.0)
+    applied = apply(model, RoundWeights())
+    assert len(applied.trace.rewrites) == 1
+    again = apply(applied.model, RoundWeights())
+    assert again.reasons() == ["'w' lies on its grid"]
+    found = array(tensor(applied.model, "w"))
+    assert found is not None
+    np.testing.assert_array_equal(found, logarithmic(W, 12.7))
+
+
+@pytest.mark.parametrize("reach", [3e-6, 0.001, 0.7, 900.0])
+def test_no_float16_leaves_its_logarithmic_value_when_rounded_again(reach: float) -> None:
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    once = logarithmic(every[np.isfinite(every)], reach)
+    assert once.dtype == np.float16
+    np.testing.assert_array_equal(logarithmic(once, reach), once)
 
 
 def test_weight_on_its_grid_and_activations_are_left_alone() -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from onnxq import openvino
 from onnxq.constants import array
-from onnxq.errors import PassError
 from onnxq.graph import Model, from_proto
 from onnxq.node_metadata import QUANT_MIN, QUANT_TYPE, SCALE, metadata
 from passes.infer_shapes import InferShapes
@@ -21,7 +20,14 @@ from passes.to_openvino import ToOpenvino
 from tests.build import apply, parse, quantize, run, weight
 from tests.canonical import Canonical, canonical_models
 from tests.dialect_functions import runnable
-from tests.dialect_round_trip import assert_same_again, refusal, round_trip, table
+from tests.dialect_round_trip import (
+    assert_refused_together,
+    assert_same_again,
+    refusal,
+    round_trip,
+    table,
+    with_unwritable_quantizers,
+)
 from tests.strategies import qdq_graphs
 from tests.zoo import QDQ, ZOO
 
@@ -113,24 +119,9 @@ def test_biases_stay_float_and_their_rows_stay() -> None:
 
 
 def test_what_has_no_spelling_is_refused_together() -> None:
-    codes = ",".join(["1"] * 64)
-    model = parse(
-        f"""g (float[2,32] x, float16[4] h) => (float[2,2] y, float16[4] r)
-        <float[32,2] w = {{{codes}}}> {{
-            n = Neg(x)
-            y = MatMul(n, w)
-            r = Relu(h)
-        }}"""
-    )
+    model = with_unwritable_quantizers()
     quantize(model, "x", scale=np.float32(3e36))
-    quantize(model, "h")
-    quantize(model, "n", scale=np.float32([0.1] * 32), axis=1)
-    scale = np.full((2, 2), 0.1, np.float32)
-    weight(model, "w", scale=scale, zero_point=np.zeros((2, 2)), axis=0, block=16)
-    with pytest.raises(PassError, match="4 quantizers") as caught:
-        apply(model, ToOpenvino())
-    for word in ("'x'", "ends of its range", "'w'", "per block", "'h'", "float16", "'n'", "rank"):
-        assert word in caught.value.what
+    assert_refused_together(model, ToOpenvino(), "'x'", "ends of its range")
 
 
 @pytest.mark.parametrize("name", sorted(QDQ))

@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 
 from onnxq import qonnx
 from onnxq.constants import array
-from onnxq.errors import PassError
 from onnxq.graph import Model, from_proto
 from onnxq.qparams import Role
 from passes.infer_shapes import InferShapes
@@ -22,6 +21,7 @@ from tests.canonical import Canonical, canonical_models
 from tests.dialect_functions import runnable
 from tests.dialect_round_trip import (
     FIXTURES,
+    assert_refused_together,
     assert_same_again,
     first_output,
     fixture,
@@ -29,6 +29,7 @@ from tests.dialect_round_trip import (
     refusal,
     round_trip,
     table,
+    with_unwritable_quantizers,
 )
 from tests.strategies import qdq_graphs
 from tests.zoo import QDQ, ZOO
@@ -127,24 +128,9 @@ def test_bias_rows() -> None:
 
 
 def test_what_has_no_spelling_is_refused_together() -> None:
-    codes = ",".join(["1"] * 64)
-    model = parse(
-        f"""g (float[2,32] x, float16[4] h) => (float[2,2] y, float16[4] r)
-        <float[32,2] w = {{{codes}}}> {{
-            n = Neg(x)
-            y = MatMul(n, w)
-            r = Relu(h)
-        }}"""
-    )
+    model = with_unwritable_quantizers()
     quantize(model, "x", qtype="uint8", lo=0, hi=200)
-    quantize(model, "h")
-    quantize(model, "n", scale=np.float32([0.1] * 32), axis=1)
-    scale = np.full((2, 2), 0.1, np.float32)
-    weight(model, "w", scale=scale, zero_point=np.zeros((2, 2)), axis=0, block=16)
-    with pytest.raises(PassError, match="4 quantizers") as caught:
-        apply(model, ToQonnx())
-    for word in ("'x'", "0..200", "'w'", "per block", "'h'", "float16", "'n'", "rank"):
-        assert word in caught.value.what
+    assert_refused_together(model, ToQonnx(), "'x'", "0..200")
 
 
 @pytest.mark.parametrize("name", sorted(QDQ))

@@ -122,12 +122,14 @@ def test_codes_the_target_does_not_take(tmp_path: Path) -> None:
         deploy(model, args, tmp_path, backend="tensorrt")
 
 
-def test_logarithmic_codes_are_exported_and_not_converted(tmp_path: Path) -> None:
+def test_logarithmic_codes_are_converted_for_targets_that_have_them(tmp_path: Path) -> None:
     x = torch.randn(2, 4, 32)
     model = calibrated(prepare(Conv1dNet(), "nnie", (x,)), x)
-    with pytest.raises(BackendError, match="logarithmic grids, which no file that onnxq writes"):
+    with pytest.raises(BackendError, match=r"'x' \(activation\): a logarithmic grid"):
         deploy(model, x, tmp_path, backend="onnxruntime")
     assert [f.name for f in tmp_path.iterdir()] == ["model.onnx"]
+    assert deploy(model, x, tmp_path).proven
+    assert (tmp_path / "model_gfpq_param_dict.json").exists()
 
 
 def test_an_unprepared_model(tmp_path: Path) -> None:

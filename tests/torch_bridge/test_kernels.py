@@ -9,8 +9,17 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch")
 
+from torch_bridge import functional, kernels  # noqa: E402
 from torch_bridge.functional import fake_quantize, lsq  # noqa: E402
-from torch_bridge.kernels import COMPOSED, EAGER, kernels_for, open_interval, tracing  # noqa: E402
+from torch_bridge.kernels import (  # noqa: E402
+    COMPOSED,
+    EAGER,
+    Kernels,
+    kernels_for,
+    open_interval,
+    tracing,
+    uniform,
+)
 
 
 @pytest.mark.parametrize("channel", [False, True])
@@ -30,6 +39,69 @@ def test_eager_and_composed_agree_to_the_last_bit(channel: bool, zero_point: flo
             got, wanted = (k.lsq(dy, x, s, z, lo, hi, dims) for k in (EAGER, COMPOSED))
             assert torch.equal(got[0], wanted[0])
             torch.testing.assert_close(got[1], wanted[1], rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(7, 30_011), (3, 5, 17_001), (70_001, 3), (2, 100_003)])
+@pytest.mark.parametrize("channel", [False, True])
+def test_large_tensors_are_computed_in_pieces(channel: bool, shape: tuple[int, ...]) -> None:
+    x, dy = torch.randn(shape) * 5, torch.randn(shape)
+    s = torch.rand((shape[0], *[1] * (len(shape) - 1)) if channel else ()) + 0.1
+    z, lo, hi = torch.full(s.shape, 3.0), -8, 7
+    pieces = kernels._pieces(s, x)
+    assert len(pieces) > 1
+    assert sum(piece.numel() for _, piece in pieces) == x.numel()
+    y, want = (k.forward(x, s, z, lo, hi) for k in (EAGER, COMPOSED))
+    assert y.numpy().tobytes() == want.numpy().tobytes()
+    dims = list(range(channel, len(shape)))
+    with torch.no_grad():
+        dx, want = (k.ste(dy, x, s, z, lo, hi) for k in (EAGER, COMPOSED))
+        assert torch.equal(dx, want)
+        dx, ds = EAGER.lsq(dy, x, s, z, lo, hi, dims)
+        want = COMPOSED.lsq(dy, x, s, z, lo, hi, dims)[0]
+        exact = COMPOSED.lsq(dy.double(), (x / s).double(), torch.ones(()), z, lo, hi, [])[1]
+    assert torch.equal(dx, want)
+    assert ds.shape == exact.sum(dims).shape
+    assert torch.all((ds - exact.sum(dims)).abs() <= 1e-6 * exact.abs().sum(dims))
+
+
+def test_pieces_follow_the_scales_in_memory() -> None:
+    x = torch.randn(300, 400)
+    assert kernels._pieces(torch.ones(1, 400), x) is None  # along the rows
+    assert kernels._pieces(torch.ones(300, 1), x.t().contiguous().t()) is None
+    assert kernels._pieces(torch.ones(300, 400), x) is None  # one per element
+    assert kernels._pieces(torch.ones(()), x[:10]) is None  # one piece is enough
+    scales, rows = zip(*kernels._pieces(torch.arange(300.0).view(300, 1), x), strict=True)
+    assert torch.equal(torch.cat(rows), x)
+    assert [len(s) for s in scales] == [len(r) for r in rows]
+    assert torch.equal(torch.cat(scales).flatten(), torch.arange(300.0))
+
+
+@pytest.mark.parametrize("channel", [False, True])
+def test_a_number_serves_as_zero_point(channel: bool) -> None:
+    x, dy = torch.randn(6, 5) * 5, torch.randn(6, 5)
+    s = torch.rand((6, 1) if channel else ()) + 0.1
+    z = torch.full(s.shape, -2.0)
+    dims = [1] if channel else [0, 1]
+    assert torch.equal(EAGER.forward(x, s, -2.0, -8, 7), EAGER.forward(x, s, z, -8, 7))
+    assert torch.equal(EAGER.ste(dy, x, s, -2.0, -8, 7), EAGER.ste(dy, x, s, z, -8, 7))
+    for grad in (False, True):
+        with torch.set_grad_enabled(grad):
+            got, want = (EAGER.lsq(dy, x, s, given, -8, 7, dims) for given in (-2.0, z))
+        assert torch.equal(got[0], want[0])
+        assert torch.equal(got[1], want[1])
+
+
+@pytest.mark.parametrize(
+    ("z", "shared"),
+    [(torch.tensor(3), 3.0), (torch.zeros(4), 0.0), (torch.full((4,), -2), -2.0), (5.0, 5.0)],
+)
+def test_the_shared_zero_point(z: Any, shared: float) -> None:
+    assert uniform(z) == shared
+    assert isinstance(uniform(z), float)
+
+
+def test_zero_points_that_differ_share_none() -> None:
+    assert uniform(torch.tensor([0, 0, 1])) is None
 
 
 @pytest.mark.parametrize("scale", [2.0**-7, 0.1 / 3, 123.4, 1e-30, 1e-45, 6e37])
@@ -65,6 +137,41 @@ def test_only_what_came_in_is_kept_for_the_backward_pass() -> None:
     own = {t.data_ptr() for t in (x, scale, zero_point)}
     assert len(kept) == 6
     assert {t.data_ptr() for t in kept} == own
+
+
+def test_kernels_that_are_compiled_get_no_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    # They would be compiled once for parameters and once for tensors, and so reach torch's limit.
+    seen: list[Any] = []
+
+    def watched(kernel: Any) -> Any:
+        def run(*arguments: Any) -> Any:
+            seen.extend(a for a in arguments if isinstance(a, torch.Tensor))
+            return kernel(*arguments)
+
+        return run
+
+    monkeypatch.setattr(
+        functional, "kernels_for", lambda x: Kernels(*(watched(kernel) for kernel in COMPOSED))
+    )
+    x = torch.nn.Parameter(torch.randn(3, 4))
+    scale = torch.nn.Parameter(torch.rand(3) + 0.1)
+    zero_point = torch.zeros(3, dtype=torch.int32)
+    for function, more in ((fake_quantize, {}), (lsq, {"grad_scale": 1.0})):
+        function(x, scale, zero_point, axis=0, lo=-8, hi=7, **more).sum().backward()
+    assert len(seen) == 3 + 4 + 3 + 4
+    assert not any(isinstance(t, torch.nn.Parameter) or t.requires_grad for t in seen)
+
+
+def test_recording_is_noticed() -> None:
+    noticed = []
+
+    def record(x: Any) -> Any:
+        noticed.append(tracing())
+        return x + 1
+
+    torch.jit.trace(record, torch.ones(2), check_trace=False)
+    assert noticed == [True]
+    assert not tracing()
 
 
 def test_the_eager_kernels_are_for_float32_on_the_cpu() -> None:

@@ -94,9 +94,9 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
     def _batch_form(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         layout = weight_layout(self)
         f = gain(self.bn).detach()
-        tiny = f.abs() < SMALLEST_GAIN
-        weight = self._quantized_at_once(f, tiny, layout)
+        weight = self._quantized_at_once(f, layout)
         if weight is None:
+            tiny = f.abs() < SMALLEST_GAIN
             quantized = self.weight_fake_quant(scale_channels(self.weight, f, layout))
             unscale = f.masked_fill(tiny, 1.0).reciprocal().masked_fill(tiny, 0.0)
             weight = blend_channels(quantized, unscale, self.weight, tiny.to(f.dtype), layout)
@@ -108,7 +108,7 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
             return y
         return y + shift.view(-1, *[1] * (self.weight.dim() - 2))
 
-    def _quantized_at_once(self, f: Tensor, tiny: Tensor, layout: WeightAxis) -> Tensor | None:
+    def _quantized_at_once(self, f: Tensor, layout: WeightAxis) -> Tensor | None:
         """FQ(W·f) / f without making W·f, where scales run along the output channels.
 
         The weights are most of what a small batch touches: one pass over them instead of three.
@@ -121,7 +121,7 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
             or quantizer.spec.axis != layout.axis
             or quantizer._forward_hooks
             or quantizer._forward_pre_hooks
-            or bool(tiny.any())
+            or f.abs().min().item() < SMALLEST_GAIN
         ):
             return None
         return quantizer.quantize_scaled(self.weight, f)

@@ -46,6 +46,12 @@ def check_inverse(side_file: SideFile, table: QParamTable) -> str:
     return text
 
 
+def check_exact_inverse(side_file: SideFile, table: QParamTable) -> None:
+    """The same, and the rows come back in their order."""
+    text = check_inverse(side_file, table)
+    assert side_file.read(text, MODEL).rows == table.rows
+
+
 def refuses_rows(side_file: SideFile, rows: list[QParams], *texts: str) -> None:
     """Writing fails, and the message has these texts."""
     with pytest.raises(SaveError) as caught:

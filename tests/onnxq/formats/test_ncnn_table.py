@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,10 @@ from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams, Reader, Role
 from onnxq.qtype import qtype
 from tests.build import parse
+from tests.foreign_files import FOLDER
 from tests.onnxq.formats.tables import SCALES
 
-FIXTURE = Path(__file__).parents[4] / "shared" / "fixtures" / "A1" / "esp-ppq-ncnn"
+FIXTURE = FOLDER / "A1" / "esp-ppq-ncnn"
 
 
 def model() -> Model:

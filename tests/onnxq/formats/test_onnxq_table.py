@@ -10,6 +10,7 @@ from onnxq.formats.onnxq_table import FORMAT, read, write
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import Reader
 from tests.canonical import grid
+from tests.onnxq.formats.check import check_exact_inverse
 from tests.onnxq.formats.tables import model, tables
 
 MODEL = model()
@@ -17,10 +18,7 @@ MODEL = model()
 
 @given(tables(blocks=True))
 def test_read_is_the_inverse_of_write(table: QParamTable) -> None:
-    text = write(table, MODEL)
-    assert FORMAT.recognises(text)
-    assert read(text, MODEL).rows == table.rows
-    assert write(read(text, MODEL), MODEL) == text
+    check_exact_inverse(FORMAT, table)
 
 
 def test_readers_and_narrow_ranges_survive() -> None:

@@ -1,6 +1,8 @@
 """Quantizers that a target does not take."""
 
+from onnxq.discovery import find_backend
 from tests.lint_cases import conv_net, found
+from tests.networks import quantized
 
 
 def test_every_tensor_is_named_with_the_rule_it_breaks() -> None:
@@ -14,3 +16,12 @@ def test_every_tensor_is_named_with_the_rule_it_breaks() -> None:
 
 def test_what_fits_is_not_mentioned() -> None:
     assert found(conv_net(), "scheme") == []
+
+
+def test_linear_and_logarithmic_grids() -> None:
+    model = quantized("conv1d", find_backend("nnie")).to_proto()
+    (x,) = [f for f in found(model, "scheme", "tensorrt") if f.where == "x"]
+    assert "a logarithmic grid (must be linear)" in x.message
+    assert found(model, "scheme", "nnie") == []
+    (x,) = [f for f in found(conv_net(), "scheme", "nnie") if f.where == "x"]
+    assert "a linear grid (must be logarithmic)" in x.message

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnxq.errors import SaveError
+from onnxq.made_files import Artifact, MadeFiles
+from onnxq.prove import Proof
+from onnxq.qparam_table import QParamTable
+from onnxq.verify import verify
+from tests.build import parse
+
+BODY = "g (float[2] x) => (float[2] y) { y = Relu(x) }"
+
+
+def made(*artifacts: Artifact, proofs: tuple[Proof, ...] = ()) -> MadeFiles:
+    return MadeFiles(stem="net", table=QParamTable(), artifacts=artifacts, traces=(), proofs=proofs)
+
+
+def test_models_texts_and_bytes_are_written_under_the_stem(tmp_path: Path) -> None:
+    files = made(
+        Artifact("_float.onnx", "model", parse(BODY)),
+        Artifact(".json", "text", "{}\n"),
+        Artifact(".bin", "bytes", b"\x00\xff"),
+    )
+    folder = tmp_path / "new" / "folder"
+    assert files.save(folder) == files.files
+    assert [p.name for p in files.files] == ["net_float.onnx", "net.json", "net.bin"]
+    assert (folder / "net.json").read_text() == "{}\n"
+    assert (folder / "net.bin").read_bytes() == b"\x00\xff"
+    assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in files.files)
+
+
+def test_all_or_none(tmp_path: Path) -> None:
+    (tmp_path / "net.json").write_text("before")
+    (tmp_path / "net.bin").mkdir()  # no file can be put there
+    files = made(Artifact(".json", "text", "after"), Artifact(".bin", "bytes", b"1"))
+    with pytest.raises(SaveError, match=r"net\.bin"):
+        files.save(tmp_path)
+    assert (tmp_path / "net.json").read_text() == "before"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["net.bin", "net.json"]
+    assert files.files == []
+
+
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    real = tmp_path / "elsewhere.json"
+    real.write_text("before")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "net.json").symlink_to(real)
+    made(Artifact(".json", "text", "after")).save(folder)
+    assert (folder / "net.json").is_symlink()
+    assert real.read_text() == "after"
+
+
+def test_proven_takes_a_proof_and_all_of_them() -> None:
+    proto = parse(BODY).to_proto()
+    report = verify(proto, proto)
+    good, refused = Proof("a", report), Proof("b", report, refused="no such operator")
+    assert not made().proven
+    assert made(proofs=(good,)).proven
+    assert not made(proofs=(good, refused)).proven
+    assert refused.to_json()["passed"] is False
+    assert good.to_json()["passed"] is True
