@@ -33,12 +33,16 @@ class DropUntoldQuantizers(Pass):
     after: ClassVar[tuple[str, ...]] = ("sink-log-quantizers",)
 
     def run(self, model: Model, trace: Trace) -> None:
-        for node in model.nodes(FAKE_QUANTIZE_LOG):
+        quantizers = model.nodes(FAKE_QUANTIZE_LOG)
+        reading = (n for q in quantizers for n in q.outputs[0].outputs)
+        readers = {id(n): n for n in reading if not is_quantizer(n)}
+        told = {(key, index) for key, n in readers.items() for index in told_inputs(n)}
+        for node in quantizers:
             source = node.inputs[0]
             if is_constant(source):
                 continue
             uses = users(node.outputs[0])
-            untold = [(n, i) for n, i in uses if not is_quantizer(n) and i not in told_inputs(n)]
+            untold = [(n, i) for n, i in uses if id(n) in readers and (id(n), i) not in told]
             for reader, index in untold:
                 set_input(reader, index, source)
                 trace.rewrote(f"'{source.name}'", f"goes to {describe(reader)} unrounded")

@@ -54,7 +54,7 @@ def write(table: QParamTable, model: Model) -> str:
     numbers: dict[str, list[float]] = {}
     written: dict[_Use, float] = {}
     for node in model.nodes():
-        told = told_inputs(node)
+        told = set(told_inputs(node))
         values = []
         for index, tensor in enumerate(node.inputs):
             use = (tensor.name, read_by(node, index))
@@ -72,7 +72,7 @@ def write(table: QParamTable, model: Model) -> str:
             continue
         numbers[node.name] = values
         if not node.name or names[node.name] > 1:
-            refused[node.inputs[told[0]].name] = f"{describe(node)} has no name of its own"
+            refused[node.inputs[min(told)].name] = f"{describe(node)} has no name of its own"
         if len(node.inputs) > 1 and is_own_weight(node, 1) and not _on_grid(node.inputs[1]):
             refused[node.inputs[1].name] = "it is a weight that is not on a logarithmic grid"
     for tensor in (t for graph in model.graphs() for t in graph.outputs):
