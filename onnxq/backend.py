@@ -71,6 +71,8 @@ class Backend:
     proof: Literal["consumer", "format"] | None = None
     """Whether a real consumer was compared, or the files are checked by reading them back; None
     where nothing is written."""
+    consumers: tuple[str, ...] = ()
+    """Runtimes, with versions, that ran what is written and were compared."""
     sessions: tuple[Kind, ...] = field(default=("reference",))
     """The onnxruntime sessions the first file is compared in: the reference one decides to the
     step, others (real kernels) within their rounding."""
@@ -139,6 +141,7 @@ class Backend:
             "pipeline": str(self.pipeline),
             "outputs": _listed(self.outputs),
             "proof": self.proof,
+            "consumers": list(self.consumers),
             "lint": [{"name": rule.name, "summary": rule.summary} for rule in self.lint],
             "variants": {
                 name: {

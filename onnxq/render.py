@@ -251,9 +251,8 @@ def backend_list(known: dict[str, Backend | Broken]) -> RenderableType:
             [f"<stem>{o.suffix}" for o in found.outputs]
             + [f"--variant {v}: {chosen.summary}" for v, chosen in found.variants.items()]
         )
-        table.add_row(
-            name, Text(takes), Text(files or "none: no writer yet"), found.proof or "training only"
-        )
+        proof = "\n".join([found.proof or "training only", *found.consumers])
+        table.add_row(name, Text(takes), Text(files or "none: no writer yet"), Text(proof))
     return table
 
 

@@ -124,11 +124,17 @@ def _consumers() -> Iterator[str]:
     found = json.loads(CONSUMERS.read_text(encoding="utf-8"))
     yield from ("", "## Real runtimes", "")
     yield "What the target's own runtime computes from the files (`make test-consumers`):"
-    yield from ("", "| runtime | version | backend | network | largest difference | moved |")
-    yield "|---|---|---|---|---|---|"
+    yield "A step is that of the output's quantizer, or 1/127 of its largest value."
+    yield from ("", "| runtime | backend | compared with | " + " | ".join(NETWORKS) + " |")
+    yield "|---|---|---|" + "---|" * len(NETWORKS)
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
     for row in found:
-        cells = (str(row[key]) for key in ("runtime", "version", "backend", "network"))
-        yield f"| {' | '.join(cells)} | {row['difference']} | {row['moved']} |"
+        variant = f" --variant {row['variant']}" if row["variant"] else ""
+        key = (f"{row['consumer']} {row['version']}", row["backend"] + variant, row["reference"])
+        moved = f", {row['moved']:.2%} moved" if row["moved"] else ""
+        rows.setdefault(key, {})[row["network"]] = f"{row['max_steps']:.2g} steps{moved}"
+    for key, of in rows.items():
+        yield f"| {' | '.join(key)} | " + " | ".join(of.get(n, "") for n in NETWORKS) + " |"
 
 
 def _details(rows: dict[str, dict[str, Cell]]) -> Iterator[str]:
@@ -139,8 +145,7 @@ def _details(rows: dict[str, dict[str, Cell]]) -> Iterator[str]:
         yield f"* activations: {backend.scheme.activation}"
         bias = "float" if backend.scheme.bias is None else str(backend.scheme.bias)
         yield f"* biases: {bias}"
-        level = "a real runtime" if backend.proof == "consumer" else "reading the files back"
-        yield f"* proven by {level}"
+        yield f"* proven by {', '.join(backend.consumers) or 'reading the files back'}"
         for variant in ("", *backend.variants):
             chosen = backend.variant(variant) if variant else backend
             about = backend.variants[variant].summary if variant else ""

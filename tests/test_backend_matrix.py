@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import onnxq
 from onnxq import discovery
 from onnxq.errors import BackendError, OnnxqError
-from tests.backend_matrix import attempt, targets
+from tests.backend_matrix import CONSUMERS, attempt, targets
 from tests.networks import NETWORKS, quantized, samples
 from tests.tables import TableRow
 
@@ -65,3 +66,15 @@ def test_a_network_made_for_another_backend_converts_or_names_what_does_not_fit(
     result = "proven" if refused is None else "refused"
     table_row("quantized for one backend, converted for another", source=source, target=backend,
               result=result)  # fmt: skip
+
+
+def test_backends_name_the_runtimes_that_were_compared() -> None:
+    measured: dict[str, set[str]] = {}
+    for row in json.loads(CONSUMERS.read_text(encoding="utf-8")):
+        measured.setdefault(row["backend"], set()).add(f"{row['consumer']} {row['version']}")
+    for name, _ in targets():
+        backend = discovery.find_backend(name)
+        if backend.proof == "consumer":
+            assert set(backend.consumers) == measured[name]
+        else:
+            assert backend.consumers == ()

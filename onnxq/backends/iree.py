@@ -23,5 +23,6 @@ BACKEND = Backend(
         OnnxFile("_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model, weights as stored codes"),
     ),
     proof="consumer",
+    consumers=("iree 3.13.0",),
     placement=Placement(inputs=WEIGHTED | {"MatMul"}),
 )

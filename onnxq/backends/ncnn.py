@@ -52,6 +52,7 @@ BACKEND = Backend(
         NativeFile(".ncnn.bin", _NCNN, "bin", "int8 weights and scales", binary=True),
     ),
     proof="consumer",
+    consumers=("ncnn 1.0.20261020",),
     placement=Placement(inputs=_INT8, weights=_INT8, moves=frozenset()),
     variants={
         "table": Variant(

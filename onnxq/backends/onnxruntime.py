@@ -65,6 +65,7 @@ BACKEND = Backend(
         ),
     ),
     proof="consumer",
+    consumers=("onnxruntime 1.31.1", "onnxruntime-web 1.30.0"),
     sessions=("reference", "deployed"),
     placement=Placement(
         inputs=_INTEGER,

@@ -43,6 +43,7 @@ BACKEND = Backend(
         ),
     ),
     proof="consumer",
+    consumers=("openvino 2026.4.1",),
     placement=Placement(
         inputs=kinds(
             "Conv ConvTranspose Linear MatMul AveragePool GlobalAveragePool MaxPool Resize Add",

@@ -28,6 +28,7 @@ BACKEND = Backend(
         OnnxFile("_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model, weights as stored codes"),
     ),
     proof="consumer",
+    consumers=("apache-tvm 0.27.0.post1",),
     placement=Placement(
         inputs=_INTEGER,
         outputs=_INTEGER - MOVES,

@@ -51,6 +51,7 @@ def test_listing_is_json() -> None:
             {"suffix": "_ranges.json", "summary": tensorrt_ranges.FORMAT.summary},
         ],
         "proof": "format",
+        "consumers": [],
         "lint": [],
         "variants": {},
     }
