@@ -4,13 +4,13 @@
   ours eager and with compiled kernels (LSQ, weights per channel, activations per tensor), and
   torch.ao's FX quantization-aware training beside it, with its observers (its default) and without
   (as ours). Neither has the other's placement: the number of quantizers stands beside each.
-* The float step with the gradient of its input, which a learned scale of the input needs: that
-  much no LSQ costs less.
+* The float step with the gradient of its input: a scale of the input that learns needs it, so that
+  LSQ there cannot cost less.
 * One fake quantization (forward and backward) of 16.8 MB, in copies of that tensor.
 
 CPU time of one thread, all jobs in turns; the figure is the median of the rounds' ratios, beside
-their quartiles. On a busy machine all figures rise: quantizers are bound by memory and caches,
-which all processes share, and convolutions by arithmetic.
+their quartiles. They depend on the machine, and rise on a busy one: quantizers are bound by memory
+and caches, which all processes share, and convolutions by arithmetic.
 """
 
 from __future__ import annotations

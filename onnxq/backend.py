@@ -35,6 +35,9 @@ class TableFile:
     suffix: str
     format: SideFile
     beside: str
+    legacy: bool = False
+    """Whether it is for older consumers of what the first file tells: it is left out, and the
+    model beside it too, where its format cannot hold the quantization."""
 
     @property
     def summary(self) -> str:
@@ -104,6 +107,11 @@ class Backend:
             if isinstance(output, OnnxFile) and output.clean and output.suffix not in told:
                 raise ValueError(
                     f"backend '{self.name}': no file tells the quantization of '{output.suffix}'"
+                )
+            if isinstance(output, TableFile) and output.legacy and output.beside == models[0]:
+                raise ValueError(
+                    f"backend '{self.name}': '{output.suffix}' stands beside the model to deploy "
+                    "and cannot be left out"
                 )
             if isinstance(output, TableFile) and output.beside not in models:
                 raise ValueError(

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
-from onnxq import __version__, discovery, files, render
+from onnxq import __version__, cli_failure, discovery, files, render
 from onnxq.cli_encodings import encodings, formats
 from onnxq.cli_lint import explain, lint
 from onnxq.cli_options import (
@@ -32,12 +32,12 @@ from onnxq.cli_options import (
     show_notes,
     show_verdict,
 )
-from onnxq.convert import Conversion, constants_frozen, convert
+from onnxq.convert import Conversion, convert, readable_form
 from onnxq.convert import canonical as canonical_form
 from onnxq.dialects import READERS, check_readable
 from onnxq.discovery import Broken, find_pass
 from onnxq.encodings import Weights, with_encodings
-from onnxq.errors import OnnxqError, OptionError
+from onnxq.errors import OptionError
 from onnxq.graph import Model, load, save
 from onnxq.pipeline import Dump, Pipeline
 from onnxq.prove import Proof
@@ -101,9 +101,9 @@ def convert_(
             seed=seed,
         )
         progress("writing files")
-        done.save(output)
+        folder = cli_failure.save(done, output)
     show(as_json, done.to_json, lambda: render.conversion(done, explain))
-    _finish(done, output, as_json)
+    _finish(done, folder, as_json)
 
 
 def _finish(done: Conversion, output: Path, as_json: bool) -> None:
@@ -119,9 +119,8 @@ def _finish(done: Conversion, output: Path, as_json: bool) -> None:
         as_json,
         f"written to {output}",
         done.proven if done.proofs else None,
-        f"the files in {output} do not compute what the model does.\n"
-        "  next: compare layer by layer with 'onnxq verify MODEL FILE --per-layer', or see what "
-        "the passes did with --explain",
+        cli_failure.not_proven(done, output),
+        changed=done.change is not None,
     )
 
 
@@ -154,6 +153,7 @@ def run(
         progress(f"reading {model}")
         source, told = _quantized(load(model), encodings, allow_missing, weights)
         if canonical:
+            source = readable_form(source)
             check_readable(source)
         progress(f"running {len(pipeline)} passes")
         result = pipeline.run(source, *(() if dump is None else (Dump(dump),)), in_place=True)
@@ -180,7 +180,7 @@ def _quantized(
 ) -> tuple[Model, list[str]]:
     """`model`, or its canonical form with the quantization that lies beside it, and notes."""
     if encodings:
-        model = canonical_form(constants_frozen(model))[0]
+        model = canonical_form(model)[0]
         return with_encodings(model, encodings, allow_missing=allow_missing, weights=weights)
     if weights is not None or allow_missing:
         raise OptionError(
@@ -361,24 +361,12 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             stream.reconfigure(errors="replace")  # names a terminal cannot show must not stop us
     try:
         app(words)
-    except OnnxqError as error:
-        if debug:
-            raise
-        console = render.console(stderr=True)
-        console.print(f"error: {error.what}", style="red", markup=False, soft_wrap=True)
-        for note in getattr(error, "__notes__", []):
-            console.print(f"  {note}", markup=False, soft_wrap=True)
-        console.print(f"  next: {error.fix}", markup=False, soft_wrap=True)
-        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception as error:  # a fault of onnxq or of the machine, never a result
+    except Exception as error:  # bad usage, a bad model, or a fault of onnxq: never a result
         if debug:
             raise
-        console = render.console(stderr=True)
-        text = f"error: {type(error).__name__}: {error}"
-        console.print(text, style="red", markup=False, soft_wrap=True)
-        console.print("  next: run again with --debug and report what it shows", soft_wrap=True)
+        cli_failure.tell(error, "--json" in words)
         sys.exit(2)
     sys.exit(0)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from onnxq import discovery, files, render
+from onnxq import cli_failure, discovery, files, render
 from onnxq.cli_options import (
     DataPath,
     Explain,
@@ -43,13 +43,13 @@ def encodings(
             model, format_, data=data, verify=not no_verify, count=samples, seed=seed
         )
         progress("writing files")
-        done.save(output)
+        folder = cli_failure.save(done, output)
     show(as_json, done.to_json, lambda: render.conversion(done, explain))
     show_verdict(
         as_json,
-        f"written to {output}",
+        f"written to {folder}",
         done.proven if done.proofs else None,
-        f"the side file in {output} does not say what the model does.\n"
+        f"the side file in {folder} does not say what the model does.\n"
         "  next: see what the passes did with --explain",
     )
 

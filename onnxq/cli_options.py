@@ -80,16 +80,24 @@ def show_notes(notes: list[str]) -> None:
         console.print(f"note: {note}", style="yellow", markup=False)
 
 
-def show_verdict(as_json: bool, written: str, proven: bool | None, otherwise: str) -> None:
+def show_verdict(
+    as_json: bool, written: str, proven: bool | None, otherwise: str, *, changed: bool = False
+) -> None:
     """Say whether what was `written` is proven (None: not verified); exit with 1 where it is not.
 
+    `changed`: the files hold another network than what came in.
     A person reads it, so it goes to standard error where standard output is for a program.
     """
     console = render.console(stderr=as_json)
     if proven is None:
         console.print(f"{written}, not verified", style="yellow", markup=False)
     elif proven:
-        console.print(f"{written}, proven", style="green", markup=False)
+        told = (
+            "; the files are proven, the network was changed: see the cost"
+            if changed
+            else ", proven"
+        )
+        console.print(f"{written}{told}", style="yellow" if changed else "green", markup=False)
     else:
         console.print(f"NOT PROVEN: {otherwise}", style="bold red", markup=False)
         raise typer.Exit(1)

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_graphsurgeon as gs
 
-from onnxq.backend import Backend, OnnxFile
+from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.dialects import READERS, check_readable
 from onnxq.discovery import find_backend, find_pass
 from onnxq.encodings import Encodings, Weights, with_encodings
-from onnxq.errors import BackendError, OptionError
+from onnxq.errors import BackendError, OptionError, SaveError, listed
+from onnxq.function_inlining import functions_inlined, left_in, quantizing_functions
 from onnxq.graph import Model, load
 from onnxq.legal_form import Change, legal_form
 from onnxq.lint_findings import findings
@@ -91,9 +92,14 @@ class Conversion(MadeFiles):
 
 def canonical(model: Model, *observers: Observer) -> tuple[Model, tuple[Trace, ...]]:
     """`model` with every dialect read into FakeQuantize nodes."""
-    model = constants_frozen(model)
+    model = readable_form(model)
     result = Pipeline(*(find_pass(name)() for name in READERS)).run(model, *observers)
     return result.model, result.traces
+
+
+def readable_form(model: Model) -> Model:
+    """`model`, or a copy in which readers see all constants and all nodes that quantize."""
+    return functions_inlined(constants_frozen(model))
 
 
 def constants_frozen(model: Model) -> Model:
@@ -159,8 +165,8 @@ def convert(
         path = Path(source)
         stem = stem or path.stem
         source = load(path)
+    source = readable_form(source)
     check_readable(source)
-    source = constants_frozen(source)
     notes: list[str] = []
     beside = [encodings] if isinstance(encodings, str | Path | QParamTable) else list(encodings)
     if beside:
@@ -180,18 +186,22 @@ def convert(
     before, traces = canonical(source)
     if not before.nodes(*QUANTIZERS):
         raise unquantized(before, traces)
+    notes += unread(before, traces)
     progress(f"running {len(backend.pipeline)} passes")
     legal = legal_form(source, backend, *observers, allow_requantize=allow_requantize)
     collected = Pipeline(find_pass("collect-qparams")()).run(legal.model)
     table = collected.model.qparams
     artifacts: list[Artifact] = []
     clean: dict[str, Model] = {}
+    left_out: dict[str, list[str]] = {}
     native: dict[NativeFormat, Mapping[str, Content]] = {}
     done = list(legal.traces)
     for output in backend.outputs:
         if isinstance(output, OnnxFile):
             made = output.pipeline.run(legal.model)
             done += made.traces
+            if output.clean:
+                check_clean(made.model, output.suffix)
             clean[output.suffix] = made.model
             artifacts.append(Artifact(output.suffix, output.summary, made.model))
         elif isinstance(output, NativeFile):
@@ -201,8 +211,18 @@ def convert(
             artifacts.append(Artifact(output.suffix, output.summary, part))
         else:
             model = clean[output.beside]
-            content = output.format.write(model.qparams, model)
+            try:
+                if output.legacy:
+                    check_clean(model, output.beside)
+                content = output.format.write(model.qparams, model)
+            except (SaveError, BackendError) as error:
+                if not output.legacy:
+                    raise
+                left_out.setdefault(error.what, []).append(output.suffix.lstrip("_"))
+                continue
             artifacts.append(Artifact(output.suffix, output.summary, content))
+    artifacts = _with_use(artifacts, backend)
+    notes += [f"{', '.join(names)} not written: {why}" for why, names in left_out.items()]
     conversion = Conversion(
         backend=backend,
         stem=stem or "model",
@@ -217,10 +237,42 @@ def convert(
     if legal.change is not None:
         conversion.notes += legal.change.notes()
     progress("looking for what the target will not do")
-    conversion.findings = findings(Subject(backend, conversion.model, legal.model))
+    conversion.findings = findings(Subject(backend, conversion.model, legal.model, before))
     if verify:
         conversion.proofs = prove(conversion, data, count, seed, progress)
     return conversion
+
+
+def _with_use(artifacts: list[Artifact], backend: Backend) -> list[Artifact]:
+    """The files without models that stood only beside files that were not written."""
+    made = {artifact.suffix for artifact in artifacts}
+    tables = [output for output in backend.outputs if isinstance(output, TableFile)]
+    used = {table.beside for table in tables if table.suffix in made}
+    unused = {table.beside for table in tables} - used
+    return [artifact for artifact in artifacts if artifact.suffix not in unused]
+
+
+def unread(model: Model, traces: Iterable[Trace]) -> list[str]:
+    """Notes on quantization that no reader could read, which stays in what is written."""
+    left = [f"{s.where}: {s.reason}" for t in traces for s in t.skips]
+    left += [
+        f"function '{f.domain}::{f.name}': it quantizes and cannot be inlined: its opset is not "
+        "that of the model"
+        for f in quantizing_functions(model)
+    ]
+    return [f"left as it is: {what}" for what in dict.fromkeys(left)]
+
+
+def check_clean(model: Model, suffix: str) -> None:
+    """Raise where a float model, whose quantization stands beside it, still quantizes."""
+    left = list(left_in(model))
+    if left:
+        raise BackendError(
+            f"'{suffix.lstrip('_')}' would be a float model, but quantization that could not be "
+            f"read is still in it:{listed(left)}",
+            fix="'onnxq inspect' says why each was left; export the model with constant scales "
+            "and zero points, or take these nodes out",
+        )
 
 
 def unquantized(model: Model, traces: tuple[Trace, ...]) -> BackendError:
@@ -239,4 +291,7 @@ def unquantized(model: Model, traces: tuple[Trace, ...]) -> BackendError:
     )
 
 
-__all__ = ["READERS", "Conversion", "canonical", "constants_frozen", "convert", "unquantized"]
+__all__ = [
+    *("READERS", "Conversion", "canonical", "check_clean", "constants_frozen", "convert"),
+    *("readable_form", "unquantized", "unread"),
+]

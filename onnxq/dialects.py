@@ -12,10 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from onnxq import mqbench, openvino, qonnx
 from onnxq.edit import describe
 from onnxq.errors import UnsupportedModelError
 from onnxq.graph import Model, domain_of
 from onnxq.pass_ import Trace
+from onnxq.qoperators import MICROSOFT, SUMS, find
+from onnxq.quantizers import QUANTIZERS
 from onnxq.weight_axis import LINEAR_OPS
 
 READERS: Mapping[str, str] = {
@@ -36,6 +39,8 @@ Integer operators become Q/DQ around float ones, so that reader stands before th
 """
 
 _QDQ = {"QuantizeLinear", "DequantizeLinear"}
+_QONNX = {"Quant", "BipolarQuant", "Trunc"}
+_BLOCKS = (f"{MICROSOFT}::MatMulNBits", f"{MICROSOFT}::GatherBlockQuantized")
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,21 @@ UNREADABLE = (
 def op_name(node: gs.Node) -> str:
     """The operator with its domain, as users write it."""
     return f"{domain_of(node)}::{node.op}" if domain_of(node) else str(node.op)
+
+
+def quantizes(domain: str, op: str) -> bool:
+    """Whether an operator of any dialect quantizes, dequantizes or computes with codes."""
+    domain = "" if domain == "ai.onnx" else domain
+    name = f"{domain}::{op}" if domain else op
+    return (
+        (op in _QDQ and domain in ("", MICROSOFT))
+        or name in (*SUMS, *QUANTIZERS, openvino.FAKE_QUANTIZE, *_BLOCKS)
+        or op in mqbench.OPERATORS
+        or op == mqbench.LOGARITHMIC
+        or (domain in qonnx.DOMAINS and op in _QONNX)
+        or find(domain, op) is not None
+        or any(name in kind.ops for kind in UNREADABLE)
+    )
 
 
 _FLOAT8_ARITHMETIC = Unreadable(

@@ -45,6 +45,9 @@ class Tolerance:
     max_mean_steps: float = math.inf
     """For where single elements may be far off, but not many."""
     max_mean_relative: float = math.inf
+    max_mean_spread: float = math.inf
+    """The mean as a share of what the trusted values span. Where it is limited, values that are
+    all the same must have been so."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,10 @@ class TensorDiff:
         finite: number of elements that took part, being numbers on both sides.
         size: largest magnitude in the trusted model, what a relative difference is relative to.
         tolerance: the limits `passed` is judged by.
+        mean_spread: mean difference as a share of the trusted model's highest less lowest value.
+        collapsed: whether all values of the other model are one, and not those of the trusted.
+        constant: whether all values of the trusted model are one.
+        source_nan: number of places where the trusted model has NaN.
     """
 
     name: str
@@ -82,6 +89,10 @@ class TensorDiff:
     finite: int
     size: float
     tolerance: Tolerance
+    mean_spread: float = 0.0
+    collapsed: bool = False
+    constant: bool = False
+    source_nan: int = 0
 
     @property
     def severity(self) -> float:
@@ -90,17 +101,22 @@ class TensorDiff:
             return math.inf
         if self.unit == "exact":
             return math.inf if self.moved else 0.0
+        if self.collapsed and math.isfinite(self.tolerance.max_mean_spread):
+            return math.inf
+        spread = _ratio(self.mean_spread, self.tolerance.max_mean_spread)
         if self.unit == "relative":
             if self.max * self.size <= self.tolerance.max_absolute:
                 return 0.0
             return max(
                 _ratio(self.max, self.tolerance.max_relative),
                 _ratio(self.mean, self.tolerance.max_mean_relative),
+                spread,
             )
         return max(
             _ratio(self.max, self.tolerance.max_steps),
             _ratio(self.mean, self.tolerance.max_mean_steps),
             _ratio(self.moved, self.tolerance.max_moved),
+            spread,
         )
 
     @property
@@ -129,7 +145,9 @@ class RunningDiff:
         self._name, self._other, self._step = name, other, step
         self._unit: Unit = "relative" if step is None else "steps"
         self._max = self._sum = self._largest_a = self._largest_b = 0.0
-        self._count = self._finite = self._moved = self._nonfinite = 0
+        self._plain_sum = 0.0
+        self._ends_a, self._ends_b = (math.inf, -math.inf), (math.inf, -math.inf)
+        self._count = self._finite = self._moved = self._nonfinite = self._source_nan = 0
 
     def add(self, a: Array, b: Array) -> None:
         """Take the two values of one sample in."""
@@ -155,8 +173,12 @@ class RunningDiff:
         agree = finite | (a == b) | (np.isnan(a) & np.isnan(b))
         self._nonfinite += int(a.size - np.count_nonzero(agree))
         self._finite += int(np.count_nonzero(finite))
+        self._source_nan += int(np.count_nonzero(np.isnan(a)))
+        self._ends_a = _widened(self._ends_a, a[finite])
+        self._ends_b = _widened(self._ends_b, b[finite])
         a, b = np.where(finite, a, 0.0), np.where(finite, b, 0.0)
         delta = np.abs(a - b)
+        self._plain_sum += float(delta.sum())
         size_a, size_b = np.abs(a), np.abs(b)
         self._largest_a = max(self._largest_a, float(size_a.max()))
         self._largest_b = max(self._largest_b, float(size_b.max()))
@@ -193,6 +215,7 @@ class RunningDiff:
         """The difference over all samples taken in so far."""
         # A trusted tensor of zeros has no size of its own; the other's is used.
         size = (self._largest_a or self._largest_b or 1.0) if self._unit == "relative" else 1.0
+        span_a, span_b = (max(0.0, high - low) for low, high in (self._ends_a, self._ends_b))
         return TensorDiff(
             name=self._name,
             other=self._other,
@@ -208,7 +231,20 @@ class RunningDiff:
             finite=self._finite,
             size=size,
             tolerance=tolerance,
+            mean_spread=self._plain_sum / self._finite / span_a if span_a else 0.0,
+            collapsed=span_a > 0 and not span_b,
+            constant=self._finite > 1 and self._ends_a[0] == self._ends_a[1],
+            source_nan=self._source_nan,
         )
+
+
+def _widened(ends: tuple[float, float], values: Array) -> tuple[float, float]:
+    """Lowest and highest value so far, with some more."""
+    low, high = ends
+    return (
+        min(low, float(values.min(initial=math.inf))),
+        max(high, float(values.max(initial=-math.inf))),
+    )
 
 
 def _epsilon(dtype: np.dtype[Any]) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from onnxq import discovery
+from onnxq import discovery, strict_json
 from onnxq.backend import Backend
 from onnxq.coverage import Coverage, examine
 from onnxq.discovery import Broken, find_pass
@@ -56,9 +56,36 @@ def detect(data: bytes, name: str) -> SideFile:
             f"{name}: several formats take this content for theirs: {names}",
             fix="uninstall one of the packages that provide them",
         )
+    damage = _damage(data, name, known)
+    if damage is not None:
+        raise damage
     listed = "; ".join(f"{f.name}: {f.detection}" for f in known if f.detection)
     raise LoadError(
         f"{name}: not a side file of a known format", fix=f"'onnxq formats' lists them ({listed})"
+    )
+
+
+def _damage(data: bytes, name: str, known: list[SideFile]) -> LoadError | None:
+    """The error for what looks like a side file, but is cut off or of another version."""
+    whole = "give the whole file, as the tool that made it wrote it"
+    if not data.strip():
+        return LoadError(f"{name}: the file is empty", fix=whole)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    why = strict_json.damage(text)
+    if why:
+        return LoadError(f"{name}: {why}", fix=whole)
+    document = strict_json.peek(text)
+    if not isinstance(document, dict) or not any(key.endswith("encodings") for key in document):
+        return None
+    versions = sorted({version for f in known for version in f.versions})
+    if "version" not in document or document["version"] in versions:
+        return None
+    return LoadError(
+        f"{name}: version {document['version']} is not known ({', '.join(versions)})",
+        fix="export the encodings in one of these versions",
     )
 
 
@@ -121,7 +148,11 @@ def with_encodings(
     given = read_all(sources, model)
     graph = FloatGraph(model)
     present = {graph.name(tensor.tensor) for tensor in graph.quantized}
-    told = present - {row.tensor for row in (*given.table, *given.table.logarithmic)}
+    named = dict.fromkeys(row.tensor for row in (*given.table, *given.table.logarithmic))
+    twice = [name for name in named if name in present]
+    if twice:
+        raise _quantized_already(twice)
+    told = present - set(named)
     # A target needs its weights quantized; without one, a format without weights is complete.
     want_weights = weights is None and (given.holds_weights or backend is not None)
     found = examine(
@@ -156,6 +187,16 @@ def with_encodings(
         notes.append(f"{len(made)} weights quantized from their own values: absmax per channel")
     result.model.qparams = QParamTable(result.model.qparams.of(Role.BIAS))
     return result.model, notes
+
+
+def _quantized_already(names: Iterable[str]) -> LoadError:
+    """The error for tensors that two sources quantize: neither may silently win."""
+    shown = ", ".join(f"'{name}'" for name in names)
+    return LoadError(
+        f"the model already has a quantizer on {shown}, and the encodings give one as well",
+        fix="give the float model, or remove the quantizers first: "
+        "onnxq run MODEL -p remove-fake-quant -o FLOAT.onnx",
+    )
 
 
 def _refused(found: Coverage, given: Given) -> LoadError:

@@ -16,6 +16,7 @@ values; per tensor: of all channels) is covered by the finest grid that the rule
     else         s = (high - low) / (hi - lo)      z = R(lo - low / s)
 
 A power of two is the next above s, or the one below where that is nearer to the old grid.
+What the old grid clamped near zero (a Relu: at zero) the new one does not: `lost_clamp`.
 """
 
 from __future__ import annotations
@@ -261,6 +262,22 @@ def _grid(
     )
 
 
+def lost_clamp(
+    old: QParams, new: QParams, *, non_negative: bool = False
+) -> tuple[float, float] | None:
+    """What the old grid clamped to, where the new one reaches far beyond an end of it.
+
+    Far is more than twice as far from zero: a Relu in the form of a zero point is always that, and
+    the next power of two never is. Channels that end elsewhere have no end in common.
+    """
+    (low, high), (least, most) = old.range, new.range
+    below = not non_negative and not np.ptp(low) and np.abs(least).max() > 2 * np.abs(low).max()
+    above = not np.ptp(high) and np.abs(most).max() > 2 * np.abs(high).max()
+    if below and not above and not np.any(low):
+        return 0.0, np.inf
+    return (float(low.min()), float(high.max())) if below or above else None
+
+
 # -- how far apart ----------------------------------------------------------------------------
 
 
@@ -283,6 +300,29 @@ def largest_error(
         points = np.concatenate([_jumps(before), _jumps(after)])
         points = np.unique(np.clip(points, np.float32(low), np.float32(high)))
         off = np.abs(after.fake(points).astype(np.float64) - before.fake(points)).max()
+        worst = max(worst, float(off) / (high - low))
+    return worst
+
+
+def clamp_error(
+    old: QParams,
+    new: QParams,
+    *,
+    non_negative: bool = False,
+    clamp: tuple[float, float] | None = None,
+) -> float:
+    """Largest difference between the two grids beyond the old range, as a share of that range.
+
+    `clamp` is what the new one's input is cut to first. The old result stays at its end there and
+    the new one only moves away from it, so the point furthest out tells all.
+    """
+    worst = 0.0
+    for before, after in _channels(old, new):
+        low, high = (float(end) for end in before.range)
+        far = 2 * np.abs([*before.range, *after.range]).max()
+        points = np.array([0.0 if non_negative else -far, far], np.float32)
+        cut = points if clamp is None else np.clip(points, *np.array(clamp, np.float32))
+        off = np.abs(after.fake(cut).astype(np.float64) - before.fake(points)).max()
         worst = max(worst, float(off) / (high - low))
     return worst
 

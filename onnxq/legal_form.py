@@ -26,6 +26,10 @@ _ALLOW = (
 )
 
 
+_ON_LEGAL_GRIDS = ("quantize-bias", "fill-weight-range")
+"""Passes that need quantizers within the scheme, besides the lossy ones."""
+
+
 @dataclass
 class Change:
     """What lossy passes did to a model."""
@@ -71,8 +75,8 @@ class LegalForm:
 def legal_pipeline(backend: Backend, allow_requantize: bool = False) -> Pipeline:
     """The backend's pipeline, and what moves other quantizers into its scheme.
 
-    Biases are rounded to steps of what their layer multiplies, and lossy passes look at grids that
-    the target has, so these come after.
+    Biases are rounded to steps of what their layer multiplies, lossy passes look at grids that the
+    target has, and moved weights use as much of their range as trained ones: these come after.
     """
     rules = {
         "weights": rules_text(backend.scheme.weight),
@@ -80,7 +84,7 @@ def legal_pipeline(backend: Backend, allow_requantize: bool = False) -> Pipeline
     }
     names = ("fit-grids", "approximate-grids") if allow_requantize else ("fit-grids",)
     steps = tuple(backend.pipeline)
-    behind = (i for i, s in enumerate(steps) if s.lossy or s.name == "quantize-bias")
+    behind = (i for i, s in enumerate(steps) if s.lossy or s.name in _ON_LEGAL_GRIDS)
     at = next(behind, len(steps))
     return Pipeline(*steps[:at], *(find_pass(n)(**rules) for n in names), *steps[at:])
 
@@ -122,7 +126,7 @@ def check_scheme(model: Model, backend: Backend, allow_requantize: bool = False)
     if broken:
         raise BackendError(
             f"{len(broken)} quantizer{'s' if len(broken) > 1 else ''} cannot be written for "
-            f"{backend.name} as they are:{listed(broken)}",
+            f"{backend.name} as {'they are' if len(broken) > 1 else 'it is'}:{listed(broken)}",
             fix=f"train or quantize with {backend.name}'s scheme: "
             f"weights ({backend.scheme.weight}), activations ({backend.scheme.activation})"
             + (_ALLOW if linear and not allow_requantize else ""),

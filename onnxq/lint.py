@@ -105,6 +105,7 @@ def _subject(model: Model, backend: Backend) -> Subject:
         # What stands in the way of a conversion is found below, tensor by tensor.
         with contextlib.suppress(BackendError, SaveError):
             if _is_clean(backend):
-                return Subject(backend, model, legal_form(model, backend).model)
-            model = convert(model, backend, verify=False).model
+                return Subject(backend, model, legal_form(model, backend).model, model)
+            made = convert(model, backend, verify=False).model
+            return Subject(backend, made, canonical(made)[0], model)
     return Subject(backend, model, canonical(model)[0])

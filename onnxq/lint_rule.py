@@ -44,6 +44,8 @@ class Subject:
     """As the target reads it."""
     canonical: Model
     """The same with every quantizer as one FakeQuantize."""
+    source: Model | None = None
+    """What it was made from, with the names the user gave; None where that is `model` itself."""
 
     @functools.cached_property
     def bounds(self) -> tuple[Bounds, ...]:

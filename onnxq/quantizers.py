@@ -6,10 +6,13 @@ import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize, fake_quantize_log
 from onnxq.constants import is_constant
+from onnxq.edit import producer
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.graph import Model
 from onnxq.log_params import LogParams
+from onnxq.op_kind import kind_of
+from onnxq.placement import MOVES
 from onnxq.qparams import QParams, Reader, Role
 
 QUANTIZERS = (FAKE_QUANTIZE, FAKE_QUANTIZE_LOG)
@@ -21,6 +24,16 @@ Row = QParams | LogParams
 def is_quantizer(node: gs.Node | None) -> bool:
     """Whether `node` is one of the canonical quantizers."""
     return fake_quantize.is_fake_quantize(node) or fake_quantize_log.is_logarithmic(node)
+
+
+def quantizer_behind(tensor: gs.Tensor) -> gs.Node | None:
+    """The quantizer of the values that `tensor` holds, looking through what only moves them."""
+    node = producer(tensor)
+    while node is not None and not is_quantizer(node):
+        if kind_of(node) not in MOVES or not node.inputs:
+            return None
+        node = producer(node.inputs[0])
+    return node
 
 
 def row_of(

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import onnx_graphsurgeon as gs
 
 from onnxq.discovery import find_pass
-from onnxq.edit import describe, producer, users
+from onnxq.edit import describe, producer, read_by, users
 from onnxq.graph import Model
 from onnxq.op_kind import kind_of
 from onnxq.pipeline import Pipeline
 from onnxq.placement import WEIGHTED, Placement
+from onnxq.qparams import Reader
 from onnxq.quantizer_places import QuantizerPlaces
 from onnxq.quantizers import QUANTIZERS
 
@@ -31,27 +32,41 @@ class Need:
 
     tensor: str
     rule: str
-    weight: bool
+    layer: gs.Node | None = None
+    """The layer whose weight it is; None for activations."""
+
+    @property
+    def weight(self) -> bool:
+        """Whether it is a weight."""
+        return self.layer is not None
 
 
 def missing_ranges(
-    model: Model, placement: Placement, has: Callable[[str], bool]
+    model: Model,
+    placement: Placement,
+    has: Callable[[str], bool],
+    serves: Callable[[str, Reader], bool] = lambda tensor, reader: True,
 ) -> Iterator[Need]:
-    """What wants a range and has none, each tensor once; `has` tells which tensors have one."""
+    """What wants a range and has none, each tensor once; `has` tells which tensors have one.
+
+    `serves` tells whether the range of a weight is for a reader: others read it as it is.
+    """
     if model.nodes(*QUANTIZERS):
         # Places are those of the float graph; its tensors have the names that tables use.
         model = Pipeline(find_pass("remove-fake-quant")()).run(model).model
     places = QuantizerPlaces(model, placement)
     seen: set[int] = set()
     for node, weight in places.weights():
-        if not has(weight.name) and id(weight) not in seen:
+        index = next(i for i, tensor in enumerate(node.inputs) if tensor is weight)
+        ranged = has(weight.name) and serves(weight.name, read_by(node, index))
+        if not ranged and id(weight) not in seen:
             seen.add(id(weight))
-            yield Need(weight.name, f"the weight of {describe(node)}", True)
+            yield Need(weight.name, f"the weight of {describe(node)}", node)
     below = _ranges_below(model, placement, has)
     for place in places.activations():
         for tensor in place.tensors:
             if not has(tensor.name) and id(tensor) not in below and not _folds_away(tensor):
-                yield Need(tensor.name, place.rule, False)
+                yield Need(tensor.name, place.rule)
 
 
 def _ranges_below(model: Model, placement: Placement, has: Callable[[str], bool]) -> set[int]:

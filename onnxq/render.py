@@ -15,7 +15,7 @@ from onnxq.convert import Conversion
 from onnxq.diff import TensorDiff
 from onnxq.discovery import Broken
 from onnxq.pass_ import Pass, Trace
-from onnxq.prove import Proof
+from onnxq.prove import COST, Proof
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams
 from onnxq.side_export import SideExport
@@ -62,20 +62,21 @@ def proofs(found: Iterable[Proof], title: str = "Proof") -> RenderableType:
     notes: list[str] = []
     for proof in found:
         for diff in proof.report.outputs:
-            *numbers, verdict = diff_cells(diff)
-            verdict = FAILED if proof.refused else verdict
-            table.add_row(proof.what, Text(diff.name), *numbers, verdict)
+            # What ran instead of a refused session was compared already.
+            cells = ["not run", "", "", "", FAILED] if proof.refused else diff_cells(diff)
+            table.add_row(proof.what, Text(diff.name), *cells)
         if proof.refused:
             notes.append(f"{proof.what}: {proof.refused}")
         notes += [n for n in proof.report.notes if n not in notes]
     return Group(table, *(Text(f"note: {note}", "yellow") for note in notes))
 
 
-def cost(found: Report) -> RenderableType:
+def cost(found: Report, judged: bool) -> RenderableType:
     """How far the outputs are from those of the source after a change that the target needs."""
-    table = _table("Cost of the changes", "output", *_NUMBERS, right=_NUMBERS)
+    verdict = ("",) if judged else ()
+    table = _table("Cost of the changes", "output", *_NUMBERS, *verdict, right=_NUMBERS)
     for diff in found.outputs:
-        table.add_row(Text(diff.name), *diff_cells(diff)[:-1])
+        table.add_row(Text(diff.name), *diff_cells(diff)[: None if judged else -1])
     return table
 
 
@@ -138,10 +139,11 @@ def conversion(found: Conversion | SideExport, explain: bool) -> RenderableType:
     parts = [traces(found.traces, explain)] if explain else []
     parts.append(files)
     if found.proofs:
-        parts.append(proofs(found.proofs))
+        parts.append(proofs(proof for proof in found.proofs if proof.what != COST))
     if isinstance(found, Conversion):
         if found.cost is not None:
-            parts.append(cost(found.cost))
+            judged = next((proof.report for proof in found.proofs if proof.what == COST), None)
+            parts.append(cost(judged or found.cost, judged is not None))
         if explain and found.change is not None:
             parts += [
                 Text(f"{trace.name}: {rewrite}")

@@ -43,7 +43,8 @@ def reports(found: Iterable[LintReport]) -> RenderableType:
     for report in found:
         if report.findings:
             parts.append(findings(report.findings, f"{report.model} for {report.backend}"))
-        counts = [f"{report.count(s)} {s}s" for s in ("error", "warning")]
+        counted = [(report.count(s), s) for s in ("error", "warning")]
+        counts = [f"{n} {s}{'' if n == 1 else 's'}" for n, s in counted]
         style = "green" if report.passed(strict=True) else "yellow" if report.passed() else "red"
         parts.append(Text(f"{report.model}: {', '.join(counts)}", style))
     return Group(*parts)

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
 
 from onnxq.array_files import Stack, StoredStack, in_memory, open_npz
@@ -42,14 +43,21 @@ LADDER = (8, 16, 32, 64, 128, 224)
 
 
 def samples(
-    model: Session | Sequence[TensorSpec], data: Data = None, count: int = 4, seed: int = 0
+    model: Session | Sequence[TensorSpec],
+    data: Data = None,
+    count: int = 4,
+    seed: int = 0,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
 ) -> Iterator[Feed]:
-    """Feeds for a session or for given inputs: all of `data`, or `count` random ones."""
+    """Feeds for a session or for given inputs: all of `data`, or `count` random ones.
+
+    Random values of an input lie in its range among `ranges` (see `random_feed`).
+    """
     inputs = tuple(model.inputs if isinstance(model, Session) else model)
     if data is None:
         filled = fill_dims(model, seed) if isinstance(model, Session) else _filled(inputs, 1, 8)
         for index in range(count):
-            yield random_feed(filled, seed, index)
+            yield random_feed(filled, seed, index, ranges)
         return
     found = False
     for where, record in _records(data, inputs):
@@ -60,11 +68,18 @@ def samples(
         raise LoadError("the data holds no samples", fix="give at least one sample")
 
 
-def random_feed(inputs: Iterable[TensorSpec], seed: int = 0, index: int = 0) -> Feed:
+def random_feed(
+    inputs: Iterable[TensorSpec],
+    seed: int = 0,
+    index: int = 0,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+) -> Feed:
     """Sample `index` of a seeded series, the same whatever the number of samples.
 
-    Floats are N(0, 1). 32- and 64-bit integers are 0 or 1, valid as indices of nearly any table;
-    8- and 16-bit integers, which are seldom indices, span 0 to 255 (or the type's maximum).
+    Floats are N(0, 1), or where the input has a range normal around its middle, with a sixth of
+    its width as deviation, and clipped to it. 32- and 64-bit integers are 0 or 1, valid as indices
+    of nearly any table; 8- and 16-bit integers, which are seldom indices, span 0 to 255 (or the
+    type's maximum).
     """
     rng = np.random.default_rng([seed, index])
     feed: Feed = {}
@@ -76,11 +91,21 @@ def random_feed(inputs: Iterable[TensorSpec], seed: int = 0, index: int = 0) -> 
             )
         shape = tuple(d for d in spec.shape if isinstance(d, int))
         if is_float(spec.dtype):
-            feed[spec.name] = rng.standard_normal(shape).astype(spec.dtype)
+            values = rng.standard_normal(shape)
+            if ranges and spec.name in ranges:
+                values = _within(values, *ranges[spec.name], spec.dtype)
+            feed[spec.name] = values.astype(spec.dtype)
         else:
             high = _highest_random(spec.dtype)
             feed[spec.name] = rng.integers(0, high, shape, endpoint=True).astype(spec.dtype)
     return feed
+
+
+def _within(normal: Array, low: float, high: float, dtype: np.dtype[Any]) -> Array:
+    largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+    low, high = max(low, -largest), min(high, largest)
+    spread = (high - low) / 6
+    return np.clip(low + 3 * spread + spread * normal, low, high)
 
 
 def _highest_random(dtype: np.dtype[Any]) -> int:

@@ -32,13 +32,11 @@ import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from onnxq.affine import CannotFold
-from onnxq.edit import producer
 from onnxq.fake_quantize import is_fake_quantize, params_of
 from onnxq.graph import Model
 from onnxq.linear import Layer, bias_of, read_layer
-from onnxq.op_kind import kind_of
-from onnxq.placement import MOVES
 from onnxq.qparams import Array, QParams, Role
+from onnxq.quantizers import quantizer_behind
 from onnxq.weight_axis import LINEAR_OPS
 
 INT16, INT32 = np.iinfo(np.int16), np.iinfo(np.int32)
@@ -89,13 +87,9 @@ def bounds(model: Model) -> Iterator[Bounds]:
 
 
 def input_quantizer(tensor: gs.Tensor) -> gs.Node | None:
-    """The quantizer of the values that `tensor` holds, looking through what only moves them."""
-    node = producer(tensor)
-    while node is not None and not is_fake_quantize(node):
-        if kind_of(node) not in MOVES or not node.inputs:
-            return None
-        node = producer(node.inputs[0])
-    return node
+    """The linear quantizer of the values that `tensor` holds."""
+    node = quantizer_behind(tensor)
+    return node if is_fake_quantize(node) else None
 
 
 def _bounds(layer: Layer, x: QParams, w: QParams) -> Bounds:

@@ -154,6 +154,9 @@ class QSpec:
             return f"{self.bits} bits, logarithmic, per tensor"
         every = {name for name, kind in QTYPES.items() if kind.bits <= 16}
         words = ["any type" if every <= set(self.types) else "/".join(self.types)]
+        lo, hi = self.range
+        if self.full_range and (lo, hi) != (self.qtype.lo, self.qtype.hi):
+            words.append(f"codes {lo}..{hi}")
         words.append("symmetric" if self.symmetric else "any zero point")
         words.append("per tensor or channel" if self.per_channel else "per tensor")
         if self.power_of_two:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxq.constants import array
-from onnxq.convert import canonical, constants_frozen, unquantized
+from onnxq.convert import canonical, check_clean, unquantized, unread
 from onnxq.discovery import find_format, find_pass
 from onnxq.errors import LoadError
 from onnxq.graph import Model, load
 from onnxq.made_files import Artifact, MadeFiles
 from onnxq.pipeline import Pipeline
-from onnxq.prove import Proof
+from onnxq.prove import Proof, table_told
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams, Role
 from onnxq.quantizers import QUANTIZERS
@@ -67,7 +67,7 @@ def export_side_file(
     if not isinstance(source, Model):
         stem = stem or Path(source).stem
         source = load(source)
-    before, read = canonical(constants_frozen(source))
+    before, read = canonical(source)
     if not before.nodes(*QUANTIZERS):
         raise unquantized(before, read)
     steps = ["unify-scales"]
@@ -75,7 +75,8 @@ def export_side_file(
         steps.append("widen-range")
     steps += ["collect-qparams", "remove-fake-quant"]
     result = Pipeline(*(find_pass(name)() for name in steps)).run(before)
-    clean, notes = result.model, []
+    clean, notes = result.model, unread(before, read)
+    check_clean(clean, "_float.onnx")
     table = clean.qparams
     if not side_file.narrow:
         parts = TensorParts(clean)
@@ -99,7 +100,9 @@ def export_side_file(
     )
     if verify:
         again = clean.clone()
-        again.qparams = _restored(table, side_file.read(content, clean), side_file)
+        held = side_file.read(content, clean)
+        _check_whole(table, held, side_file)
+        again.qparams = table_told(table, held, side_file.weights)
         applied = Pipeline(find_pass("apply-qparams")()).run(again, in_place=True).model
         report = compare(before, applied, data, count=count, seed=seed)
         done.proofs = (Proof(f"{side_file.name} (read back)", report),)
@@ -117,8 +120,8 @@ def _whole(row: QParams, parts: TensorParts) -> QParams:
     return wide
 
 
-def _restored(table: QParamTable, read: QParamTable, side_file: SideFile) -> QParamTable:
-    """What was read back, with the weights of the model where the format has none."""
+def _check_whole(table: QParamTable, read: QParamTable, side_file: SideFile) -> None:
+    """Refuse a file that does not tell what was written to it."""
     found = {row.tensor for row in read}
     lost = [
         row
@@ -130,6 +133,3 @@ def _restored(table: QParamTable, read: QParamTable, side_file: SideFile) -> QPa
             f"{side_file.name}: tensor '{lost[0].tensor}' was written, but is not read back",
             fix="report this with the file: a format must read what it writes",
         )
-    own = table.of(Role.WEIGHT) if not side_file.weights else []
-    rows = [*read, *(row for row in own if row.tensor not in found)]
-    return QParamTable(rows, read.logarithmic)

@@ -36,6 +36,8 @@ class SideFile:
     """Whether content is of this format, by what stands in it: names of files prove nothing."""
     detection: str = ""
     """In words, what `recognises` looks for."""
+    versions: tuple[str, ...] = ()
+    """What content of this format may say as its "version", where that tells it apart."""
     binary: bool = False
     """Whether the content is bytes; otherwise it is text, stored as UTF-8."""
     suffix: str = ".json"

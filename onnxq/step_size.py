@@ -90,7 +90,7 @@ class Steps:
             return []
         if node.op_type == "Concat":
             return list(dict.fromkeys(node.input))
-        nearest = node.op_type == "Resize" and _attribute(node, "mode", b"nearest") == b"nearest"
+        nearest = node.op_type == "Resize" and attribute(node, "mode", b"nearest") == b"nearest"
         return [node.input[0]] if node.op_type in _SELECTING or nearest else []
 
     def _combine(self, name: str, sources: list[str]) -> Step | None:
@@ -116,7 +116,7 @@ class Steps:
         fake = (node.domain, node.op_type) == ("onnxq", "FakeQuantize")
         if (node.op_type != "DequantizeLinear" and not fake) or len(node.input) < 2:
             return None
-        scale = self._constant(node.input[1])
+        scale = self.constant(node.input[1])
         if scale is None or not scale.size:
             return None
         scale = scale.astype(np.float64)
@@ -124,7 +124,7 @@ class Steps:
             return None
         if scale.size == 1:
             return Step(scale.reshape(()))
-        return Step(scale, _attribute(node, "axis", 1), _attribute(node, "block_size", 0))
+        return Step(scale, attribute(node, "axis", 1), attribute(node, "block_size", 0))
 
     def _has_float8_codes(self, node: onnx.NodeProto) -> bool:
         """Whether its zero point, or its codes where it has none, are constants of float8."""
@@ -132,7 +132,7 @@ class Steps:
         stored = self._constants.get(typed)
         return stored is not None and stored.data_type in _FLOAT8
 
-    def _constant(self, name: str) -> Array | None:
+    def constant(self, name: str) -> Array | None:
         """The value of a constant: an initializer, a Constant node, or either behind a Cast."""
         for _ in range(len(self._producers) + 1):
             if name in self._constants:
@@ -158,7 +158,8 @@ def _constant_value(node: onnx.NodeProto) -> Array | None:
     return None
 
 
-def _attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    """The value of an attribute, or the default."""
     for attribute in node.attribute:
         if attribute.name == name:
             return helper.get_attribute_value(attribute)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -47,6 +48,23 @@ def peek(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def damage(text: str) -> str | None:
+    """Where an object or list in `text` ends too early or is no JSON; None: neither is the case."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        # What is cut off ends within a text, a word or a number, or where a token should stand.
+        rest = text[error.pos :].strip()
+        cut = error.msg.startswith("Unterminated") or re.fullmatch(r"[-+.\w]*", rest)
+        at = f"line {error.lineno} column {error.colno}"
+        return f"not complete JSON: {at}" if cut else f"not JSON: {at}: {error.msg}"
+    except (ValueError, RecursionError):  # numbers too long, nesting too deep: not cut off
+        return None
+    return None
 
 
 def is_number(value: Any) -> bool:

@@ -9,12 +9,12 @@ from typing import Any
 from onnxq import dialects
 from onnxq.convert import canonical
 from onnxq.discovery import find_pass
-from onnxq.edit import describe, producer
+from onnxq.edit import describe
 from onnxq.graph import Model
 from onnxq.pass_ import Skip
 from onnxq.pipeline import Pipeline
 from onnxq.qparam_table import QParamTable
-from onnxq.quantizers import QUANTIZERS, is_quantizer
+from onnxq.quantizers import is_quantizer, quantizer_behind
 from onnxq.weight_axis import LINEAR_OPS
 
 
@@ -122,7 +122,7 @@ def _type(tensor: Any) -> str:
 
 def _layer(node: Any) -> Layer:
     def quantized(tensor: Any) -> bool:
-        return is_quantizer(producer(tensor, *QUANTIZERS))
+        return quantizer_behind(tensor) is not None
 
     # The quantizer of a layer's result often stands behind its activation function.
     out, result = node.outputs[0], False

@@ -16,6 +16,7 @@ import onnx
 from onnxq import runtime
 from onnxq.diff import RunningDiff, TensorDiff, Tolerance
 from onnxq.errors import VerifyError
+from onnxq.input_ranges import input_ranges
 from onnxq.ort_values import TensorSpec
 from onnxq.proto_order import ordered, reads
 from onnxq.qparams import Array
@@ -90,7 +91,7 @@ def verify(
     """Compare model `b` with the trusted model `a`, output by output.
 
     Outputs pair by name, or by position where the names differ. Inputs come from `data` (see
-    `onnxq.samples`) or are `count` seeded random ones.
+    `onnxq.samples`) or are `count` seeded random ones, in the range of the input's quantizer.
     """
     models = open_model(a), open_model(b)
     plain = sessions == ("reference", "reference")
@@ -113,7 +114,8 @@ def verify(
     layers = {(name, name): running(name, name) for name in shared}
     wanted = [list(dict.fromkeys(names)) for names in zip(*pairs, strict=True)] or [[], []]
     number = 0
-    for feed in samples(runs[0], data, count, seed):
+    ranges = input_ranges(models[0]) if data is None else None
+    for feed in samples(runs[0], data, count, seed, ranges):
         number += 1
         twin = {spec.name: cast("input", spec, feed[name]) for name, spec in renamed.items()}
         taken = [names + [n for n in shared if plain and n not in names] for names in wanted]
@@ -243,8 +245,17 @@ def _varying(graph: onnx.GraphProto) -> set[str]:
 
 def _weak(outputs: Iterable[TensorDiff]) -> Iterator[str]:
     """Outputs that say little, whatever the comparison found."""
+    outputs = tuple(outputs)
+    if outputs and all(diff.constant for diff in outputs):
+        yield "the output is the same value everywhere on these inputs: give --data"
     for diff in outputs:
-        if not diff.finite:
+        if diff.source_nan:
+            yield (
+                f"the source itself gives NaN at '{diff.name}' ({diff.source_nan} of {diff.count} "
+                "values); look at what stands before it (0 / 0, the logarithm or root of a "
+                "negative number, sums beyond the type), or give other inputs (data)"
+            )
+        elif not diff.finite:
             yield f"output '{diff.name}': no finite value was compared; give other inputs (data)"
         elif diff.unit == "relative" and diff.size < _NEARLY_ZERO:
             yield (

@@ -6,6 +6,9 @@ This changes what the network computes. Each tensor is reported with the largest
 the two grids, as a share of its range; the conversion measures what becomes of it at the outputs.
 What was trained is moved: a weight is rounded from its value on the old grid, not from the float
 behind it. `fit-grids` comes first, for what needs no change of values.
+
+A zero point at the lowest code is a Relu, and a grid around zero is none: where the new grid
+reaches far beyond an end that the old one clamped to, a Relu or Clip in front clamps instead.
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ from typing import ClassVar
 
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of, set_params
 from onnxq.graph import Model
-from onnxq.grid_fit import covering_fit, largest_error
+from onnxq.grid_fit import clamp_error, covering_fit, largest_error, lost_clamp
 from onnxq.pass_ import Pass, Trace
-from passes.fit_grids import data_of, put_values, rules_by_role, shown
+from passes.fit_grids import clamp_input, data_of, put_values, rules_by_role, shown
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,16 @@ class ApproximateGrids(Pass):
                 continue
             error = largest_error(params, fit, **read.known())
             put_values(model, node, read)
+            clamp, beyond = None, 0.0
+            if read.weight is None:
+                clamp = lost_clamp(params, fit, non_negative=read.non_negative)
+                beyond = clamp_error(params, fit, non_negative=read.non_negative, clamp=clamp)
+            if clamp is not None:
+                clamp_input(model, node, *clamp)
             set_params(model, node, fit)
+            outside = f" and {100 * beyond:.2g} % where it was clamped" if beyond > error else ""
             trace.rewrote(
                 node,
-                f"'{params.tensor}' off by up to {100 * error:.2g} % of its range: "
+                f"'{params.tensor}' off by up to {100 * error:.2g} % of its range{outside}: "
                 f"{shown(params)} -> {shown(fit)}",
             )

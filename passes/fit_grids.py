@@ -55,7 +55,7 @@ class FitGrids(Pass):
                 trace.skip(node, f"'{params.tensor}' breaks a rule: {'; '.join(broken)}")
                 continue
             if fit.clip is not None:
-                _clip(model, node, *fit.clip)
+                clamp_input(model, node, *fit.clip)
             else:
                 put_values(model, node, read)
             set_params(model, node, fit.params)
@@ -113,12 +113,16 @@ def put_values(model: Model, node: gs.Node, read: Data) -> None:
         set_input(node, 0, new_values(model, node.inputs[0], held, node))
 
 
-def _clip(model: Model, node: gs.Node, low: float, high: float) -> None:
-    """Cut what the quantizer reads to low..high."""
+def clamp_input(model: Model, node: gs.Node, low: float, high: float) -> None:
+    """Cut what the quantizer reads to low..high; from 0 to infinity that is a Relu."""
     x = node.inputs[0]
     kind = node.inputs[1].dtype or np.float32
     base = node.name or node.outputs[0].name
     clipped = variable(model, f"{x.name}.clipped", like=x)
+    if (low, high) == (0.0, np.inf):
+        new_node(model, "Relu", [x], [clipped], name=f"{base}.relu", graph=node.owner)
+        set_input(node, 0, clipped)
+        return
     bounds = [
         constant(model, f"{base}.min", np.array(low, kind)),
         constant(model, f"{base}.max", np.array(high, kind)),

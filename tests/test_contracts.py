@@ -138,12 +138,12 @@ def test_contract_on_the_zoo(name: str, model: str) -> None:
 
 
 EXAMPLES = settings(
-    max_examples=160,
+    max_examples=80,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
-"""160 float and 160 quantized graphs, each given to every pass (in two tests, for two cores)."""
+"""80 float and 80 quantized graphs, each given to every pass (in two tests, for two cores)."""
 
 
 @pytest.mark.parametrize("half", [0, 1])

@@ -15,7 +15,7 @@ are three implementations that agree to the last bit in y and dx:
 * `composed`: one expression per formula. Used while tracing, on other devices and data types,
   and where zero points differ by channel.
 * `eager`: a few vectorised passes in place over pieces that stay in the cache, and masks by
-  `hardtanh_backward`, which needs no boolean tensor. Three to four times as fast as `composed` on
+  `hardtanh_backward`, which needs no boolean tensor. Three to five times as fast as `composed` on
   a CPU. A zero point that all channels share may be given as a number.
 * compiled: `composed` through torch.compile, one pass each; see `compile_kernels`.
 

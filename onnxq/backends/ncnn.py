@@ -40,8 +40,12 @@ BACKEND = Backend(
     name="ncnn",
     summary="ncnn: int8 symmetric on -127..127, weights per channel, float biases",
     scheme=Scheme(
-        weight=QSpec(("int8", "int4", "int2"), symmetric=True, per_channel=True, lo=-127),
-        activation=QSpec(("int8",), symmetric=True, lo=-127, observer="ema-minmax"),
+        weight=QSpec(
+            ("int8", "int4", "int2"), symmetric=True, per_channel=True, full_range=True, lo=-127
+        ),
+        activation=QSpec(
+            ("int8",), symmetric=True, full_range=True, lo=-127, observer="ema-minmax"
+        ),
     ),
     pipeline=Pipeline(*_LEGAL, PropagateRanges(backward=False), InferShapes()),
     outputs=(

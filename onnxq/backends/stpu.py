@@ -18,7 +18,7 @@ BACKEND = Backend(
     name="stpu",
     summary="STPU: int8 per tensor, symmetric on -127..127, float biases",
     scheme=Scheme(
-        weight=QSpec(("int8",), symmetric=True, lo=-127, algorithm="fixed"),
+        weight=QSpec(("int8",), symmetric=True, full_range=True, lo=-127, algorithm="fixed"),
         activation=QSpec(
             ("int8",),
             symmetric=True,

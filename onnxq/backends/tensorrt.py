@@ -4,6 +4,9 @@ int8 with zero point 0 everywhere, weights per channel, biases float. TensorRT c
 quantizers trained on -127..127 are widened by that one code, and onnxq trains activations on
 -128..127.
 
+Ranges are for all readers of a tensor: where only some see it quantized, or each on its own grid,
+the QDQ model alone is written.
+
 An Add takes one convolution straight from its accumulator: the other branch carries a quantizer,
 that one does not.
 """
@@ -20,6 +23,8 @@ from passes.retype_activations import RetypeActivations
 from passes.to_qdq import ToQdq
 from passes.widen_range import WidenRange
 
+_FLOAT = "_deploy_model.onnx"
+
 BACKEND = Backend(
     name="tensorrt",
     summary="QDQ for TensorRT: int8 symmetric, float biases; legacy ranges beside a clean model",
@@ -31,12 +36,12 @@ BACKEND = Backend(
     outputs=(
         OnnxFile("_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model for explicit quantization"),
         OnnxFile(
-            "_deploy_model.onnx",
+            _FLOAT,
             Pipeline(*STRIP),
             "clean float model for the ranges below",
         ),
-        TableFile("_clip_ranges.json", tensorrt_ranges.FORMAT, beside="_deploy_model.onnx"),
-        TableFile("_calibration.cache", tensorrt_cache.FORMAT, beside="_deploy_model.onnx"),
+        TableFile("_clip_ranges.json", tensorrt_ranges.FORMAT, beside=_FLOAT, legacy=True),
+        TableFile("_calibration.cache", tensorrt_cache.FORMAT, beside=_FLOAT, legacy=True),
     ),
     proof="format",
     placement=replace(INPUTS_ONLY, accumulated=WEIGHTED),

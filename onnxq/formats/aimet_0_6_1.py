@@ -149,6 +149,7 @@ FORMAT = SideFile(
     read,
     recognises=lambda content: codes.recognises(content, VERSION),
     detection='JSON with "version": "0.6.1"',
+    versions=(VERSION,),
     narrow=False,
     float_tensors=float_tensors,
 )

@@ -189,6 +189,7 @@ FORMAT = SideFile(
     read,
     recognises=lambda content: codes.recognises(content, VERSION),
     detection='JSON with "version": "1.0.0"',
+    versions=(VERSION,),
     narrow=False,
     float_tensors=float_tensors,
 )

@@ -168,6 +168,7 @@ FORMAT = SideFile(
     read,
     recognises=lambda content: any(codes.recognises(content, v) for v in READ_VERSIONS),
     detection='JSON with "version": "2.0.0" or "2.1.0"',
+    versions=READ_VERSIONS,
     narrow=False,
     float_tensors=float_tensors,
 )

@@ -24,7 +24,7 @@ from onnxq.errors import LoadError, near_matches
 from onnxq.graph import Model
 from onnxq.op_kind import kind_of
 from onnxq.qparam_table import QParamTable
-from onnxq.qparams import Array, QParams, Role
+from onnxq.qparams import GRAPH_OUTPUT, Array, QParams, Reader, Role
 from onnxq.qtype import qtype
 from onnxq.side_file import SideFile
 from onnxq.side_rows import not_writable
@@ -54,6 +54,7 @@ def write(table: QParamTable, model: Model) -> str:
     first: list[str] = []
     second: list[str] = []
     held: set[str] = set()
+    told: dict[str, set[Reader]] = {}
     for name, node in int8_layers(model).items():
         row, weight = (
             rows.get(tensor.name)
@@ -64,6 +65,11 @@ def write(table: QParamTable, model: Model) -> str:
         if row is None or weight is None:
             continue
         held |= {row.tensor, weight.tensor}
+        told.setdefault(row.tensor, set()).add(read_by(node, 0))
+        if told[row.tensor] == _readers(row, node.inputs[0], model):
+            refused.pop(row.tensor, None)
+        else:
+            refused[row.tensor] = "others than int8 layers read it rounded, which no line can say"
         steps, why = _steps(node, weight)
         why = why or _grid(row) or _key(name)
         if why:
@@ -81,6 +87,14 @@ def write(table: QParamTable, model: Model) -> str:
     if refused:
         raise not_writable(refused, _WHAT, _FIX)
     return "".join(f"{line}\n" for line in (*first, *second))
+
+
+def _readers(row: QParams, tensor: gs.Tensor, model: Model) -> set[Reader]:
+    """Who sees the tensor rounded."""
+    if row.readers is not None:
+        return set(row.readers)
+    found = {read_by(node, index) for node, index in users(tensor)}
+    return found | ({GRAPH_OUTPUT} if model.is_output(tensor) else set())
 
 
 def _reads(row: QParams, node: gs.Node) -> bool:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from onnxq import strict_json
-from onnxq.errors import LoadError, QParamsError, SaveError, listed
+from onnxq import side_rows, strict_json
+from onnxq.errors import LoadError, QParamsError
 from onnxq.graph import Model
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams, Role
@@ -28,24 +28,21 @@ _TOO_WIDE = 127.0 * 2.0**128
 
 
 def scales(table: QParamTable) -> dict[str, float]:
-    """Scale per activation, the widest where a tensor has several."""
-    found: dict[str, float] = {}
-    refused: dict[str, str] = {}
-    for row in table.of(Role.ACTIVATION):
-        if row.qtype.name != "int8" or not row.is_symmetric:
-            refused[row.tensor] = f"{row.qtype} with zero point {row.zero_point.reshape(-1)[0]}"
-        elif row.axis is not None:
-            refused[row.tensor] = "one scale per channel"
-        else:
-            found[row.tensor] = max(found.get(row.tensor, 0.0), float(row.scale))
-    if refused:
-        raise SaveError(
-            f"{len(refused)} of the activations have no TensorRT range:"
-            + listed(f"'{name}': {why}" for name, why in refused.items()),
-            fix="TensorRT wants int8 with zero point 0: 'onnxq convert --backend tensorrt' brings "
-            "activations there where that is exact",
-        )
-    return found
+    """Scale per activation."""
+    held = side_rows.writable(
+        table.of(Role.ACTIVATION),
+        "TensorRT ranges",
+        _refusal,
+        "TensorRT wants one int8 quantizer per tensor, with zero point 0: 'onnxq convert --backend "
+        "tensorrt' brings activations there where that is exact; its QDQ model holds the others",
+    )
+    return {row.tensor: float(row.scale) for row in held}
+
+
+def _refusal(row: QParams) -> str | None:
+    if row.qtype.name != "int8" or not row.is_symmetric:
+        return f"{row.qtype} with zero point {row.zero_point.reshape(-1)[0]}"
+    return side_rows.per_channel(row)
 
 
 def rows(found: dict[str, float]) -> QParamTable:

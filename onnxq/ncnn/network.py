@@ -36,8 +36,19 @@ _INT8, _FLOAT = 3, 1
 """Cast's numbers for types."""
 
 
+REQUANTIZE = (
+    "let quantizers be moved onto the nearest grids that ncnn has, with the error measured: "
+    "--allow-requantize (Python: allow_requantize=True)"
+)
+
+
 class NotInNcnn(Exception):
     """A node that no layer of ncnn computes, or none that is written here."""
+
+    def __init__(self, why: str, fix: str | None = None) -> None:
+        super().__init__(why)
+        self.fix = fix
+        """The next step; None: the part must go."""
 
 
 class Network:
@@ -88,7 +99,10 @@ class Network:
             raise NotInNcnn(f"the shape of '{tensor.name}' is not known")
         batch, *rest = tensor.shape
         if isinstance(batch, int) and batch != 1:
-            raise NotInNcnn(f"'{tensor.name}' has a first axis of {batch}; ncnn runs batches of 1")
+            raise NotInNcnn(
+                f"'{tensor.name}' has a first axis of {batch}; ncnn runs batches of 1",
+                "export with batch 1 or a dynamic batch",
+            )
         if not 1 <= len(rest) <= 3 or not all(isinstance(d, int) and d > 0 for d in rest):
             raise NotInNcnn(
                 f"'{tensor.name}' has shape {list(tensor.shape)}; ncnn's blobs have 1 to 3 known "
@@ -135,7 +149,8 @@ class Network:
         if not (within and params.is_symmetric) or params.block:
             raise NotInNcnn(
                 f"the codes of '{params.tensor}' are not all within {CODES[0]}..{CODES[1]}, with "
-                "zero point 0 and one scale per tensor or channel"
+                "zero point 0 and one scale per tensor or channel",
+                REQUANTIZE,
             )
         return values.astype(np.float32), params
 
@@ -166,10 +181,13 @@ def checked(params: QParams) -> QParams:
     if params.qtype.name != "int8" or (params.lo, params.hi) != CODES or params.zero_point.any():
         raise NotInNcnn(
             f"'{params.tensor}' is quantized to {params.qtype} {params.lo}..{params.hi}, and ncnn "
-            f"has {CODES[0]}..{CODES[1]} with zero point 0"
+            f"has {CODES[0]}..{CODES[1]} with zero point 0",
+            REQUANTIZE,
         )
     if params.axis is not None:
-        raise NotInNcnn(f"'{params.tensor}' has one scale per channel, and ncnn takes one")
+        raise NotInNcnn(
+            f"'{params.tensor}' has one scale per channel, and ncnn takes one", REQUANTIZE
+        )
     return params
 
 

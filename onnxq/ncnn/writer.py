@@ -14,11 +14,17 @@ from onnxq.side_file import Content
 
 PARAM, BIN = "param", "bin"
 
+_REMOVE = (
+    "take these parts out of the model, or run them in a runtime of their own; "
+    f"written are: {', '.join(sorted(TRANSLATORS))}"
+)
+
 
 def layers_of(model: Model) -> list[Layer]:
     """The layers that compute `model`, or one error for all nodes that none computes."""
     net = Network(model)
     refused: dict[str, str] = {}
+    fixes: dict[str | None, None] = {}  # in order, each once
     lost: set[str] = set()
     """Tensors that nothing makes since their node was refused: their readers are not at fault."""
     for tensor in model.graph.inputs:
@@ -26,6 +32,7 @@ def layers_of(model: Model) -> list[Layer]:
             net.add("Input", tensor.name, [], [net.made(tensor)], dims(net.shape(tensor)))
         except NotInNcnn as why:
             refused[f"input '{tensor.name}'"] = str(why)
+            fixes[why.fix] = None
     for node in sorted_nodes(model.graph):
         if id(node) in net.done or is_fake_quantize(node):
             if is_fake_quantize(node) and any(t.name in lost for t in node.inputs):
@@ -34,22 +41,23 @@ def layers_of(model: Model) -> list[Layer]:
         translate = TRANSLATORS.get(node.op) if not domain_of(node) else None
         if translate is None:
             refused[describe(node)] = f"operator {node.op} is not among those written for ncnn"
+            fixes[None] = None
         elif not any(t.name in lost for t in node.inputs):
             try:
                 translate(net, node)
                 continue
             except NotInNcnn as why:
                 refused[describe(node)] = str(why)
+                fixes[why.fix] = None
         lost.update(t.name for t in node.outputs)
     if not refused:
         for tensor in model.graph.outputs:
             net.blob(tensor)
     if refused:
         raise BackendError(
-            f"{len(refused)} parts of the model cannot be written for ncnn:"
-            + listed(f"{where}: {why}" for where, why in refused.items()),
-            fix="take these parts out of the model, or run them in a runtime of their own; "
-            f"written are: {', '.join(sorted(TRANSLATORS))}",
+            f"{len(refused)} part{'s' if len(refused) > 1 else ''} of the model cannot be written "
+            "for ncnn:" + listed(f"{where}: {why}" for where, why in refused.items()),
+            fix="; ".join(_REMOVE if fix is None else fix for fix in fixes),
         )
     return net.with_splits()
 

@@ -73,6 +73,7 @@ def test_the_proof_runs_in_the_reference_session_unless_told_otherwise() -> None
         ((), "what is written is proven, and only that"),
         ((RANGES, CLEAN), "the first output must be an OnnxFile"),
         ((MODEL, RANGES), "'_ranges.json' stands beside '_clean.onnx'"),
+        ((CLEAN, RANGES, replace(RANGES, suffix="_old.json", legacy=True)), "cannot be left out"),
         ((MODEL, CLEAN, MODEL), "two outputs have the same suffix"),
         (
             (CLEAN, RANGES, TableFile("_ranges.json", tensorrt_cache.FORMAT, "_clean.onnx")),

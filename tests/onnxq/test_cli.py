@@ -405,7 +405,11 @@ def test_quantizers_are_moved_only_with_permission(onnxq: Run, tmp_path: Path) -
     code, out, _ = onnxq(*words, "--allow-requantize", "--explain")
     assert code == 0
     assert "Cost of the changes" in out
+    assert "requantized (cost)" not in out  # the same numbers
+    assert "up to the change (canonical)" in out
     assert "% of its range" in out.replace("\n", " ")
+    said = " ".join(out.split())
+    assert "; the files are proven, the network was changed: see the cost" in said
     code, out, _ = onnxq(*words, "--allow-requantize", "--json")
     told = json.loads(out)
     assert told["proven"]

@@ -22,7 +22,7 @@ def test_lint_passes_with_warnings_unless_strict(onnxq: Run, tmp_path: Path) -> 
     code, out, err = onnxq("lint", model, "--backend", "onnxruntime")
     assert (code, err) == (0, "")
     assert "unsafe on AVX2" in out
-    assert "0 errors, 1 warnings" in out
+    assert "0 errors, 1 warning" in out
     assert onnxq("lint", model, "-b", "onnxruntime", "--strict")[0] == 1
 
 

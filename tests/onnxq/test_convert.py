@@ -62,6 +62,9 @@ def test_every_offending_tensor_is_named() -> None:
     assert "'x' (activation): zero point -125 (must be 0)" in caught.value.what
     assert "'y' (activation): type int16" in caught.value.what
     assert "activations (int8, symmetric, per tensor)" in caught.value.fix
+    one = quantize(parse("g (float[4] x) => (float[4] y) { y = Neg(x) }"), "x", qtype="int16")
+    with pytest.raises(BackendError, match="1 quantizer cannot be written for tensorrt as it is:"):
+        onnxq.convert(one, "tensorrt")
 
 
 def test_unknown_backend_lists_near_matches() -> None:
@@ -121,3 +124,31 @@ def test_every_quantized_zoo_model_converts_for_onnxruntime(name: str, tmp_path:
     again = load(done.files[0])
     assert again.nodes("DequantizeLinear")
     runtime.reference(done.files[0])
+
+
+RUN_TIME_SCALE = """g (float[2,4] x, float s) => (float[2,4] y) <uint8 z = {7}> {
+    q = QuantizeLinear(x, s, z)
+    d = DequantizeLinear(q, s, z)
+    y = Neg(d)
+}"""
+
+
+def test_quantization_that_is_not_read_is_told() -> None:
+    model = quantize(parse(RUN_TIME_SCALE), "y")
+    done = onnxq.convert(model, "onnxruntime")
+    left = [note for note in done.notes if note.startswith("left as it is: ")]
+    assert any("run time" in note for note in left)
+    assert done.to_json()["notes"] == done.notes
+
+
+@pytest.mark.parametrize("backend", ["qnn", "stpu", "ppl"])
+def test_a_float_model_that_still_quantizes_is_refused(backend: str) -> None:
+    model = quantize(parse(RUN_TIME_SCALE), "y", lo=-127)
+    with pytest.raises(BackendError, match=r"QuantizeLinear making 'q'[^$]*making 'd'"):
+        onnxq.convert(model, backend, verify=False, allow_requantize=True)
+
+
+def test_old_files_beside_a_model_that_still_quantizes_are_left_out() -> None:
+    done = onnxq.convert(quantize(parse(RUN_TIME_SCALE), "y"), "tensorrt")
+    assert [a.suffix for a in done.artifacts] == ["_qdq.onnx"]
+    assert any("not written" in note for note in done.notes)

@@ -122,3 +122,34 @@ def test_json_is_plain() -> None:
     assert record["max"] == 1.0
     assert record["passed"] is False
     assert all(isinstance(v, (str, int, float, bool, type(None))) for v in record.values())
+
+
+def test_the_mean_may_be_limited_by_what_the_trusted_values_span() -> None:
+    """Values 0..10 within a grid of many more steps: off by 1 on average is a tenth."""
+    gathered = RunningDiff("a", "b", None)
+    gathered.add(np.float32([100, 110]), np.float32([101, 109]))
+    limits = Tolerance(max_relative=1.0, max_mean_spread=0.0999)
+    found = gathered.result("", "", limits)
+    assert np.isclose(found.mean_spread, 0.1)
+    assert not found.passed
+    assert gathered.result("", "", Tolerance(max_relative=1.0, max_mean_spread=0.1001)).passed
+    assert gathered.result("", "", Tolerance(max_relative=1.0)).passed
+
+
+def test_values_that_became_one_are_told_from_those_that_were() -> None:
+    limits = Tolerance(max_relative=1.0, max_mean_spread=1.0)
+    for trusted, collapsed in (([0.0, 1.0], True), ([1.0, 1.0], False)):
+        gathered = RunningDiff("a", "b", None)
+        gathered.add(np.float32(trusted), np.zeros(2, np.float32))
+        found = gathered.result("", "", limits)
+        assert found.collapsed == collapsed
+        assert found.passed != collapsed
+
+
+def test_what_the_trusted_values_are_like_is_told() -> None:
+    d = diff(([2, 2], [2, 3]), ([2], [2]))
+    assert (d.constant, d.source_nan) == (True, 0)
+    assert not diff(([2, 2], [2, 2]), ([1], [2])).constant
+    assert not diff(([2], [2])).constant  # one value tells nothing
+    d = diff(([math.nan, 1, math.nan], [math.nan, 1, 0]))
+    assert (d.source_nan, d.nonfinite) == (2, 1)

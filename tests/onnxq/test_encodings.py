@@ -99,6 +99,25 @@ def test_an_unknown_format_lists_the_known_ones() -> None:
         assert name in caught.value.fix
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "the file is empty"),
+        (" \n", "the file is empty"),
+        ('{"version": "1.0.0",\n "activation_enc', "not complete JSON: line 2 column 2"),
+        (
+            '{"version": "3.7.0", "activation_encodings": []}',
+            "version 3.7.0 is not known (0.6.1, 1.0.0, 2.0.0, 2.1.0)",
+        ),
+    ],
+)
+def test_a_damaged_file_is_not_called_one_of_an_unknown_format(text: str, why: str) -> None:
+    with pytest.raises(LoadError) as caught:
+        detect(text.encode(), "a.json")
+    assert caught.value.what == f"a.json: {why}"
+    assert "tensorrt" not in caught.value.fix
+
+
 def test_a_file_that_is_not_there(folder: Path) -> None:
     with pytest.raises(LoadError, match=r"gone\.json: No such file"):
         with_encodings(load(folder / "demo_float.onnx"), folder / "gone.json")
@@ -217,3 +236,15 @@ def test_a_model_with_quantizers_takes_the_rest_from_a_file(
     weights = [r for r in read_all([side(folder, "onnxq")], clean).table if r.role == "weight"]
     model, _ = with_encodings(load(tmp_path / "half.onnx"), QParamTable(weights))
     assert_same_outputs(source, model)
+
+
+def test_a_quantizer_in_the_model_and_one_in_the_file_is_an_error(
+    folder: Path, source: Model
+) -> None:
+    """Neither may win: not even one that agrees, since one file may be older than the other."""
+    ranges = side(folder, "tensorrt-ranges")
+    names = [row.tensor for row in read_all([ranges], load(folder / "demo_float.onnx")).table]
+    with pytest.raises(LoadError, match="the model already has a quantizer on 'image', ") as caught:
+        onnxq.convert(source, "tensorrt", encodings=ranges)
+    assert all(f"'{name}'" in caught.value.what for name in names)
+    assert "-p remove-fake-quant" in caught.value.fix

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from onnxq.grid_fit import covering_fit, exact_fit, largest_error
+from onnxq.grid_fit import clamp_error, covering_fit, exact_fit, largest_error, lost_clamp
 from onnxq.grid_rules import parse_rules
 from onnxq.qparams import QParams, Role
 from onnxq.qtype import qtype
@@ -195,3 +195,26 @@ def test_no_type_no_fit() -> None:
     assert covering_fit(grid("int8"), parse_rules("uint8 symmetric")) is None
     assert covering_fit(grid("float8e4m3fn"), parse_rules("int8")) is None
     assert covering_fit(grid("int8", zero=3), parse_rules("float8e4m3fn")) is None
+
+
+def test_a_clamp_is_lost_where_the_new_grid_reaches_more_than_twice_as_far() -> None:
+    around = grid("int8", 25.5 / 127, lo=-127)
+    assert lost_clamp(grid("uint8"), around) == (0.0, np.inf)
+    assert lost_clamp(grid("uint8"), around, non_negative=True) is None
+    low, high = lost_clamp(grid("uint8", zero=30), around) or (0, 0)
+    assert np.allclose((low, high), (-3, 22.5))
+    assert lost_clamp(grid("uint8", zero=100), grid("int8", 15.5 / 127)) is None
+    assert lost_clamp(grid("int8"), grid("int8", 0.125)) is None
+
+
+@pytest.mark.parametrize("zero", [0, 30, 100, 250])
+@pytest.mark.parametrize("non_negative", [False, True])
+def test_the_error_beyond_the_old_range_is_what_it_says(zero: int, non_negative: bool) -> None:
+    old, new = grid("uint8", zero=zero), grid("int8", 0.25)
+    low, high = (float(end) for end in old.range)
+    x = POINTS[(low > POINTS) | (high < POINTS)]
+    x = x[x >= 0] if non_negative else x
+    for clamp in (None, lost_clamp(old, new, non_negative=non_negative)):
+        off = np.abs(new.fake(clipped(x, clamp)) - old.fake(x)).max() / (high - low)
+        said = clamp_error(old, new, non_negative=non_negative, clamp=clamp)
+        assert np.isclose(said, off, rtol=1e-5, atol=1e-6)

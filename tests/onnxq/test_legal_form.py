@@ -13,10 +13,11 @@ from onnxq.errors import BackendError
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.legal_form import legal_form, legal_pipeline
 from onnxq.pipeline import Pipeline
+from onnxq.prove import COST
 from onnxq.qparams import Role
 from onnxq.runtime import reference
 from passes.quantize_bias import QuantizeBias
-from tests.build import parse, quantize
+from tests.build import parse, quantize, weight
 from tests.networks import quantized, samples
 
 ORT, TRT = find_backend("onnxruntime"), find_backend("tensorrt")
@@ -105,3 +106,32 @@ def test_biases_are_rounded_afterwards() -> None:
     backend = replace(TRT, pipeline=Pipeline(*TRT.pipeline, QuantizeBias()), variants={})
     names = [step.name for step in legal_pipeline(backend, allow_requantize=True)]
     assert names[-3:] == ["fit-grids", "approximate-grids", "quantize-bias"]
+
+
+def test_outputs_that_collapse_fail_however_small_they_are() -> None:
+    """16 bits over +-655, data of +-3: within the limits of 8 bits, and yet all zeros."""
+    model = parse("g (float[1,64] x) => (float[1,64] y) { a = Neg(x) y = Neg(a) }")
+    for name in ("x", "y"):
+        quantize(model, name, qtype="uint16", zero_point=32768, scale=np.float32(0.02))
+    data = [{"x": np.random.default_rng(0).uniform(-2, 2, (1, 64)).astype(np.float32)}]
+    done = convert(model, TRT, data=data, allow_requantize=True)
+    assert [p.what for p in done.proofs if not p.passed] == [COST]
+    assert done.proofs[-1].report.outputs[0].collapsed
+
+
+@pytest.mark.parametrize("target", ["qnn", "rknn", "stpu", "ncnn", "mnn"])
+def test_moved_weights_are_those_that_the_writer_takes(target: str) -> None:
+    """Weights that use -128, and ones with a zero point, between rules on -127..127 and on all."""
+    model = parse(
+        """g (float[1,4] x) => (float[1,3] y)
+        <float[4,4] v = {-12.8, 1, 2, 3, 4, 5, 6, 7, 8, -9, 1, 1, 2, 0, 3, 12.7},
+         float[4,3] w = {1, -2, 3, 4, 5, -6, 7, 8, 9, 1, 2, 3}>
+        { a = MatMul(x, v) y = MatMul(a, w) }"""
+    )
+    for node in model.nodes():
+        node.name = f"make_{node.outputs[0].name}"
+    quantize(model, "x", qtype="uint8", zero_point=120, scale=np.float32(0.03))
+    quantize(model, "a", qtype="uint8", zero_point=128, scale=np.float32(1.0))
+    weight(model, "v", scale=np.float32(0.1))
+    weight(model, "w", qtype="uint8", zero_point=100, scale=np.float32(0.08))
+    assert convert(model, target, allow_requantize=True).proven

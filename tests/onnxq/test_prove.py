@@ -28,6 +28,7 @@ def test_a_session_that_runtimes_refuse_is_not_proven(monkeypatch: pytest.Monkey
     )
     done = onnxq.convert(demo.quantize(demo.build()), "onnxruntime")
     assert [p.refused for p in done.proofs] == ["", "onnxruntime refuses the deployed session"]
+    assert done.proofs[1].what == "qdq.onnx (deployed: refused)"
     assert not done.proven
     assert done.to_json()["proofs"][1]["passed"] is False
 
@@ -87,11 +88,16 @@ def test_initializers_listed_as_inputs_are_constants_when_deployed() -> None:
 
 
 def test_layers_of_a_conversion_agree_one_by_one() -> None:
-    """Folding renames with the values: what has the same name is the same tensor."""
+    """Folding renames with the values: what has the same name is the same tensor.
+
+    On images like those the ranges were seen on: propagate-ranges clamps some tensors a node
+    earlier, which shows where values leave their range.
+    """
     source = demo.quantize(demo.build())
+    images = np.random.default_rng(0).normal(size=(4, 3, 32, 32)).astype(np.float32)
     for backend in ("onnxruntime", "tensorrt"):
         done = onnxq.convert(source, backend)
-        report = verify(source, done.model, per_layer=True)
+        report = verify(source, done.model, images, per_layer=True)
         assert report.first_divergence is None
         assert len(report.layers) > 10
 
@@ -207,3 +213,56 @@ def test_a_range_that_is_off_is_not_proven() -> None:
     outputs[at] = replace(output, format=replace(held, read=read))
     done = onnxq.convert(quantized("conv1d", backend), replace(backend, outputs=tuple(outputs)))
     assert not done.proven
+
+
+def half_quantized() -> Model:
+    """Only one of the two readers of x sees it quantized."""
+    return parse(
+        """g (float[1,1,4,4] x) => (float[1,1,4,4] y)
+        <float[1,1,1,1] w = {0.5}, float s = {0.1}, int8 z = {0}> {
+            q = QuantizeLinear(x, s, z)
+            d = DequantizeLinear(q, s, z)
+            c = Conv(d, w)
+            y = Add(c, x)
+        }"""
+    )
+
+
+def test_readers_that_a_file_does_not_name_are_not_taken_from_the_graph() -> None:
+    """Who reads the file elsewhere takes its ranges for all readers, and so does the proof."""
+
+    def careless(side_file: SideFile) -> SideFile:
+        def write(table: QParamTable, model: Model) -> Any:
+            return side_file.write(QParamTable([r.with_(readers=None) for r in table]), model)
+
+        return replace(side_file, write=write)
+
+    backend = find_backend("tensorrt")
+    outputs = tuple(
+        replace(o, format=careless(o.format)) if isinstance(o, TableFile) else o
+        for o in backend.outputs
+    )
+    done = onnxq.convert(half_quantized(), replace(backend, outputs=outputs))
+    assert [p.passed for p in done.proofs] == [True, False, False]
+
+
+def test_legacy_files_that_cannot_tell_the_model_are_left_out() -> None:
+    done = onnxq.convert(half_quantized(), "tensorrt")
+    assert [a.suffix for a in done.artifacts] == ["_qdq.onnx"]
+    assert [p.what for p in done.proofs] == ["qdq.onnx (reference)"]
+    assert done.proven
+    (note,) = [n for n in done.notes if "not written" in n]
+    assert note.startswith("clip_ranges.json, calibration.cache not written: ")
+    assert "'x': only some of its readers see it quantized" in note
+
+
+def test_kernels_that_are_steps_off_are_told(monkeypatch: Any) -> None:
+    """Within the limit of four steps the conversion is proven, but the user hears of it."""
+    model = quantize(parse("g (float[1,64] x) => (float[1,64] y) { y = Neg(x) }"), "x")
+    model = quantize(model, "y")
+    x = 0.1 * np.arange(-32, 32, dtype=np.float32)[None]
+    done = proven_with(lambda x: x + np.float32(0.3), model, x, monkeypatch)
+    assert done.proven
+    assert any("integer kernels are up to 3 steps off at 'y'" in note for note in done.notes)
+    done = proven_with(lambda x: x + np.float32(0.1), model, x, monkeypatch)
+    assert not any("integer kernels" in note for note in done.notes)

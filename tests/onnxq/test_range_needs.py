@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from onnxq.graph import Model
 from onnxq.placement import INPUTS_ONLY, TOTAL_INTEGER, Placement
+from onnxq.qparams import Reader
 from onnxq.range_needs import LINEAR, missing_ranges
 from tests.build import parse, quantize, weight
 
@@ -67,3 +68,17 @@ def test_a_need_tells_who_asks() -> None:
     (first, *_) = missing_ranges(parse(NET), LINEAR, lambda name: False)
     assert first.weight
     assert "Conv" in first.rule
+
+
+def test_the_range_of_a_shared_weight_may_be_for_some_layers_only() -> None:
+    model = parse(
+        """g (float[1,2] x) => (float[1,2] z) <float[2,2] w = {1,2,3,4}> {
+            y = MatMul(x, w)
+            z = MatMul(y, w)
+        }"""
+    )
+    first = Reader("y", 1)
+    found = missing_ranges(model, LINEAR, lambda _: True, lambda _, reader: reader == first)
+    assert [(need.tensor, need.rule) for need in found] == [
+        ("w", "the weight of (MatMul making 'z')")
+    ]

@@ -30,9 +30,7 @@ def test_the_same_message_about_many_places_is_one_row() -> None:
 
 def test_a_report_counts() -> None:
     findings = (Finding("error", "a", "r", "m", "f"), Finding("warning", "b", "r", "n", "f"))
-    assert "1 errors, 1 warnings" in text(
-        render_lint.reports([LintReport("b", "m.onnx", findings)])
-    )
+    assert "1 error, 1 warning" in text(render_lint.reports([LintReport("b", "m.onnx", findings)]))
     assert "0 errors, 0 warnings" in text(render_lint.reports([LintReport("b", "m.onnx", ())]))
 
 

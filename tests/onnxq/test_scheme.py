@@ -179,3 +179,9 @@ def test_power_of_two_scales() -> None:
     assert list(spec.violations(params(scale=2.0**-140))) == []
     assert list(spec.violations(params(scale=0.3))) == ["scale 0.3 (must be a power of two)"]
     assert str(spec).endswith("power-of-two scales")
+
+
+def test_a_range_that_must_be_used_whole_is_told() -> None:
+    told = str(QSpec(("int8",), symmetric=True, full_range=True, lo=-127))
+    assert told == "int8, codes -127..127, symmetric, per tensor"
+    assert "codes" not in str(QSpec(("int8",), full_range=True))

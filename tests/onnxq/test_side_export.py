@@ -11,16 +11,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from onnxq import demo
+from onnxq import demo, discovery
 from onnxq.backend import TableFile
 from onnxq.convert import convert
-from onnxq.discovery import find_backend
+from onnxq.discovery import find_backend, find_pass
 from onnxq.errors import BackendError, LoadError, OptionError, SaveError
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.float_graph import FloatGraph
 from onnxq.graph import Model, load
+from onnxq.log_params import LogParams
 from onnxq.pipeline import Pipeline
 from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams, Reader, Role
+from onnxq.qtype import qtype
 from onnxq.side_export import export_side_file
 from onnxq.side_file import SideFile
 from passes.collect_qparams import CollectQParams
@@ -187,3 +190,56 @@ def test_names_survive() -> None:
     names = {c.name for n in demo.build().nodes() for c in (*n.inputs, *n.outputs)}
     assert {row.tensor for row in done.table} <= names
     assert {c.name for n in clean.nodes() for c in (*n.inputs, *n.outputs)} == names
+
+
+# -- tensors whose readers differ -----------------------------------------------------------------
+
+FIRST, SECOND = Reader("a", 0), Reader("b", 0)
+UNEQUAL: dict[str, list[tuple[float, tuple[Reader, ...] | None]]] = {
+    "one reader of two": [(0.125, (FIRST,))],
+    "a grid for each": [(0.125, (FIRST,)), (0.5, (SECOND,))],
+    "two in a row": [(0.125, None), (0.5, None)],
+    "a second for one": [(0.125, None), (0.5, (SECOND,))],
+}
+HELD = {"onnxq": list(UNEQUAL), "mqbench-nnie": ["one reader of two", "a grid for each"]}
+"""Formats that tell readers apart: what they hold; the others refuse all of it."""
+REASONS = r"quantizers|its readers|quantized twice|no int8 layer"
+NARROW = ("ncnn-table", "mqbench-stpu")
+
+
+def two_readers(name: str, quantizers: list[tuple[float, tuple[Reader, ...] | None]]) -> Model:
+    """Two layers that read x through these quantizers, on the grids that a format has."""
+    model = parse(
+        """g (float[1,2,4,4] x) => (float[1,2,4,4] a, float[1,2,4,4] b)
+        <float[2,2,1,1] v = {0.5,-0.5,0.25,0.125}, float[2,2,1,1] w = {0.25,0.5,-0.5,0.125}> {
+            [first] a = Conv(x, v)
+            [second] b = Conv(x, w)
+        }"""
+    )
+    rows = [("x", scale, readers, Role.ACTIVATION) for scale, readers in quantizers]
+    rows += [(weight, 2.0**-7, None, Role.WEIGHT) for weight in "vw"]
+    if name == "mqbench-nnie":
+        logs = [LogParams(t, 64 * scale, role, readers) for t, scale, readers, role in rows]
+        model.qparams = QParamTable(logarithmic=logs)
+    else:
+        lo, zero = (-127 if name in NARROW else -128), np.zeros(())
+        model.qparams = QParamTable(
+            [
+                QParams(t, qtype("int8"), np.array(scale), zero, lo=lo, readers=readers, role=role)
+                for t, scale, readers, role in rows
+            ]
+        )
+    return Pipeline(find_pass("apply-qparams")()).run(model).model
+
+
+@pytest.mark.parametrize("name", sorted(discovery.formats()))
+def test_readers_that_differ_are_told_by_the_file_or_refused(name: str) -> None:
+    whole = export_side_file(two_readers(name, [(0.125, None)]), name)
+    assert whole.proven or whole.format.magnitudes
+    for case, quantizers in UNEQUAL.items():
+        model = two_readers(name, quantizers)
+        if case in HELD.get(name, ()):
+            assert export_side_file(model, name).proven
+        else:
+            with pytest.raises(SaveError, match=REASONS):
+                export_side_file(model, name)

@@ -49,7 +49,8 @@ def test_every_format_of_onnxq_knows_its_own_content_and_no_other() -> None:
         content = side_file.write(QParamTable(), model)
         data = content if isinstance(content, bytes) else content.encode()
         told = [f.name for f in known if f.accepts(data)]
-        if not data.strip(b"{}\n"):  # nothing written: no format is told by that
+        if not data.strip(b"{}\n") or side_file.name == "mnn-compression":
+            # Nothing written, or a protobuf without layers: no format is told by that.
             assert told == []
         elif side_file.name == "ppq-qnn":  # without a tensor it is the same file as MQBench's
             assert told == ["mqbench-snpe"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -106,3 +107,24 @@ def test_what_is_wrong_names_place_and_key(value: dict[str, Any], ask: Any, why:
 def test_an_entry_is_an_object() -> None:
     with pytest.raises(LoadError, match=r"row 3 is \[1\], not an object"):
         Entry.of([1], "row 3", "do so")
+
+
+WHOLE = '{"a": [1.5, "two", true, null],\n "b": {"c": -2e5}}'
+
+
+@pytest.mark.parametrize("length", range(1, len(WHOLE)))
+def test_every_beginning_of_a_document_is_told_to_be_cut_off(length: int) -> None:
+    found = strict_json.damage(WHOLE[:length])
+    assert found is not None
+    assert re.fullmatch(r"not complete JSON: line [12] column \d+", found)
+
+
+@pytest.mark.parametrize("text", [WHOLE, "", "no JSON", "3", "[" * 100_000 + "]" * 100_000])
+def test_what_is_whole_or_something_else_is_not_cut_off(text: str) -> None:
+    assert strict_json.damage(text) is None
+
+
+def test_a_mistake_in_the_middle_is_told_as_such() -> None:
+    assert strict_json.damage('{"a": 1\n "b": 2}') == (
+        "not JSON: line 2 column 2: Expecting ',' delimiter"
+    )

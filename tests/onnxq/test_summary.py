@@ -7,7 +7,7 @@ import json
 from onnxq import demo
 from onnxq.graph import from_proto
 from onnxq.summary import summarize
-from tests.build import parse
+from tests.build import parse, quantize
 from tests.zoo import ZOO
 
 
@@ -40,3 +40,15 @@ def test_what_cannot_be_read_is_told() -> None:
         }"""
     )
     assert any("run time" in skip.reason for skip in summarize(model).unread)
+
+
+def test_inputs_quantized_in_front_of_what_moves_values_count() -> None:
+    text = """g (float[1,2,4,4] x) => (float[1,1] y) <float[8,1] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
+            p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)
+            f = Flatten(p)
+            y = MatMul(f, w)
+        }"""
+    (layer,) = summarize(quantize(parse(text), "x")).layers
+    assert (layer.input, layer.weight) == (True, False)
+    (layer,) = summarize(parse(text)).layers
+    assert not layer.input

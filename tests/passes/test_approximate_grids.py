@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pytest
 
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from passes.approximate_grids import ApproximateGrids
@@ -83,3 +84,33 @@ def test_no_grid_is_near_float8() -> None:
     _, trace = apply(model, STEP)
     assert not trace.rewrites
     assert "no grid within the rules" in reasons(trace)
+
+
+@pytest.mark.parametrize(("zero", "op"), [(0, "Relu"), (30, "Clip")])
+def test_what_the_old_grid_clamped_stays_clamped(zero: int, op: str) -> None:
+    """A zero point at the lowest code is a Relu; a grid around zero lets what is below through."""
+    model = quantize(parse(BODY), "x", qtype="uint8", zero_point=zero)
+    made, trace = apply(model, STEP)
+    assert [n.op for n in made.nodes() if n.op in ("Relu", "Clip")] == [op]
+    x = np.linspace(-60, 60, 20001, dtype=np.float32)
+    error = np.abs(run(made, x)[0] - run(model, x)[0]).max() / 25.5
+    said = reported(trace.rewrites[0])
+    assert 0.9 * said <= error <= 1.01 * said
+    assert "clamped" not in trace.rewrites[0]
+
+
+def test_what_is_clamped_a_little_further_out_is_told_instead() -> None:
+    model = quantize(parse(BODY), "x", qtype="uint8", zero_point=100)
+    made, trace = apply(model, STEP)
+    assert not any(n.op in ("Relu", "Clip") for n in made.nodes())
+    said = re.search(r"and ([\d.e-]+) % where it was clamped", trace.rewrites[0])
+    assert said is not None
+    x = np.linspace(-60, 60, 20001, dtype=np.float32)
+    error = np.abs(run(made, x)[0] - run(model, x)[0]).max() / 25.5
+    assert np.isclose(float(said[1]) / 100, error, rtol=0.05)
+
+
+def test_what_is_never_negative_needs_no_clamp() -> None:
+    model = quantize(parse(RELU), "r", qtype="uint8")
+    made, _ = apply(model, STEP)
+    assert [n.op for n in made.nodes() if n.op in ("Relu", "Clip")] == ["Relu"]

@@ -89,9 +89,10 @@ def test_only_activations_are_written() -> None:
     assert read(write(QParamTable(rows), MODEL), MODEL).rows == rows[:1]
 
 
-def test_several_quantizers_of_one_tensor_give_the_widest_range() -> None:
+def test_several_quantizers_of_one_tensor_are_refused() -> None:
     rows = [row("x", 0.5), row("x", 2.0), row("x", 1.0)]
-    assert read(write(QParamTable(rows), MODEL), MODEL).rows == [row("x", 2.0)]
+    with pytest.raises(SaveError, match="'x': it has 3 quantizers"):
+        write(QParamTable(rows), MODEL)
 
 
 def test_an_empty_table() -> None:

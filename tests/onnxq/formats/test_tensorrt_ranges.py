@@ -14,7 +14,7 @@ from onnxq.errors import LoadError, SaveError
 from onnxq.formats.tensorrt_ranges import FORMAT, read, write
 from onnxq.graph import new_model
 from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
+from onnxq.qparams import QParams, Reader, Role
 from onnxq.qtype import qtype
 
 MODEL = new_model("empty")
@@ -88,9 +88,12 @@ def test_only_activations_are_written() -> None:
     assert read(write(QParamTable(rows), MODEL), MODEL).rows == rows[:1]
 
 
-def test_several_quantizers_of_one_tensor_give_the_widest_range() -> None:
-    rows = [row("x", 0.5), row("x", 2.0), row("x", 1.0)]
-    assert ranges(write(QParamTable(rows), MODEL)) == {"x": 254.0}
+def test_a_range_is_for_all_readers_or_refused() -> None:
+    rows = [row("x", 0.5), row("x", 2.0), row("y", 1.0, readers=(Reader("c", 0),)), row("z", 1.0)]
+    with pytest.raises(SaveError, match="2 of the tensors cannot be written") as caught:
+        write(QParamTable(rows), MODEL)
+    assert "'x': it has 2 quantizers" in caught.value.what
+    assert "'y': only some of its readers see it quantized" in caught.value.what
 
 
 def test_what_tensorrt_cannot_have_is_refused_at_once() -> None:
@@ -102,7 +105,7 @@ def test_what_tensorrt_cannot_have_is_refused_at_once() -> None:
     ]
     with pytest.raises(SaveError) as caught:
         write(QParamTable(rows), MODEL)
-    for text in ("3 of the activations", "'a': uint8", "'b': int8 with zero point -5", "'c': one"):
+    for text in ("3 of the tensors", "'a': uint8", "'b': int8 with zero point -5", "'c': one"):
         assert text in caught.value.what
 
 

@@ -78,3 +78,16 @@ def test_a_grid_that_ncnn_does_not_have_names_the_tensor() -> None:
     model = quantize(graph("Relu"), "x", zero_point=3)
     with pytest.raises(BackendError, match=r"'x' is quantized to int8 -128\.\.127"):
         layers_of(model)
+
+
+def test_the_next_step_fits_the_cause() -> None:
+    with pytest.raises(BackendError) as caught:
+        layers_of(quantize(graph("Relu"), "x", zero_point=3))
+    assert "--allow-requantize" in caught.value.fix
+    assert "take these parts out" not in caught.value.fix
+    with pytest.raises(BackendError) as caught:
+        layers_of(shaped("g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"))
+    assert caught.value.fix == "export with batch 1 or a dynamic batch"
+    with pytest.raises(BackendError, match="1 part of the model") as caught:
+        layers_of(shaped("g (float[1,3] x) => (float[1,3] y) { y = Erf(x) }"))
+    assert "take these parts out" in caught.value.fix

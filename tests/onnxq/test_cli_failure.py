@@ -1,0 +1,112 @@
+"""What the command line says and does where something failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnxq import cli, demo, runtime
+from onnxq.graph import save
+from tests.build import parse, quantize
+from tests.onnxq.conftest import Run
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    path = tmp_path / "net.onnx"
+    save(demo.quantize(demo.build()), path)
+    return path
+
+
+@pytest.fixture
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Make the writer of QDQ wrong."""
+
+    def now() -> None:
+        import passes.to_qdq as writer
+
+        right = writer._constants
+
+        def wrong(*arguments: object) -> object:
+            scale, zero_point = right(*arguments)  # type: ignore[arg-type]
+            scale.values = np.asarray(scale.values * np.float32(1.2))
+            return scale, zero_point
+
+        monkeypatch.setattr(writer, "_constants", wrong)
+
+    return now
+
+
+def test_what_is_not_proven_does_not_replace_what_is(
+    onnxq: Run, network: Path, tmp_path: Path, spoil: Callable[[], None]
+) -> None:
+    out = tmp_path / "out"
+    words = ("convert", network, "-b", "onnxruntime", "-o", out)
+    assert onnxq(*words)[0] == 0
+    proven = (out / "net_qdq.onnx").read_bytes()
+    spoil()
+    code, told, _ = onnxq(*words)
+    assert code == 1
+    assert "unproven" in told
+    assert "is as it was" in told
+    assert (out / "net_qdq.onnx").read_bytes() == proven
+    assert (out / "unproven" / "net_qdq.onnx").read_bytes() != proven
+    document = json.loads(onnxq(*words, "--json")[1])
+    assert document["files"] == [str(out / "unproven" / "net_qdq.onnx")]
+
+
+@pytest.mark.parametrize(
+    ("words", "pattern"),
+    [(("-b", "nope"), "backend"), (("-b", "snpe", "--variant", "nope"), "variant")],
+)
+def test_errors_are_one_json_document(
+    onnxq: Run, network: Path, tmp_path: Path, words: tuple[str, ...], pattern: str
+) -> None:
+    code, out, err = onnxq("convert", network, *words, "-o", tmp_path / "out", "--json")
+    document = json.loads(out)
+    assert code == 2
+    assert document.keys() == {"error", "next"}
+    assert pattern in document["error"]
+    assert document["error"] in err
+    assert document["next"] in err
+
+
+def test_a_fault_of_the_program_is_one_json_document(
+    onnxq: Run, network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> None:
+        raise RuntimeError("by design")
+
+    monkeypatch.setattr(cli, "summarize", broken)
+    code, out, _ = onnxq("inspect", network, "--json")
+    assert (code, json.loads(out)["error"]) == (2, "RuntimeError: by design")
+
+
+def test_a_refused_session_is_called_so(
+    onnxq: Run, network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        runtime.session.__globals__, "deployed", lambda source, taps=(): runtime.reference(source)
+    )
+    code, out, _ = onnxq("convert", network, "-b", "onnxruntime", "-o", tmp_path / "out")
+    assert code == 1
+    assert "(deployed: refused)" in out
+    assert "not run" in out
+    assert "onnxruntime refuses the optimised model" in out.replace("\n", " ")
+    assert "do not compute" not in out
+
+
+def test_nan_of_the_source_is_not_blamed_on_the_files(onnxq: Run, tmp_path: Path) -> None:
+    model = parse(
+        "g (float[1,8] x) => (float[1,8] y) <float z = {0}> { m = Mul(x, z) y = Div(m, m) }"
+    )
+    save(quantize(model, "x"), tmp_path / "net.onnx")
+    code, out, _ = onnxq("convert", tmp_path / "net.onnx", "-b", "tensorrt", "-o", tmp_path / "out")
+    assert code == 1
+    text = out.replace("\n", " ")
+    assert "the source itself gives NaN at 'y'" in text
+    assert "do not compute" not in text
