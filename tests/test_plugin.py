@@ -289,4 +289,7 @@ def test_a_name_clash_names_both_distributions(example: Path, tmp_path: Path) ->
         assert "backend 'mychip' is provided by both" in done.stderr
         assert "mychip-onnxq" in done.stderr
         assert "other-chip" in done.stderr
-        assert done.stdout == ""
+        if "--json" in command:
+            assert json.loads(done.stdout).keys() == {"error", "next"}
+        else:
+            assert done.stdout == ""

@@ -182,7 +182,7 @@ def _operands(
         # A second derivative goes through dy alone; compiled kernels are made anew for parameters.
         x, scale, zero_point = x.detach(), scale.detach(), zero_point.detach()
     s = grid.spread(_typed(scale, dtype), values)
-    if z is not None:
+    if z is not None and kernels is EAGER:  # they may have changed since the forward pass
         return kernels, x, s, z
     if zero_point.is_floating_point():
         zero_point = zero_point.round().clamp(grid.lo, grid.hi)

@@ -162,6 +162,27 @@ def test_kernels_that_are_compiled_get_no_parameters(monkeypatch: pytest.MonkeyP
     assert not any(isinstance(t, torch.nn.Parameter) or t.requires_grad for t in seen)
 
 
+@pytest.mark.parametrize("first", [EAGER, COMPOSED])
+def test_kernels_may_change_between_the_passes(
+    first: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = COMPOSED if first is EAGER else EAGER
+    for function, more in ((fake_quantize, {}), (lsq, {"grad_scale": 1.0})):
+        gradients = []
+        for second in (first, other):
+            x = torch.linspace(-2, 2, 12).view(3, 4).requires_grad_()
+            scale = torch.full((3,), 0.125, requires_grad=True)
+            monkeypatch.setattr(functional, "kernels_for", lambda x: first)
+            zero_point = torch.full((3,), 2)
+            y = function(x, scale, zero_point, axis=0, lo=-8, hi=7, **more)
+            monkeypatch.setattr(functional, "kernels_for", lambda x, second=second: second)
+            y.sum().backward()
+            gradients.append((x.grad, scale.grad))
+        assert torch.equal(gradients[0][0], gradients[1][0])
+        if function is lsq:
+            torch.testing.assert_close(gradients[0][1], gradients[1][1])
+
+
 def test_recording_is_noticed() -> None:
     noticed = []
 
