@@ -39,7 +39,9 @@ def test_a_network_made_for_a_backend_converts(
         result=cell.result,
         files=" ".join(cell.files) or cell.refused[:100],
     )
-    assert f"| {cell.target} |" in PAGE.read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    assert f"\n| {cell.target} |" in page
+    assert (f"\n| {cell.target} | {network} |" in page) == bool(cell.refused)
     if (backend, network) in NOTHING_TO_QUANTIZE:
         assert "no quantizers" in cell.refused
     elif (cell.target, network) in REFUSED:

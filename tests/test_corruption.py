@@ -18,10 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxq import runtime
+from onnxq import integer_reference, runtime
 from onnxq.discovery import find_backend
 from onnxq.errors import OnnxqError
 from onnxq.graph import Model, from_proto
+from onnxq.integer_reference import holds_integer_operators
 from onnxq.pass_ import Trace
 from onnxq.pipeline import Pipeline
 from passes.phases import READ
@@ -120,9 +121,13 @@ def _read(proto: onnx.ModelProto) -> tuple[Model, tuple[Trace, ...]] | None:
 
 
 def _outputs(model: object) -> list[np.ndarray] | None:
+    feeds = samples(NETWORK, 2)
     try:
+        if isinstance(model, onnx.ModelProto) and holds_integer_operators(model):
+            # Not a session: onnxruntime has no kernels for some sound mixtures of types.
+            return [v for feed in feeds for v in integer_reference.run(model, feed).values()]
         session = runtime.reference(model)
-        return [v for feed in samples(NETWORK, 2) for v in session.run(feed).values()]
+        return [v for feed in feeds for v in session.run(feed).values()]
     except OnnxqError:
         return None
 
@@ -158,9 +163,11 @@ def test_a_damaged_file_is_never_read_as_another_model(
 def _same(got: list[np.ndarray], want: list[np.ndarray] | None, dialect: str) -> bool:
     if want is None:
         return False
-    if dialect == "qoperator":  # float sums instead of integer ones may move a code
+    if (
+        dialect == "qoperator"
+    ):  # float sums instead of integer ones may move a code: 1/127 of the largest
         return all(
-            np.allclose(a, b, atol=0.05 * float(np.abs(b).max() or 1))
+            np.allclose(a, b, atol=0.01 * float(np.abs(b).max() or 1))
             for a, b in zip(got, want, strict=True)
         )
     return bit_equal(got, want)

@@ -40,6 +40,13 @@ CLOSE = {
     "A1/mqbench-classic-pplcuda": (0.009, f"{TIES}: MQBench multiplies by 1/scale"),
     "A1/mqbench-classic-pplw8a16": (4e-5, "a step of 16 bits, not traced"),
     "A1/mqbench-classic-stpu": (0.009, f"{TIES}: sums are taken in another order"),
+    # Records and tables name layers alone, so what PPQ rounds elsewhere is missing.
+    "A1/esp-ppq-ascend": (0.03, "the file holds inputs and weights of layers only"),
+    "A1/esp-ppq-ncnn": (2e-3, "the file holds inputs and weights of layers only"),
+    # These name tensors without readers; PPQ leaves LayerNormalization's input float.
+    "A2/esp-ppq-pplcuda": (0.03, "the file cannot say that one reader sees 'x' unrounded"),
+    "A2/esp-ppq-qnn": (0.03, "the file cannot say that one reader sees 'x' unrounded"),
+    "A2/esp-ppq-trt-json": (0.03, "the file cannot say that one reader sees 'x' unrounded"),
     # Rounding negative ties up, as MQBench does, leaves 28 % of the values moved instead of 38 %.
     "A1/mqbench-classic-vitis": (0.015, "one step; ties are part of it, the rest is not traced"),
 }
@@ -64,7 +71,6 @@ REFUSED = {
     "A1/mqbench-head-onnx-qnn": "which are uint8 codes, with",
     "esp-ppq-espdl-int8 ": "there is no ONNX file",
     "esp-ppq-nxp": "no quantizers in the ONNX file",
-    "esp-ppq-": "not a side file of a known format",
 }
 """Part of the name of what is refused, and of the reason."""
 
@@ -76,7 +82,8 @@ def test_a_file_is_read_exactly_or_refused_by_name(fixture: Path, table_row: Tab
     found = examine(fixture)
     result = found.dialects if found.read else f"refused: {found.reason}"
     table_row("files of other tools", file=found.name, result=result[:120])
-    assert f"| {found.name} |" in PAGE.read_text(encoding="utf-8")
+    told = f"{found.dialects} | {found.quantizers} |" if found.read else f"{found.reason} |"
+    assert f"| {found.name} | {told}" in PAGE.read_text(encoding="utf-8")
     if not found.read:
         reasons = [why for part, why in REFUSED.items() if part in f"{found.name} "]
         assert reasons, found.reason
@@ -88,7 +95,7 @@ def test_a_file_is_read_exactly_or_refused_by_name(fixture: Path, table_row: Tab
         assert found.difference == 0
     elif found.steps is not None:
         assert found.steps <= 1
-    elif not found.dialects.startswith("side file"):
+    else:
         assert found.difference <= ROUNDING
     assert found.written == 0 or _is_half(fixture)
 
@@ -97,7 +104,7 @@ def test_most_files_are_read() -> None:
     text = PAGE.read_text(encoding="utf-8")
     read, whole = text.partition("**")[2].split(" are read")[0].split(" of ")
     assert int(whole) == len(FIXTURES)
-    assert int(read) >= 150
+    assert int(read) >= 165
 
 
 def _is_half(fixture: Path) -> bool:

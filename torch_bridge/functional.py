@@ -111,7 +111,7 @@ class _StraightThrough(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid) -> Tensor:
         ctx.save_for_backward(values, scale, zero_point)
-        kernels, x, s, z = _operands(values, scale, zero_point, grid)
+        kernels, x, s, z = operands(values, scale, zero_point, grid)
         ctx.grid, ctx.z = grid, z if isinstance(z, float) else None
         return _typed(kernels.forward(x, s, z, grid.lo, grid.hi), values.dtype)
 
@@ -119,7 +119,7 @@ class _StraightThrough(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         values, scale, zero_point = ctx.saved_tensors
         grid = ctx.grid
-        kernels, x, s, z = _operands(values, scale, zero_point, grid, ctx.z)
+        kernels, x, s, z = operands(values, scale, zero_point, grid, ctx.z)
         dx = kernels.ste(_typed(dy, x.dtype), x, s, z, grid.lo, grid.hi)
         return _typed(dx, dy.dtype), None, None, None
 
@@ -139,7 +139,7 @@ class _Learned(torch.autograd.Function):
         grad_scale: float,
     ) -> Tensor:
         ctx.save_for_backward(values, scale, zero_point)
-        kernels, x, s, z = _operands(values, scale, zero_point, grid)
+        kernels, x, s, z = operands(values, scale, zero_point, grid)
         ctx.grid, ctx.z = grid, z if isinstance(z, float) else None
         ctx.grad_scale = grad_scale
         return _typed(kernels.forward(x, s, z, grid.lo, grid.hi), values.dtype)
@@ -148,7 +148,7 @@ class _Learned(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         values, scale, zero_point = ctx.saved_tensors
         grid, grad_scale = ctx.grid, ctx.grad_scale
-        kernels, x, s, z = _operands(values, scale, zero_point, grid, ctx.z)
+        kernels, x, s, z = operands(values, scale, zero_point, grid, ctx.z)
         dy_wide = _typed(dy, x.dtype)
         dims = [] if grid.block else grid.others(x, scale)
         dx, terms = kernels.lsq(dy_wide, x, s, z, grid.lo, grid.hi, dims)
@@ -167,7 +167,7 @@ class _Learned(torch.autograd.Function):
         return script_node(g, values, scale, zero_point, grid)
 
 
-def _operands(
+def operands(
     values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid, z: float | None = None
 ) -> tuple[Kernels, Tensor, Tensor, Tensor | float]:
     """The kernels to use, and x, s and z as they take them.

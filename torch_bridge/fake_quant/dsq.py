@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from onnxq.errors import OptionError
 from torch_bridge.fake_quant.base import FakeQuantize
+from torch_bridge.functional import operands
 from torch_bridge.grid import Grid, working_type
-from torch_bridge.kernels import kernels_for
 from torch_bridge.spec import QuantizerSpec
 
 
@@ -59,10 +59,8 @@ class _SoftRound(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(values, scale, zero_point)
         ctx.grid, ctx.softness = grid, softness
-        dtype = working_type(values)
-        x, s = values.to(dtype), grid.spread(scale.to(dtype), values)
-        z = grid.spread(zero_point.to(dtype), values)
-        return kernels_for(x).forward(x, s, z, grid.lo, grid.hi).to(values.dtype)
+        kernels, x, s, z = operands(values, scale, zero_point, grid)
+        return kernels.forward(x, s, z, grid.lo, grid.hi).to(values.dtype)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
