@@ -3,9 +3,9 @@
 * One step (forward, backward, SGD) of ResNet-18, batch 16, 64x64, as a multiple of the float step:
   ours eager and with compiled kernels (LSQ, weights per channel, activations per tensor), and
   torch.ao's FX quantization-aware training beside it, with its observers (its default) and without
-  (as ours). Neither has the other's placement: the number of quantizers stands beside each.
-* The float step with the gradient of its input: a scale of the input that learns needs it, so that
-  LSQ there cannot cost less.
+  (as ours). Both quantize the same tensors: what torch.ao rounds besides is taken out.
+* The float step with copies in the place of quantizers, which is the least that any quantizer
+  costs: it reads a tensor and writes one, in both directions.
 * One fake quantization (forward and backward) of 16.8 MB, in copies of that tensor.
 
 CPU time of one thread, all jobs in turns; the figure is the median of the rounds' ratios, beside
@@ -23,16 +23,19 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 import torch_bridge as tb
 from benchmarks.clock import in_turns
 from benchmarks.resnet18 import ResNet18
+from torch_bridge import functional
 from torch_bridge.functional import compile_kernels, fake_quantize
+from torch_bridge.kernels import Kernels
 
 RESULTS = Path(__file__).parent / "results" / "training.json"
 TARGETS = {"ours, eager": 1.30, "ours, compiled": 1.20, "fake quantization, eager": 5.0}
@@ -53,7 +56,7 @@ def step(model: nn.Module, x: Tensor, target: Tensor) -> Job:
     return run
 
 
-def ours(x: Tensor) -> nn.Module:
+def ours(x: Tensor) -> fx.GraphModule:
     """ResNet-18 prepared for tensorrt: LSQ, weights per channel, activations per tensor."""
     torch.manual_seed(0)
     model = tb.prepare(ResNet18(), "tensorrt", (x,), weight="lsq", activation="lsq")
@@ -63,7 +66,7 @@ def ours(x: Tensor) -> nn.Module:
     return model.train()
 
 
-def torch_ao(x: Tensor) -> dict[str, nn.Module]:
+def torch_ao(x: Tensor, placed: fx.GraphModule) -> dict[str, nn.Module]:
     """The same network through torch.ao's FX flow, where this torch still has it."""
     try:
         from torch.ao.quantization import disable_observer, get_default_qat_qconfig_mapping
@@ -77,15 +80,54 @@ def torch_ao(x: Tensor) -> dict[str, nn.Module]:
             warnings.simplefilter("ignore")  # deprecated, and says so at every call
             mapping = get_default_qat_qconfig_mapping("x86")
             models[name] = prepare_qat_fx(ResNet18().train(), mapping, (x,))
+        place_as(placed, models[name])
         models[name](x)  # finds the ranges
     models[name].apply(disable_observer)
     return models
 
 
+def is_quantizer(module: nn.Module) -> bool:
+    """Whether it is a fake quantizer; both libraries name their base class so."""
+    return any(
+        base.__name__ in ("FakeQuantize", "FakeQuantizeBase") for base in type(module).__mro__
+    )
+
+
 def quantizers(model: nn.Module) -> int:
-    """How many fake quantizers a network has; both libraries name their base class so."""
-    bases = [{base.__name__ for base in type(module).__mro__} for module in model.modules()]
-    return sum(bool(names & {"FakeQuantize", "FakeQuantizeBase"}) for names in bases)
+    """How many fake quantizers a network has."""
+    return sum(map(is_quantizer, model.modules()))
+
+
+def place_as(placed: fx.GraphModule, model: fx.GraphModule) -> None:
+    """Take the quantizers out of `model` that stand on other tensors than those of `placed`."""
+    wanted = {node.args[0].name for node in quantizer_calls(placed)}
+    for node in quantizer_calls(model):
+        if node.args[0].name not in wanted:
+            node.replace_all_uses_with(node.args[0])
+            model.graph.erase_node(node)
+            model.delete_submodule(node.target)
+    model.recompile()
+
+
+def quantizer_calls(model: fx.GraphModule) -> list[fx.Node]:
+    """The calls of quantizers of activations."""
+    calls = [node for node in model.graph.nodes if node.op == "call_module"]
+    return [node for node in calls if is_quantizer(model.get_submodule(node.target))]
+
+
+def copying(job: Job) -> Job:
+    """The job with quantizers that only copy, forward and backward."""
+
+    def copy_back(dy: Tensor, x: Tensor, s: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+        return dy.clone(), torch.zeros_like(s)
+
+    kernels = Kernels(lambda x, *_: x.clone(), lambda dy, *_: dy.clone(), copy_back)
+
+    def run() -> None:
+        with patch.object(functional, "kernels_for", lambda x: kernels):
+            job()
+
+    return run
 
 
 def compiled(job: Job) -> Job:
@@ -115,12 +157,11 @@ def measure(rounds: int) -> dict[str, dict[str, Any]]:
     """All figures by name."""
     torch.manual_seed(0)
     x, target = torch.randn(16, 3, 64, 64), torch.randint(0, 100, (16,))
-    networks = {"ours, eager": ours(x), **torch_ao(x)}
+    mine = ours(x)
+    networks = {"ours, eager": mine, **torch_ao(x, mine)}
     jobs = {name: step(network, x, target) for name, network in networks.items()}
     jobs["ours, compiled"] = compiled(jobs["ours, eager"])
-    jobs["float, with the gradient of its input"] = step(
-        ResNet18().train(), x.clone().requires_grad_(), target
-    )
+    jobs["copies in the place of quantizers"] = copying(step(ours(x), x, target))
     found = ratios(step(ResNet18().train(), x, target), jobs, rounds)
 
     values = torch.randn(4_200_000, requires_grad=True)

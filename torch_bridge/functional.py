@@ -65,6 +65,7 @@ def lsq(
     grad_scale: float,
     block: int = 0,
     stored: torch.dtype | None = None,
+    spend_gradient: bool = False,
 ) -> Tensor:
     """Quantize and dequantize; the scale learns (Learned Step Size Quantization).
 
@@ -74,11 +75,15 @@ def lsq(
         dscale = grad_scale * Σ dy * (round(v) - v where L < v < H; L where v <= L; H where v >= H)
 
     The sum runs over all elements that share the scale.
+
+    With `spend_gradient` dx may be written over dy. That is for results which go into one
+    operator that makes their gradient anew, as a convolution does for its weights, and which
+    nobody else gets hold of.
     """
     grid = Grid(axis, lo, hi, block, stored)
     if is_dynamo_export():
         return dynamo_node(x, scale, zero_point, grid)
-    return _Learned.apply(x, scale, zero_point, grid, grad_scale)
+    return _Learned.apply(x, scale, zero_point, grid, grad_scale, spend_gradient)
 
 
 def lsq_plus(
@@ -137,11 +142,12 @@ class _Learned(torch.autograd.Function):
         zero_point: Tensor,
         grid: Grid,
         grad_scale: float,
+        spend_gradient: bool = False,
     ) -> Tensor:
         ctx.save_for_backward(values, scale, zero_point)
         kernels, x, s, z = operands(values, scale, zero_point, grid)
         ctx.grid, ctx.z = grid, z if isinstance(z, float) else None
-        ctx.grad_scale = grad_scale
+        ctx.grad_scale, ctx.spend = grad_scale, spend_gradient
         return _typed(kernels.forward(x, s, z, grid.lo, grid.hi), values.dtype)
 
     @staticmethod
@@ -151,19 +157,18 @@ class _Learned(torch.autograd.Function):
         kernels, x, s, z = operands(values, scale, zero_point, grid, ctx.z)
         dy_wide = _typed(dy, x.dtype)
         dims = [] if grid.block else grid.others(x, scale)
-        dx, terms = kernels.lsq(dy_wide, x, s, z, grid.lo, grid.hi, dims)
+        spend = ctx.spend and not ctx.needs_input_grad[2]
+        dx, terms = kernels.lsq(dy_wide, x, s, z, grid.lo, grid.hi, dims, spend)
         ds = terms if dims or not x.dim() else grid.gather(terms, scale)
         ds = _typed(ds * grad_scale, scale.dtype)
         dz = None
         if ctx.needs_input_grad[2]:
             outside = (dy_wide - dx).mul(-s)
             dz = (grid.gather(outside, zero_point) * grad_scale).to(zero_point.dtype)
-        return _typed(dx, dy.dtype), ds.reshape(scale.shape), dz, None, None
+        return _typed(dx, dy.dtype), ds.reshape(scale.shape), dz, None, None, None
 
     @staticmethod
-    def symbolic(
-        g: Any, values: Any, scale: Any, zero_point: Any, grid: Grid, grad_scale: float
-    ) -> Any:
+    def symbolic(g: Any, values: Any, scale: Any, zero_point: Any, grid: Grid, *_: object) -> Any:
         return script_node(g, values, scale, zero_point, grid)
 
 

@@ -44,8 +44,11 @@ class Kernels(NamedTuple):
     """x, s, z, lo, hi -> y"""
     ste: Callable[[Tensor, Tensor, Tensor, Tensor, int, int], Tensor]
     """dy, x, s, z, lo, hi -> dx"""
-    lsq: Callable[[Tensor, Tensor, Tensor, Tensor, int, int, Dims], tuple[Tensor, Tensor]]
-    """dy, x, s, z, lo, hi, dims -> dx and the terms of ds, summed over dims ([]: not summed)"""
+    lsq: Callable[[Tensor, Tensor, Tensor, Tensor, int, int, Dims, bool], tuple[Tensor, Tensor]]
+    """dy, x, s, z, lo, hi, dims, spend -> dx and the terms of ds, summed over dims ([]: not summed)
+
+    With `spend` the memory of dy may become that of dx.
+    """
 
 
 # -- composed ----------------------------------------------------------------------------------
@@ -61,7 +64,7 @@ def _ste(dy: Tensor, x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int) -> Tenso
 
 
 def _lsq(
-    dy: Tensor, x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int, dims: Dims
+    dy: Tensor, x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int, dims: Dims, spend: bool = False
 ) -> tuple[Tensor, Tensor]:
     low, high = lo - z, hi - z
     v = x / s
@@ -118,38 +121,47 @@ def _eager_ste(dy: Tensor, x: Tensor, s: Tensor, z: Tensor | float, lo: int, hi:
 
 
 def _eager_lsq(
-    dy: Tensor, x: Tensor, s: Tensor, z: Tensor | float, lo: int, hi: int, dims: Dims
+    dy: Tensor,
+    x: Tensor,
+    s: Tensor,
+    z: Tensor | float,
+    lo: int,
+    hi: int,
+    dims: Dims,
+    spend: bool = False,
 ) -> tuple[Tensor, Tensor]:
     shift = uniform(z)
     if shift is None or torch.is_grad_enabled():
         return _lsq(dy, x, s, torch.as_tensor(z, dtype=x.dtype), lo, hi, dims)
     low, high = lo - shift, hi - shift
-    dx = torch.empty_like(x)
+    dx = dy if spend and dy.is_contiguous() else torch.empty_like(x)
     shared = list(range(s.numel() > 1, x.dim()))  # what has the same scale, in `_pieces`
     pieces = _pieces(s, x, dy, dx) if dims == shared else None
     if pieces is None:
-        terms = _lsq_terms(dy, x, s, low, high, dx, torch.empty_like(x), torch.empty_like(x))
-        return dx, terms.mul_(dy).sum(dims) if dims else terms.mul_(dy)
-    v, inner = (torch.empty_like(pieces[0][1]) for _ in range(2))
+        v, terms = _lsq_terms(x, s, low, high, *(torch.empty_like(x) for _ in range(3)))
+        terms.mul_(dy)
+        _hardtanh_backward.grad_input(dy, v, low, high, grad_input=dx)
+        return dx, terms.sum(dims) if dims else terms
+    scratch = [torch.empty_like(pieces[0][1]) for _ in range(3)]
     sums = []
     for s_part, x_part, dy_part, dx_part in pieces:
-        if len(x_part) < len(v):  # the last piece
-            v, inner = v[: len(x_part)], inner[: len(x_part)]
-        terms = _lsq_terms(dy_part, x_part, s_part, low, high, dx_part, v, inner)
+        if x_part.shape != scratch[0].shape:  # the last piece
+            scratch = [t[: x_part.shape[0]] for t in scratch]
+        v, terms = _lsq_terms(x_part, s_part, low, high, *scratch)
         sums.append(terms.mul_(dy_part).sum(1) if terms.dim() > 1 else torch.dot(terms, dy_part))
+        _hardtanh_backward.grad_input(dy_part, v, low, high, grad_input=dx_part)  # dy ends here
     if s.numel() > 1:
         return dx, torch.cat(sums)
     return dx, torch.stack(sums).sum(dtype=torch.float64).to(x.dtype)
 
 
 def _lsq_terms(
-    dy: Tensor, x: Tensor, s: Tensor, low: float, high: float, dx: Tensor, v: Tensor, inner: Tensor
-) -> Tensor:
-    """What dy is multiplied with in ds, in the memory of v; fills dx and overwrites inner."""
+    x: Tensor, s: Tensor, low: float, high: float, v: Tensor, inner: Tensor, terms: Tensor
+) -> tuple[Tensor, Tensor]:
+    """v, and what dy is multiplied with in ds; the last three give the memory."""
     torch.div(x, s, out=v)
-    _hardtanh_backward.grad_input(dy, v, low, high, grad_input=dx)
     _hardtanh_backward.grad_input(v, v, low, high, grad_input=inner)
-    return v.round_().clamp_(low, high).sub_(inner)
+    return v, torch.round(v, out=terms).clamp_(low, high).sub_(inner)
 
 
 def _pieces(s: Tensor, x: Tensor, *others: Tensor) -> list[tuple[Tensor, ...]] | None:
@@ -218,6 +230,9 @@ def _around(value: float) -> np.ndarray:
 
 _compiled: Kernels | None = None
 
+_WORTH_COMPILING = 1 << 16
+"""Elements from which on the compiled kernels win: calling one takes longer than an eager one."""
+
 
 def compile_kernels(on: bool = True) -> None:
     """Let torch.compile make the kernels, or go back to the eager ones.
@@ -231,7 +246,55 @@ def compile_kernels(on: bool = True) -> None:
 
 @functools.cache
 def _compile() -> Kernels:
-    return Kernels(*(torch.compile(kernel, dynamic=True) for kernel in COMPOSED))
+    forward, ste, lsq, lsq_spending = (
+        torch.compile(kernel, dynamic=True) for kernel in (*COMPOSED, _lsq_spending)
+    )
+
+    def flat_forward(x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int) -> Tensor:
+        return forward(*_flattened(s, z, x), lo, hi).view(x.shape)
+
+    def flat_ste(dy: Tensor, x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int) -> Tensor:
+        return ste(*_flattened(s, z, dy, x), lo, hi).view(x.shape)
+
+    def flat_lsq(
+        dy: Tensor, x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int, dims: Dims, spend: bool
+    ) -> tuple[Tensor, Tensor]:
+        tensors = _flattened(s, z, dy, x)
+        if tensors[0].dim() < x.dim():
+            dims = [tensors[0].dim() - 1] if dims else []
+        if spend and dy.is_contiguous() and dims and not torch.is_grad_enabled():
+            return dy, lsq_spending(*tensors, lo, hi, dims)
+        dx, terms = lsq(*tensors, lo, hi, dims)
+        return dx.view(x.shape), terms if dims else terms.view(x.shape)
+
+    return Kernels(flat_forward, flat_ste, flat_lsq)
+
+
+def _lsq_spending(
+    dy: Tensor, x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int, dims: Dims
+) -> Tensor:
+    dx, terms = _lsq(dy, x, s, z, lo, hi, dims)
+    dy.copy_(dx)
+    return terms
+
+
+def _flattened(s: Tensor, z: Tensor, *tensors: Tensor) -> list[Tensor]:
+    """The tensors, s and z: a vector and one scale, or a matrix and a scale per row.
+
+    torch compiles anew for every number of dimensions and where one of them is 1, and stops doing
+    so after eight times. What is neither goes as it is.
+    """
+    x, rows = tensors[-1], s.numel() > 1
+    if (
+        torch.is_grad_enabled()  # views would take part in a second derivative
+        or (rows and not s.shape[0] == s.numel() == x.shape[0])
+        or z.shape != s.shape
+        or not all(t.is_contiguous() for t in tensors)
+    ):
+        return [*tensors, s, z]
+    shape, each = ((s.shape[0], -1), (s.shape[0], 1)) if rows else ((-1,), ())
+    # `data` is no view of the tensor: compiled code asks for the shape of what is viewed as well.
+    return [*(t.view(shape).data for t in tensors), *(t.view(each).data for t in (s, z))]
 
 
 def tracing() -> bool:
@@ -247,7 +310,7 @@ def kernels_for(x: Tensor) -> Kernels:
     """The fastest implementation for this tensor."""
     if tracing():
         return COMPOSED
-    if _compiled is not None:
+    if _compiled is not None and x.numel() >= _WORTH_COMPILING:
         return _compiled
     if x.device.type == "cpu" and x.dtype == torch.float32:
         return EAGER

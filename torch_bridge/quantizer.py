@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +27,13 @@ from torch_bridge.value_types import FLOAT
 
 READS_SHAPE = frozenset({"size", "dim", "shape", "ndim", "dtype", "device", "numel", "ndimension"})
 """Names of methods and attributes that do not read values."""
+
+LEARN_INPUTS_BELOW = 8
+"""With fewer bits than these the scale of a network's input learns.
+
+With more, the range of the data is as good a range, devices that fill the input keep theirs, and
+the gradient of the whole input, which that one number needs, is not computed at all.
+"""
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,8 @@ def _insert(graph_module: fx.GraphModule, spot: Spot, maker: Maker, rules: Rules
     first = spot.producers[0]
     bits = rules.placement.boundary_bits if spot.boundary else None
     quantizer = maker.for_activation(_tensor_name(first), unsigned=spot.unsigned, bits=bits)
+    if quantizer.spec.bits >= LEARN_INPUTS_BELOW and _are_inputs(spot.producers):
+        quantizer.requires_grad_(False)
     path = fresh_name(graph_module, f"{first.name}_fake_quant")
     graph_module.add_submodule(path, quantizer.train(graph_module.training))
 
@@ -113,6 +122,10 @@ def _insert(graph_module: fx.GraphModule, spot: Spot, maker: Maker, rules: Rules
         node.meta.update({FLOAT: True, OWNER: producer.meta.get(OWNER, "")})
         placed.add(node)
         producer.replace_all_uses_with(node, delete_user_cb=reads_codes)
+
+
+def _are_inputs(producers: Iterable[fx.Node]) -> bool:
+    return all(producer.op == "placeholder" for producer in producers)
 
 
 def _last_of_its_kind(producer: fx.Node) -> fx.Node:

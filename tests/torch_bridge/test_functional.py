@@ -16,7 +16,7 @@ from onnxq.qtype import qtype
 
 torch = pytest.importorskip("torch", reason="training needs torch")
 
-from torch_bridge import functional  # noqa: E402
+from torch_bridge import functional, kernels  # noqa: E402
 from torch_bridge.functional import fake_quantize, lsq, lsq_plus  # noqa: E402
 
 # What torch.compile imports says so about itself.
@@ -78,7 +78,8 @@ def same_bits(y: Any, want: np.ndarray) -> bool:
 
 
 @pytest.fixture
-def _compiled() -> Iterator[None]:
+def _compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(kernels, "_WORTH_COMPILING", 0)
     functional.compile_kernels(True)
     yield
     functional.compile_kernels(False)

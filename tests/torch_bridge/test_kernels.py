@@ -139,6 +139,60 @@ def test_only_what_came_in_is_kept_for_the_backward_pass() -> None:
     assert {t.data_ptr() for t in kept} == own
 
 
+@pytest.mark.parametrize("shape", [(6, 5), (300, 400)])
+@pytest.mark.parametrize("channel", [False, True])
+def test_a_gradient_that_is_spent_becomes_that_of_x(shape: tuple[int, int], channel: bool) -> None:
+    x, dy = torch.randn(shape) * 5, torch.randn(shape)
+    s = torch.rand((shape[0], 1) if channel else ()) + 0.1
+    dims = [1] if channel else [0, 1]
+    with torch.no_grad():
+        want = EAGER.lsq(dy, x, s, 0.0, -8, 7, dims)
+        spent = dy.clone()
+        dx, ds = EAGER.lsq(spent, x, s, 0.0, -8, 7, dims, True)
+        strided = dy.t().contiguous().t()
+        kept = EAGER.lsq(strided, x, s, 0.0, -8, 7, dims, True)
+    assert dx is spent
+    assert torch.equal(dx, want[0])
+    assert torch.equal(ds, want[1])
+    assert torch.equal(kept[0], want[0])
+    assert torch.equal(strided, dy)  # is laid out otherwise, so it was not written over
+
+
+def test_a_gradient_is_not_spent_unless_that_is_said() -> None:
+    x = torch.randn(4, 5, requires_grad=True)
+    scale = torch.full((4,), 0.1, requires_grad=True)
+    dy = torch.randn(4, 5)
+    before = dy.clone()
+    zero_point = torch.zeros(4, dtype=torch.int32)
+    lsq(x, scale, zero_point, axis=0, lo=-8, hi=7, grad_scale=1.0).backward(dy)
+    assert torch.equal(dy, before)
+    assert not torch.equal(x.grad, dy)
+
+
+def test_compiled_kernels_get_few_forms() -> None:
+    def forms() -> set[tuple[int, ...]]:
+        return {
+            tuple(t.dim() for t in kernels._flattened(s, torch.zeros_like(s), torch.ones(shape)))
+            for shape in [(8,), (8, 1), (8, 4), (8, 4, 3), (8, 4, 1, 1), (8, 1, 3, 3, 2)]
+            for s in (torch.ones(()), torch.ones(8, *[1] * (len(shape) - 1)))
+        }
+
+    with torch.no_grad():
+        assert forms() == {(1, 0, 0), (2, 2, 2)}
+    assert len(forms()) == 10  # a second derivative sees the tensors as they are
+
+
+def test_what_is_not_laid_out_in_rows_is_compiled_as_it_is() -> None:
+    x = torch.ones(6, 4, 3)
+    with torch.no_grad():
+        for s, z, t in (
+            (torch.ones(1, 4, 1), torch.zeros(1, 4, 1), x),  # channels in the middle
+            (torch.ones(6, 1, 1), torch.zeros(()), x),
+            (torch.ones(()), torch.zeros(()), x.transpose(0, 2)),
+        ):
+            assert [u.shape for u in kernels._flattened(s, z, t)] == [t.shape, s.shape, z.shape]
+
+
 def test_kernels_that_are_compiled_get_no_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     # They would be compiled once for parameters and once for tensors, and so reach torch's limit.
     seen: list[Any] = []

@@ -395,3 +395,18 @@ def test_unsigned_only_where_zero_points_are_zero() -> None:
     maker = Maker(find_backend("openvino"), activation=Override(bits=4))
     assert (maker.for_activation("x", unsigned=True).spec.hi) == 15
     assert (maker.for_activation("x").spec.lo) == -8
+
+
+@pytest.mark.parametrize(("bits", "learns"), [(8, False), (4, True)])
+def test_the_scale_of_an_input_learns_only_below_8_bits(bits: int, learns: bool) -> None:
+    changes = {"algorithm": "lsq", "bits": bits}
+    prepared = prepare(Residual(), "tensorrt", (IMAGE,), activation=changes)
+    scales = {
+        path: module.scale.requires_grad
+        for path, module in prepared.named_modules()
+        if isinstance(module, FakeQuantize) and "." not in path
+    }
+    first = scales.pop("x_fake_quant")
+    assert first is learns
+    assert scales
+    assert all(scales.values())

@@ -54,9 +54,9 @@ class Lsq(FakeQuantize):
         if not self.scales_freely:
             return None
         self.refresh()
-        return self._rounded(x, self.scale / gain.abs())
+        return self._rounded(x, self.scale / gain.abs(), spend_gradient=True)
 
-    def _rounded(self, x: Tensor, scale: Tensor) -> Tensor:
+    def _rounded(self, x: Tensor, scale: Tensor, *, spend_gradient: bool = False) -> Tensor:
         return lsq(
             x,
             scale,
@@ -66,6 +66,7 @@ class Lsq(FakeQuantize):
             hi=self.spec.hi,
             block=self.spec.block,
             grad_scale=self.grad_scale(x),
+            spend_gradient=spend_gradient,
         )
 
     def grad_scale(self, x: Tensor) -> float:
