@@ -30,6 +30,8 @@ def deploy(
     *,
     kwargs: Mapping[str, Any] | None = None,
     backend: str | Backend | None = None,
+    variant: str | None = None,
+    allow_requantize: bool = False,
     stem: str = "model",
     exporter: Literal["torchscript", "dynamo"] = "torchscript",
     input_names: Sequence[str] | None = None,
@@ -50,6 +52,8 @@ def deploy(
         folder: where the files go.
         kwargs: keyword arguments of that call.
         backend: the target; by default the one the model was prepared for.
+        variant: see `onnxq.convert`.
+        allow_requantize: see `onnxq.convert`; too much of a change is a proof that fails.
         stem: file names start with it.
         exporter: see `export`.
         input_names: see `export`.
@@ -88,7 +92,15 @@ def deploy(
     feeds = dict(zip(names, values, strict=True))
     progress("comparing torch with onnxruntime")
     report = prove_export(call, file, feeds)
-    conversion = convert(file, target, data=[feeds], stem=stem, progress=progress)
+    conversion = convert(
+        file,
+        target,
+        variant=variant,
+        allow_requantize=allow_requantize,
+        data=[feeds],
+        stem=stem,
+        progress=progress,
+    )
     conversion.proofs += (Proof(f"{file.name} (torch)", report),)
     if strict and not conversion.proven:
         raise _unproven(conversion)
@@ -98,7 +110,12 @@ def deploy(
 
 
 def _unproven(conversion: Conversion) -> VerifyError:
-    failed = next(proof for proof in conversion.proofs if not proof.report.passed)
+    failed = next(proof for proof in conversion.proofs if not proof.passed)
+    if failed.refused:
+        return VerifyError(
+            f"{failed.what}: {failed.refused}",
+            fix="look at the notes of deploy(..., strict=False), which hold its reason",
+        )
     worst = failed.report.worst
     assert worst is not None
     where = _first_difference(failed.report)

@@ -117,7 +117,7 @@ class _StraightThrough(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid) -> Tensor:
         ctx.save_for_backward(values, scale, zero_point)
         kernels, x, s, z = operands(values, scale, zero_point, grid)
-        ctx.grid, ctx.z = grid, z if isinstance(z, float) else None
+        ctx.grid, ctx.z = grid, z
         return _typed(kernels.forward(x, s, z, grid.lo, grid.hi), values.dtype)
 
     @staticmethod
@@ -146,7 +146,7 @@ class _Learned(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(values, scale, zero_point)
         kernels, x, s, z = operands(values, scale, zero_point, grid)
-        ctx.grid, ctx.z = grid, z if isinstance(z, float) else None
+        ctx.grid, ctx.z = grid, z
         ctx.grad_scale, ctx.spend = grad_scale, spend_gradient
         return _typed(kernels.forward(x, s, z, grid.lo, grid.hi), values.dtype)
 
@@ -173,12 +173,12 @@ class _Learned(torch.autograd.Function):
 
 
 def operands(
-    values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid, z: float | None = None
+    values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid, z: Tensor | float | None = None
 ) -> tuple[Kernels, Tensor, Tensor, Tensor | float]:
     """The kernels to use, and x, s and z as they take them.
 
-    A real zero point is rounded and kept in range. The eager kernels take the number `z` in its
-    place where all channels have the same; it is worked out where it is not given.
+    A real zero point is rounded and kept in range. The eager kernels take a number in its place
+    where all channels have the same. The backward pass gives the `z` of the forward pass.
     """
     dtype = working_type(values)
     x = _typed(values, dtype)
@@ -187,7 +187,7 @@ def operands(
         # A second derivative goes through dy alone; compiled kernels are made anew for parameters.
         x, scale, zero_point = x.detach(), scale.detach(), zero_point.detach()
     s = grid.spread(_typed(scale, dtype), values)
-    if z is not None and kernels is EAGER:  # they may have changed since the forward pass
+    if isinstance(z, Tensor) or (z is not None and kernels is EAGER):  # those may have changed
         return kernels, x, s, z
     if zero_point.is_floating_point():
         zero_point = zero_point.round().clamp(grid.lo, grid.hi)

@@ -11,6 +11,17 @@ from onnxq.scheme import QSpec
 from torch_bridge.fake_quant import algorithm
 from torch_bridge.observers import observer
 
+MOST_LEARNED_BITS = 8
+"""Codes with more bits keep the scale that was observed, where a backend would let it learn.
+
+A learned step size s of range r = s * hi moves by g * dy * hi for every clipped value, with
+g = 1 / sqrt(n * hi): relative to itself by dy * hi^1.5 / (r * sqrt(n)). From 8 to 16 bits that
+grows 4000 times, and one clipped value throws the scale off by orders of magnitude. (Adam divides g
+out again and moves it by hi / r times the learning rate.) What there is to gain shrinks meanwhile:
+rounding is 256 times finer than with 8 bits, so the range of the data costs nothing. (The step
+that LSQ's own observer starts from is hi^0.5 times larger. It clips nothing, and has to learn.)
+"""
+
 
 @dataclass(frozen=True)
 class Override:
@@ -74,4 +85,12 @@ class Override:
             )
         if self.symmetric is not None:
             spec = replace(spec, symmetric=self.symmetric)
-        return spec if self.bits is None else spec.with_bits(self.bits)
+        return self._settled(spec if self.bits is None else spec.with_bits(self.bits))
+
+    def _settled(self, spec: QSpec) -> QSpec:
+        """Scales of wide codes do not learn, unless the user says how."""
+        asked = self.algorithm is not None or self.options
+        learns = spec.algorithm == "lsq" and not spec.observer.startswith("lsq")
+        if learns and not asked and spec.bits > MOST_LEARNED_BITS:
+            return replace(spec, algorithm="fixed")
+        return spec

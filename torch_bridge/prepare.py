@@ -32,6 +32,7 @@ from torch_bridge.report import Report
 from torch_bridge.rules import Rules
 from torch_bridge.selectors import Selection, Selector, select
 from torch_bridge.tracing import TraceOptions, inside, trace
+from torch_bridge.untold import untold_readers
 from torch_bridge.value_types import mark_values
 
 How = Override | Mapping[str, Any] | str | None
@@ -159,9 +160,9 @@ def _with_graph(
     _swap(graph_module, maker, left_out, untraced, at_the_ends, report)
     rules = Rules(graph_module, placement, left_out, taken_in)
     insert_weight_quantizers(graph_module, rules, maker, boundary)
-    insert_activation_quantizers(
-        graph_module, Rules(graph_module, placement, left_out, taken_in), maker
-    )
+    rules = Rules(graph_module, placement, left_out, taken_in)
+    report.notes += untold_readers(rules, maker.backend.name)
+    insert_activation_quantizers(graph_module, rules, maker)
     fill_untraced(graph_module, untraced, maker)
     return graph_module
 

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 
 from torch import nn  # noqa: E402
 
+from onnxq import runtime  # noqa: E402
 from onnxq.errors import BackendError, OptionError, UnsupportedModelError, VerifyError  # noqa: E402
 from onnxq.runtime import reference  # noqa: E402
 from tests.torch_bridge.hand_prepared import calibrated, hand_prepared  # noqa: E402
@@ -120,6 +121,35 @@ def test_codes_the_target_does_not_take(tmp_path: Path) -> None:
     model, args, _ = ready("conv1d")  # activations with zero points
     with pytest.raises(BackendError, match="cannot be written for tensorrt"):
         deploy(model, args, tmp_path, backend="tensorrt")
+
+
+def test_codes_are_moved_where_that_is_allowed(tmp_path: Path) -> None:
+    model, args, _ = ready("conv1d")
+    done = deploy(model, args, tmp_path, backend="tensorrt", allow_requantize=True)
+    assert done.proven
+    assert done.change is not None
+    assert done.cost is not None
+    assert done.cost.worst is not None
+    assert done.cost.worst.max > 0
+    assert (tmp_path / "model_qdq.onnx").is_file()
+
+
+def test_another_way_to_deploy(tmp_path: Path) -> None:
+    model, args, _ = ready("conv1d")
+    done = deploy(model, args, tmp_path, backend="onnxruntime", variant="qoperator")
+    assert (done.variant, done.proven) == ("qoperator", True)
+    assert [f.name for f in done.files] == ["model.onnx", "model_qoperator.onnx"]
+    with pytest.raises(OptionError, match="no variant 'qop'"):
+        deploy(model, args, tmp_path, backend="onnxruntime", variant="qop")
+
+
+def test_a_refused_session_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        runtime.session.__globals__, "deployed", lambda source, taps=(): runtime.reference(source)
+    )
+    model, args, _ = ready("conv1d")
+    with pytest.raises(VerifyError, match="onnxruntime refuses the deployed session"):
+        deploy(model, args, tmp_path, backend="onnxruntime")
 
 
 def test_logarithmic_codes_are_converted_for_targets_that_have_them(tmp_path: Path) -> None:

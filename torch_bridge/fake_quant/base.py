@@ -81,9 +81,10 @@ class FakeQuantize(nn.Module):
         return x
 
     def quantize_scaled(self, x: Tensor, gain: Tensor) -> Tensor | None:
-        """FQ(x·gain) / gain in one go, for one gain per scale; None where that needs two steps.
+        """FQ(x·gain) / gain in one go, for one positive gain per scale; None if that takes two.
 
-        On a symmetric grid it is `x` on the grid of step s/|gain|: codes keep, signs cancel.
+        On a symmetric grid it is `x` on the grid of step s/gain, so that a negative gain gives the
+        same as its size.
         """
         return None
 

@@ -50,11 +50,11 @@ class Lsq(FakeQuantize):
         return self._rounded(x, self.scale)
 
     def quantize_scaled(self, x: Tensor, gain: Tensor) -> Tensor | None:
-        """`x` on the grid of step s/|gain|; autograd takes the gradient back to s."""
+        """`x` on the grid of step s/gain; autograd takes the gradient back to s."""
         if not self.scales_freely:
             return None
         self.refresh()
-        return self._rounded(x, self.scale / gain.abs(), spend_gradient=True)
+        return self._rounded(x, self.scale / gain, spend_gradient=True)
 
     def _rounded(self, x: Tensor, scale: Tensor, *, spend_gradient: bool = False) -> Tensor:
         return lsq(

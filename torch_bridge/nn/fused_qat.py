@@ -93,7 +93,8 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
 
     def _batch_form(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         layout = weight_layout(self)
-        f = gain(self.bn).detach()
+        with torch.no_grad():
+            f = gain(self.bn)
         weight = self._quantized_at_once(f, layout)
         if weight is None:
             tiny = f.abs() < SMALLEST_GAIN
@@ -113,7 +114,7 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
 
         The weights are most of what a small batch touches: one pass over them instead of three.
         """
-        quantizer = self.weight_fake_quant
+        quantizer, size = self.weight_fake_quant, f.abs()
         if (
             torch.compiler.is_compiling()  # the values of f must not decide there
             or not isinstance(quantizer, FakeQuantize)
@@ -121,10 +122,10 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
             or quantizer.spec.axis != layout.axis
             or quantizer._forward_hooks
             or quantizer._forward_pre_hooks
-            or f.abs().min().item() < SMALLEST_GAIN
+            or size.min().item() < SMALLEST_GAIN
         ):
             return None
-        return quantizer.quantize_scaled(self.weight, f)
+        return quantizer.quantize_scaled(self.weight, size)
 
     def _bias_error(self) -> Tensor | None:
         """FQ_b(b') - b' for the deployed bias b'; before BN moves the running statistics."""
