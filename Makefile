@@ -13,8 +13,8 @@ INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check -
 
 help:
 	@echo "make demo    convert a small quantized network for onnxruntime and TensorRT, show the proof"
-	@echo "make test    lint, type check and run all tests"
-	@echo "make test-consumers   run the written files in ncnn, OpenVINO, TVM, IREE, onnxruntime-web"
+	@echo "make test    lint, type check and run all tests, written files in ncnn and OpenVINO too"
+	@echo "make test-consumers   run the written files in TVM, IREE and onnxruntime-web as well"
 	@echo "make lint    ruff and mypy only"
 	@echo "make bench   compare speed and memory with other ONNX tools, and bench-training"
 	@echo "make bench-training   cost of quantization-aware training beside torch.ao"
@@ -28,7 +28,7 @@ test: lint
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 # In an environment of its own, so that these large packages never meet the others. The measured
-# numbers go to docs/consumers.json.
+# numbers go to docs/consumers.json. `make test` runs the part that needs no large package.
 test-consumers: $(CONSUMERS)/.done
 	OMP_NUM_THREADS=1 ONNXQ_NODE_PACKAGES=$(CONSUMERS)/node_modules \
 		ONNXQ_CONSUMERS_JSON=docs/consumers.json \
@@ -68,7 +68,7 @@ $(VENV)/.bench: $(VENV)/.base
 
 # node is optional: without it onnxruntime-web is skipped with a reason.
 $(CONSUMERS)/.done: pyproject.toml constraints.txt
-	@echo "setting up $(CONSUMERS) (about 1 GB; once)"
+	@echo "setting up $(CONSUMERS) (about 1.5 GB; once)"
 	@$(PYTHON) -m venv $(CONSUMERS)
 	@$(CONSUMERS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
 		-c constraints.txt setuptools wheel

@@ -85,6 +85,9 @@ class Backend:
     """What to look for in models for this target, besides what holds for all."""
     variants: Mapping[str, Variant] = field(default_factory=dict, hash=False)
     """Other ways to deploy, by the name they are chosen with."""
+    mqbench: tuple[str, ...] | None = None
+    """What the files that MQBench writes for this target have otherwise, each in a sentence: for
+    users who come from there. None where MQBench has no such target."""
 
     def __post_init__(self) -> None:
         """Refuse a backend that could not be run; a wrong file then fails when it is imported."""

@@ -6,6 +6,9 @@ Quantizing is monotone, so with per-tensor scale s and zero point z
     lo' = max(lo, round(a / s) + z),   hi' = min(hi, round(b / s) + z)
 
 exactly, for every x. Runtimes that fuse Conv with its quantizer then see no Clip in between.
+
+A Relu is a Clip from 0 up. Most runtimes fuse it, so it stays unless asked for; and only codes that
+start at the zero point do its work without leaving a range that is not that of their type.
 """
 
 from __future__ import annotations
@@ -28,9 +31,13 @@ class AbsorbClip(Pass):
     exact: ClassVar[bool] = True
     needs_canonical: ClassVar[bool] = True
 
+    relu: bool = False
+    """Whether to remove Relus as well, where the quantizer's codes start at its zero point."""
+
     def run(self, model: Model, trace: Trace) -> None:
+        ops = ("Clip", "Relu") if self.relu else ("Clip",)
         for node in model.nodes(FAKE_QUANTIZE):
-            clip = producer(node.inputs[0], "Clip")
+            clip = producer(node.inputs[0], *ops)
             if clip is None or array(node.inputs[0]) is not None:
                 continue
             if not only_reader(node.inputs[0], node, model):
@@ -42,6 +49,13 @@ class AbsorbClip(Pass):
                 continue
             if params.axis is not None:
                 trace.skip(clip, "its quantizer has one scale per channel")
+                continue
+            if clip.op == "Relu":
+                if int(params.zero_point) != params.lo:
+                    trace.skip(clip, "its quantizer has codes below zero")
+                    continue
+                set_input(node, 0, clip.inputs[0])
+                trace.rewrote(clip, f"codes from {params.lo} up do its work")
                 continue
             bounds: list[float | None] = []
             for key, tensor in zip(("min", "max"), inputs_of(clip, 3)[1:], strict=True):

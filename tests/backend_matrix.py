@@ -123,21 +123,43 @@ def _consumers() -> Iterator[str]:
         return
     found = json.loads(CONSUMERS.read_text(encoding="utf-8"))
     yield from ("", "## Real runtimes", "")
-    yield "What the target's own runtime computes from the files (`make test-consumers`):"
-    yield "A step is that of the output's quantizer, or 1/127 of its largest value."
-    yield from ("", "| runtime | backend | compared with | " + " | ".join(NETWORKS) + " |")
+    yield "What the target's own runtime computes from the files (`make test-consumers`), against"
+    yield "what was trained. A step is that of the output's quantizer, or 1/127 of its largest"
+    yield "value; an element has moved where it differs by half a step or more."
+    yield from ("", "| runtime | backend | biases | " + " | ".join(NETWORKS) + " |")
     yield "|---|---|---|" + "---|" * len(NETWORKS)
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for row in found:
         variant = f" --variant {row['variant']}" if row["variant"] else ""
-        key = (f"{row['consumer']} {row['version']}", row["backend"] + variant, row["reference"])
+        key = (f"{row['consumer']} {row['version']}", row["backend"] + variant, row["biases"])
         moved = f", {row['moved']:.2%} moved" if row["moved"] else ""
-        rows.setdefault(key, {})[row["network"]] = f"{row['max_steps']:.2g} steps{moved}"
+        steps = f"{row['max_steps']:.2g} steps{moved}"
+        rows.setdefault(key, {})[row["network"]] = "refused" if row["refused"] else steps
     for key, of in rows.items():
         yield f"| {' | '.join(key)} | " + " | ".join(of.get(n, "") for n in NETWORKS) + " |"
+    yield from ("", *_BIASES)
+    for row in found:
+        if row["refused"]:
+            yield ""
+            yield f"{row['consumer']} refuses {row['network']}: `{_one_line(row['refused'])}`"
+
+
+_BIASES = (
+    "Biases: onnxruntime adds them as int32 codes of scale input scale x weight scale, and rounds",
+    "float ones to such codes by itself, also those of layers that it runs in float. With `int32`",
+    "the network has biases on these steps from the start, as static quantizers write them, and",
+    "its kernels are within a step of what was trained. (In the transformer biases are an Add",
+    "behind a MatMul: they stay float, and onnxruntime rounds them too.) With `float` the rounding",
+    "is part of the difference: a bias moves by up to half a step of the sum, some codes flip, and",
+    "later layers add up the flips. No file can prevent that. `--variant int32-bias` does the",
+    "rounding in the file and shows what it costs: the model it leaves is what runs, to a step.",
+)
 
 
 def _details(rows: dict[str, dict[str, Cell]]) -> Iterator[str]:
+    measured: dict[str, set[str]] = {}
+    for row in json.loads(CONSUMERS.read_text(encoding="utf-8")) if CONSUMERS.exists() else ():
+        measured.setdefault(row["backend"], set()).add(f"{row['consumer']} {row['version']}")
     for name in dict.fromkeys(cell.backend for of in rows.values() for cell in of.values()):
         backend = discovery.find_backend(name)
         yield from ("", f"## {name}", "", backend.summary, "")
@@ -146,12 +168,20 @@ def _details(rows: dict[str, dict[str, Cell]]) -> Iterator[str]:
         bias = "float" if backend.scheme.bias is None else str(backend.scheme.bias)
         yield f"* biases: {bias}"
         yield f"* proven by {', '.join(backend.consumers) or 'reading the files back'}"
+        tried = [] if backend.consumers else sorted(measured.get(name, ()))
+        if tried:
+            yield f"* tried in {', '.join(tried)}: see the table above for how near it comes"
         for variant in ("", *backend.variants):
             chosen = backend.variant(variant) if variant else backend
             about = backend.variants[variant].summary if variant else ""
             yield f"* with `--variant {variant}` ({about}):" if variant else "* files:"
             for output in chosen.outputs:
                 yield f"    * `<stem>{output.suffix}`: {output.summary}"
+        if backend.mqbench is None:
+            yield "* MQBench has no such target"
+        else:
+            yield "* what MQBench writes for it differs:"
+            yield from (f"    * {difference}" for difference in backend.mqbench)
 
 
 if __name__ == "__main__":

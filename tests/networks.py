@@ -1,7 +1,8 @@
 """Small float networks of five kinds, and each of them quantized for any backend.
 
 Ranges come from one run on random inputs; quantizers stand where the backend's placement wants
-them, with the types its scheme prefers. So every backend is tried on networks made for it.
+them, with the types its scheme prefers. So every backend is tried on networks made for it. Biases
+are float, or lie on the steps of the sums they are added to.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from onnxq.scheme import QSpec
 from onnxq.weight_axis import weight_axis
 from passes.apply_qparams import ApplyQParams
 from passes.phases import CLEAN, FOLD
+from passes.propagate_ranges import PropagateRanges
+from passes.quantize_bias import QuantizeBias
+from passes.round_bias import RoundBias
 from tests.zoo_build import Build
 
 Values = np.ndarray
@@ -149,8 +153,12 @@ def samples(network: str, count: int = 4, seed: int = 1) -> list[dict[str, Value
     return [{"x": rng.normal(size=shape).astype(np.float32)} for _ in range(count)]
 
 
-def quantized(network: str, backend: Backend) -> Model:
-    """The network in canonical form, quantized as `backend` prefers; BatchNorm is folded."""
+def quantized(network: str, backend: Backend, *, int32_biases: bool = False) -> Model:
+    """The network in canonical form, quantized as `backend` prefers; BatchNorm is folded.
+
+    With `int32_biases`, biases are what int32 codes of input scale * weight scale hold, as static
+    quantizers for integer kernels write them.
+    """
     model = _clean(network).clone()
     places = QuantizerPlaces(model, backend.placement)
     spots = places.activations()
@@ -176,7 +184,9 @@ def quantized(network: str, backend: Backend) -> Model:
         low, high = values.min(axis=over), values.max(axis=over)
         _add(table, weight.name, spec, low, high, axis=axis, role=Role.WEIGHT)
     model.qparams = table
-    return Pipeline(ApplyQParams()).run(model).model
+    # What a pool reads without a quantizer between has the pool's scale, and its bias steps of it.
+    biases = (PropagateRanges(), QuantizeBias(), RoundBias()) if int32_biases else ()
+    return Pipeline(ApplyQParams(), *biases).run(model).model
 
 
 def _extremes(

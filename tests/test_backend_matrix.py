@@ -73,6 +73,25 @@ def test_a_network_made_for_another_backend_converts_or_names_what_does_not_fit(
               result=result)  # fmt: skip
 
 
+MQBENCH = (
+    *("academic", "academic-nlp", "nnie", "openvino", "ppl", "ppl-cuda", "snpe", "stpu"),
+    *("tengine", "tensorrt", "tensorrt-nlp", "tvm", "vitis"),
+)
+"""The targets that MQBench has too."""
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in targets()}))
+def test_what_differs_from_files_of_mqbench_is_told(name: str) -> None:
+    told = discovery.find_backend(name).mqbench
+    section = PAGE.read_text(encoding="utf-8").split(f"\n## {name}\n")[1].split("\n## ")[0]
+    if name in MQBENCH:
+        assert told
+        assert all(f"\n    * {difference}\n" in section for difference in told)
+    else:
+        assert told is None
+        assert "MQBench has no such target" in section
+
+
 def test_backends_name_the_runtimes_that_were_compared() -> None:
     measured: dict[str, set[str]] = {}
     for row in json.loads(CONSUMERS.read_text(encoding="utf-8")):

@@ -8,8 +8,6 @@ model is the one to give:
 
     MNNConvert -f ONNX --modelFile <stem>_deploy_model.onnx --MNNModel <stem>.mnn
                --compressionParamsFile <stem>_mnn_compression.bin
-
-MQBench has no such backend.
 """
 
 from onnxq.backend import Backend, OnnxFile, TableFile

@@ -6,8 +6,8 @@ convolutions one per group. The quantizer stands right at the input of such a la
 pool. Where another operator reads the same tensor, layers of its own round it for that operator,
 so the network computes what was trained.
 
-MQBench has no such backend. The table is for ncnn's own tools: PPQ writes the same, with six
-digits behind the point instead of all.
+The table is for ncnn's own tools: PPQ writes the same, with six digits behind the point instead
+of all.
 """
 
 from onnxq.backend import Backend, OnnxFile, TableFile, Variant

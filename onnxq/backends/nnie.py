@@ -1,21 +1,25 @@
 """NNIE (HiSilicon): a logarithmic grid of 16 codes per octave, given by the largest magnitude.
 
-File names, keys and numbers are MQBench's. Two things differ. MQBench cuts weights to their
-largest magnitude and leaves the rounding to the chip; onnxq rounds them too. Values on the grid
-stay as they are when they are rounded again, so the chip has the trained weights in both cases,
-and the file can be proven by itself. And MQBench gives a tensor the number of its last quantizer,
-whoever reads it; onnxq tells it for the readers that have one.
+File names, keys and numbers are MQBench's. Weights are rounded. Values on the grid stay as they
+are when the chip rounds them again, and the file can be proven by itself.
 
 The file has no place for the inputs of grouped convolutions and of some other operators
-(`onnxq.gfpq`). Quantizers are moved to where it has one if that is exact, and dropped otherwise
-(the cost is measured). Resize by whole factors becomes Upsample. No NNIE compiler is public:
-what is proven is that the files hold the network.
+(`onnxq.gfpq`). MQBench trains quantizers there nevertheless, since the chip rounds there too, with
+numbers of its compiler's own: so does onnxq, and the report of `torch_bridge.prepare` names them.
+When the model is converted they are moved to where the file has a number if that is exact, and
+dropped otherwise (the cost is measured).
+
+Resize by whole factors becomes Upsample. No NNIE compiler is public: what is proven is that the
+files hold the network.
 """
+
+from dataclasses import replace
 
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import mqbench_nnie
+from onnxq.gfpq import UNTOLD
 from onnxq.pipeline import Pipeline
-from onnxq.placement import INPUTS_ONLY
+from onnxq.placement import INPUTS_ONLY, KINDS
 from onnxq.scheme import QSpec, Scheme
 from passes.collect_qparams import CollectQParams
 from passes.drop_untold_quantizers import DropUntoldQuantizers
@@ -60,5 +64,13 @@ BACKEND = Backend(
         TableFile("_gfpq_param_dict.json", mqbench_nnie.FORMAT, beside=_MODEL),
     ),
     proof="format",
-    placement=INPUTS_ONLY,
+    placement=replace(INPUTS_ONLY, untold=KINDS & UNTOLD, untold_groups=True),
+    mqbench=(
+        "weights are cut to their largest magnitude and left to the chip to round; here they "
+        "are rounded, which gives the chip the same",
+        "a tensor gets the number of its last quantizer, whoever reads it; here the readers "
+        "that have one get it",
+        "newer versions leave DequantizeLinear nodes without an input behind; here the model "
+        "is valid",
+    ),
 )

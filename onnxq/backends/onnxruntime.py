@@ -3,15 +3,19 @@
 uint8 activations, since int8 ones fuse only where a tensor has a single reader; zero point at the
 lowest code behind Relu, since only then Conv + Relu fuses; ranges carried across Flatten and the
 like, since pools fuse only with a quantizer right behind them. Biases stay float: onnxruntime
-rounds them to steps of sx * sw when it fuses, the same way whether the file did so or not, and
-the file stays exact. Opset 13 at least: below 11 onnxruntime fails to round float biases.
+rounds them to steps of sx * sw by itself, the same way whether the file did so or not, and the
+file stays exact. Opset 13 at least: below 11 onnxruntime fails to round float biases.
+
+Activations with one scale per channel have no integer kernels, but are fused into them: such scales
+are divided by in front of the pair and multiplied behind it where that would happen.
 
 Every operator with an integer kernel reads and writes codes. An operand that is a plain number
 keeps its operator in float, so nothing is quantized around it.
 
-Variants: `qoperator` writes the integer operators that onnxruntime would make itself, for runtimes
-that do not; biases are rounded to int32 codes then, and the cost is measured. `avx2` stores weights
-as uint8 where int8 ones could saturate on CPUs without VNNI, which changes no value.
+Variants: `int32-bias` does that rounding in the file, so that even an unoptimised session computes
+what the kernels do, and its cost is measured at once. `qoperator` writes the integer operators that
+onnxruntime would make itself, for runtimes that do not; biases are int32 codes there too. `avx2`
+stores weights as uint8 where int8 ones could saturate on CPUs without VNNI, which changes no value.
 """
 
 from onnxq.backend import Backend, OnnxFile, Variant
@@ -23,6 +27,7 @@ from onnxq.placement import MOVES, Placement, kinds
 from onnxq.scheme import QSpec, Scheme
 from passes.absorb_clip import AbsorbClip
 from passes.dequantize_off_axis import DequantizeOffAxis
+from passes.factor_channel_scales import FactorChannelScales
 from passes.phases import CLEAN, FOLD, READ
 from passes.propagate_ranges import PropagateRanges
 from passes.quantize_bias import QuantizeBias
@@ -40,8 +45,10 @@ _OTHERS = ("int4", "uint4", "int2", "uint2", "int16", "uint16")
 
 _PIPELINE = Pipeline(
     *(*READ, *CLEAN, *FOLD),
-    *(PropagateRanges(), RetypeActivations(to="uint8"), AbsorbClip(), DequantizeOffAxis()),
+    *(PropagateRanges(), RetypeActivations(to="uint8"), AbsorbClip()),
+    *(DequantizeOffAxis(), FactorChannelScales()),
 )
+_BIASES_IN_CODES = Pipeline(*_PIPELINE, QuantizeBias(), RoundBias())
 
 BACKEND = Backend(
     name="onnxruntime",
@@ -74,9 +81,20 @@ BACKEND = Backend(
         tensors_only=True,
     ),
     variants={
+        "int32-bias": Variant(
+            "biases as the int32 codes that its kernels add, and what that costs",
+            pipeline=_BIASES_IN_CODES,
+            outputs=(
+                OnnxFile(
+                    "_qdq.onnx",
+                    Pipeline(ToQdq(bias="int32", pack="blocked", opset=13)),
+                    "QDQ model, weights and biases as stored codes",
+                ),
+            ),
+        ),
         "qoperator": Variant(
             "integer operators instead of QDQ",
-            pipeline=Pipeline(*_PIPELINE, QuantizeBias(), RoundBias()),
+            pipeline=_BIASES_IN_CODES,
             outputs=(
                 OnnxFile("_qoperator.onnx", Pipeline(ToQoperator()), "integer operators, else QDQ"),
             ),

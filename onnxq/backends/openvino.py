@@ -4,12 +4,12 @@ Training uses weights of -64..63, since the 8-bit kernels of CPUs without VNNI a
 products in 16 bits: 2 * 255 * 64 fits, 2 * 255 * 127 saturates. A convolution that feeds an Add is
 summed in its accumulator, so OpenVINO does not run a quantizer there: one that came along is taken
 out, and what that changes is reported. Concat keeps codes, so its inputs share one range; they
-are written as uint8, since OpenVINO takes int8 codes for unsigned ones there.
+are written as uint8, since OpenVINO takes int8 codes for unsigned ones there. Weights whose scales
+do not run along output channels are written as floats: its MatMul would take them as if they did.
 
 Variants: `fakequantize` writes OpenVINO's own operator, in the file that MQBench names so and with
-its bounds: -128..127 steps and 256 levels for weights of 7 bits. MQBench leaves out the import of
-the operator's domain, here it is there. `avx2` rounds weights of 8 bits to 7, which changes
-results; the cost is measured.
+its bounds: -128..127 steps and 256 levels for weights of 7 bits. `avx2` rounds weights of 8 bits to
+7, which changes results; the cost is measured.
 """
 
 from onnxq.backend import Backend, OnnxFile, Variant
@@ -17,6 +17,7 @@ from onnxq.lint_rules.pair_saturation import PAIR_SATURATION
 from onnxq.pipeline import Pipeline
 from onnxq.placement import MOVES, Placement, kinds
 from onnxq.scheme import QSpec, Scheme
+from passes.dequantize_off_axis import DequantizeOffAxis
 from passes.drop_summed_quantizers import DropSummedQuantizers
 from passes.fill_weight_range import FillWeightRange
 from passes.narrow_weights import NarrowWeights
@@ -25,7 +26,7 @@ from passes.to_openvino import ToOpenvino
 from passes.to_qdq import ToQdq
 from passes.unsign_concat import UnsignConcat
 
-_PIPELINE = Pipeline(*READ, *CLEAN, *FOLD_SYMMETRIC, DropSummedQuantizers())
+_PIPELINE = Pipeline(*READ, *CLEAN, *FOLD_SYMMETRIC, DequantizeOffAxis(), DropSummedQuantizers())
 
 BACKEND = Backend(
     name="openvino",
@@ -72,4 +73,8 @@ BACKEND = Backend(
         ),
     },
     lint=(PAIR_SATURATION,),
+    mqbench=(
+        "`FakeQuantize` without the import of its domain; here it is there (`--variant "
+        "fakequantize`)",
+    ),
 )

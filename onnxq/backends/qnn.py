@@ -5,7 +5,8 @@ clean model for Qualcomm's converters.
 
 The HTP refuses weights per channel with a zero point, and int8 activations with zero point 0
 behind Relu: only codes that start at 0 let it fold the Relu. So activations are uint8, with zero
-point 0 behind Relu, and weights are symmetric.
+point 0 behind Relu, and weights are symmetric. In the QDQ model such a Relu is gone: onnxruntime
+makes a Gemm and a Reshape of a MatMul on three axes, and a Relu behind those two is not folded.
 """
 
 from dataclasses import replace
@@ -45,7 +46,11 @@ BACKEND = Backend(
         FillWeightRange(),
     ),
     outputs=(
-        OnnxFile("_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model for onnxruntime-qnn"),
+        OnnxFile(
+            "_qdq.onnx",
+            Pipeline(AbsorbClip(relu=True), ToQdq(bias="float")),
+            "QDQ model for onnxruntime-qnn",
+        ),
         OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the encodings", clean=True),
         TableFile("_encodings_0.6.1.json", aimet_0_6_1.FORMAT, beside=_MODEL),
         TableFile("_encodings_1.0.0.json", aimet_1_0_0.FORMAT, beside=_MODEL),

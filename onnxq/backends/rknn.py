@@ -1,7 +1,8 @@
 """RKNN (Rockchip): int8 with a zero point for activations, symmetric int8 weights per channel.
 
 The toolkit loads the QDQ model as it is (without quantizing it again). The other two files are for
-its hybrid quantization, which takes a float model and a configuration with every range.
+its hybrid quantization, which takes a float model and a configuration with every range. Attributes
+are written out: the toolkit gives up where a LayerNormalization leaves its epsilon to the default.
 """
 
 from onnxq.backend import Backend, OnnxFile, TableFile
@@ -9,6 +10,7 @@ from onnxq.formats import rknn_hybrid
 from onnxq.pipeline import Pipeline
 from onnxq.placement import TOTAL_INTEGER
 from onnxq.scheme import QSpec, Scheme
+from passes.materialize_attributes import MaterializeAttributes
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP, WHOLE_INT8
 from passes.to_qdq import ToQdq
 
@@ -23,8 +25,17 @@ BACKEND = Backend(
     ),
     pipeline=Pipeline(*READ, *CLEAN, *FOLD_SYMMETRIC, *WHOLE_INT8),
     outputs=(
-        OnnxFile("_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model for the toolkit"),
-        OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for hybrid quantization", clean=True),
+        OnnxFile(
+            "_qdq.onnx",
+            Pipeline(ToQdq(bias="float"), MaterializeAttributes()),
+            "QDQ model for the toolkit",
+        ),
+        OnnxFile(
+            _MODEL,
+            Pipeline(*STRIP, MaterializeAttributes()),
+            "clean float model for hybrid quantization",
+            clean=True,
+        ),
         TableFile("_deploy_model.quantization.cfg", rknn_hybrid.FORMAT, beside=_MODEL),
     ),
     proof="format",

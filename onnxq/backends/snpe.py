@@ -1,9 +1,7 @@
 """SNPE (Qualcomm): uint8 with a zero point everywhere, one range per tensor.
 
-The override file has MQBench's name and groups, with right contents: it is an encoding file of
-version 0.6.1, so parameters stand in it too (MQBench leaves "param_encodings" empty and lists some
-weights as activations), and every entry has scale, offset and type beside its ends. Version 1.0.0
-lies beside it for newer tools.
+The override file has MQBench's name and groups: it is an encoding file of version 0.6.1, so
+parameters stand in it too. Version 1.0.0 lies beside it for newer tools.
 """
 
 from onnxq.backend import Backend, OnnxFile, TableFile
@@ -30,4 +28,13 @@ BACKEND = Backend(
     ),
     proof="format",
     placement=TOTAL_INTEGER,
+    mqbench=(
+        '"param_encodings" is empty, and weights of ConvTranspose and MatMul stand among the '
+        "activations; here parameters stand where they belong",
+        "an entry has a width and both ends; here scale, offset and type as well",
+        "a range of 255 codes is told as 7 bits wide; here a range is widened to the codes of "
+        "its type",
+        "with newer numpy the low end is computed in uint8 and wraps: min > max, and all "
+        "weights become one number; here it does not",
+    ),
 )

@@ -1,6 +1,6 @@
 """STPU (SenseTime): int8 on -127..127 with zero point 0, one range per tensor, fixed scales.
 
-File names and keys are MQBench's; what differs in values is told in `onnxq.formats.mqbench_stpu`.
+File names and keys are MQBench's.
 """
 
 from onnxq.backend import Backend, OnnxFile, TableFile
@@ -37,4 +37,10 @@ BACKEND = Backend(
     ),
     proof="format",
     placement=TOTAL_INTEGER,
+    mqbench=(
+        "what a Sigmoid makes gets the range -1..1; here the one that was trained",
+        "the range of a Concat is copied over those that its inputs have; here each keeps its own",
+        "a multiplication behind a convolution is folded into its weight and their range; here it "
+        "stays, and the weight has the range it was trained with",
+    ),
 )

@@ -34,4 +34,8 @@ BACKEND = Backend(
     ),
     proof="format",
     placement=Placement(inputs=_INTEGER, outputs=_INTEGER - MOVES, graph_outputs=True),
+    mqbench=(
+        "with newer numpy the low end that weights are cut to is computed in uint8 and wraps: "
+        "all weights become one number; here it does not",
+    ),
 )

@@ -2,7 +2,7 @@
 
 int8 with zero point 0 everywhere, weights per channel, biases float. TensorRT clamps at -128, so
 quantizers trained on -127..127 are widened by that one code, and onnxq trains activations on
--128..127.
+-128..127. Scales of weights must run along output channels: other weights are written as floats.
 
 Ranges are for all readers of a tensor: where only some see it quantized, or each on its own grid,
 the QDQ model alone is written.
@@ -18,6 +18,7 @@ from onnxq.formats import tensorrt_cache, tensorrt_ranges
 from onnxq.pipeline import Pipeline
 from onnxq.placement import INPUTS_ONLY, WEIGHTED
 from onnxq.scheme import QSpec, Scheme
+from passes.dequantize_off_axis import DequantizeOffAxis
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
 from passes.retype_activations import RetypeActivations
 from passes.to_qdq import ToQdq
@@ -32,7 +33,10 @@ BACKEND = Backend(
         weight=QSpec(("int8", "int4"), symmetric=True, per_channel=True, blocks=True, lo=-127),
         activation=QSpec(("int8",), symmetric=True, full_range=True, observer="ema-minmax"),
     ),
-    pipeline=Pipeline(*READ, *CLEAN, *FOLD_SYMMETRIC, RetypeActivations(to="int8"), WidenRange()),
+    pipeline=Pipeline(
+        *(*READ, *CLEAN, *FOLD_SYMMETRIC),
+        *(DequantizeOffAxis(transposed=True), RetypeActivations(to="int8"), WidenRange()),
+    ),
     outputs=(
         OnnxFile("_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model for explicit quantization"),
         OnnxFile(
@@ -45,4 +49,11 @@ BACKEND = Backend(
     ),
     proof="format",
     placement=replace(INPUTS_ONLY, accumulated=WEIGHTED),
+    mqbench=(
+        "ranges of quantizers trained on -128..127 are 128 steps, 0.8 % more than TensorRT "
+        "divides by; here 127 steps always",
+        "the QDQ model of newer versions has scales of one element, which onnxruntime refuses "
+        "around an Add, and -127..127 is not told in it; here scales are scalars, and codes go "
+        "down to -128 as TensorRT's do",
+    ),
 )

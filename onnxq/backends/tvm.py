@@ -1,9 +1,7 @@
 """TVM: plain QDQ, which its ONNX importer reads.
 
 The placement is that of MQBench's: uint8 convolutions, sums and average pools, each writing codes;
-fully connected layers stay float in training, and deploy quantized where they are. MQBench writes
-QLinearConv and QLinearAdd for an importer that TVM no longer has, with biases cut off instead of
-rounded and weights that may leave their type; here the numbers are those that were trained, biases
+fully connected layers stay float in training, and deploy quantized where they are. Biases are
 float. One scale per tensor is a scalar: TVM does not take it as a vector.
 """
 
@@ -34,5 +32,12 @@ BACKEND = Backend(
         outputs=_INTEGER - MOVES,
         weights=kinds("Conv"),
         absorbed=kinds("Relu Clip"),
+    ),
+    mqbench=(
+        "QLinearConv and QLinearAdd for an importer that TVM no longer has; here QDQ",
+        "biases are cut off to int32 instead of rounded; here they are float",
+        "weights are not clamped before they become uint8, and may wrap; here they are "
+        "clamped as in training",
+        "any Clip is taken for one from 0 to 6; here its own bounds hold",
     ),
 )

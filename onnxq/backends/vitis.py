@@ -1,7 +1,7 @@
 """Vitis AI DPUs: int8 with power-of-two scales, for weights, activations and biases.
 
 The DPU shifts where others multiply. Each op writes codes, activation functions run inside the op
-they follow, and what enters the network is quantized too (MQBench leaves it out of the file).
+they follow, and what enters the network is quantized too.
 File names and keys are MQBench's. The compiler takes shifts within limits only; lint names the
 layers that break them, and biases without a scale, which the DPU cannot add.
 """
@@ -46,4 +46,8 @@ BACKEND = Backend(
         graph_inputs=True,
     ),
     lint=(VITIS_SHIFTS,),
+    mqbench=(
+        "what enters the network has no scale; here it has one",
+        "newer versions do not quantize biases; here they have a scale each",
+    ),
 )

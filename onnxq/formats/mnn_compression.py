@@ -23,6 +23,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from onnxq.aimet_codes import axis_refusal
 from onnxq.constants import array
 from onnxq.edit import producer
 from onnxq.errors import LoadError, QParamsError, near_matches
@@ -39,6 +40,7 @@ from onnxq.tensor_parts import TensorParts
 VERSION = "0.0.0"
 _AWAY_FROM_ZERO, _QUANTIZE, _QAT = 1, 0, 0
 _FIX = "give the file that MNN's training tools or onnxq wrote for this model, whole"
+_WHAT = "MNN compression parameters"
 _REFUSED = "quantize for mnn: signed codes, one scale per tensor, weights per channel"
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
@@ -110,7 +112,9 @@ def _pipeline() -> type[Message]:
 def write(table: QParamTable, model: Model) -> bytes:
     """The bytes of the file."""
     held = table.of(Role.ACTIVATION, Role.WEIGHT)
-    rows = {r.tensor: r for r in writable(held, "MNN compression parameters", _refusal, _REFUSED)}
+    parts = TensorParts(model)
+    kept = writable(held, _WHAT, lambda row: _refusal(row) or axis_refusal(row, parts), _REFUSED)
+    rows = {row.tensor: row for row in kept}
     message: Any = _pipeline()(version=VERSION)
     quantization = message.algo.add(type=_QUANTIZE).quant_params
     quantization.round_mode = _AWAY_FROM_ZERO
@@ -186,7 +190,7 @@ def _parsed(data: bytes) -> Any:
     try:
         message.ParseFromString(data)
     except DecodeError as error:
-        raise LoadError(f"not MNN compression parameters: {error}", fix=_FIX) from error
+        raise LoadError(f"not {_WHAT}: {error}", fix=_FIX) from error
     return message
 
 
@@ -195,7 +199,7 @@ def read(data: bytes, model: Model) -> QParamTable:
     message = _parsed(data)
     if message.version != VERSION:
         raise LoadError(
-            f"MNN compression parameters of version '{message.version}' are not read",
+            f"{_WHAT} of version '{message.version}' are not read",
             fix=f"give a file of version {VERSION}",
         )
     parts = TensorParts(model)

@@ -265,4 +265,5 @@ FORMAT = SideFile(
     read,
     recognises=_recognises,
     detection='JSON with {"nnie": {"gfpq_param_dict": ...}}',
+    readers=True,
 )

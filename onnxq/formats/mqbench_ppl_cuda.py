@@ -4,8 +4,7 @@
 
 The number is max(-low, high) of the range low..high, and nothing tells where zero lies in it: read
 back it is the symmetric int8 grid of that reach, scale = magnitude / 127. The format 'ppl-nn'
-holds everything. MQBench computes low in uint8 on some numpy versions, which wraps; onnxq does
-not.
+holds everything.
 """
 
 from __future__ import annotations

@@ -15,9 +15,8 @@ and output
     Gemm      128
     Resize    E(y) - 20
 
-It follows from the rest, so it is written and checked to be a whole number, but not kept. MQBench
-also sets what a Sigmoid makes to -1..1, copies the range of a Concat over ranges its inputs have,
-and folds a multiplication behind a convolution into it; onnxq writes the ranges that were trained.
+It follows from the rest, so it is written and checked to be a whole number, but not kept. The
+ranges are those that were trained; the stpu backend names what MQBench has otherwise.
 """
 
 from __future__ import annotations

@@ -236,4 +236,5 @@ FORMAT = SideFile(
     recognises=recognises,
     detection="lines of a name and positive numbers, some names ending in _param_0",
     suffix=".table",
+    readers=True,
 )

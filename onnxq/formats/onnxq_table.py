@@ -37,4 +37,5 @@ FORMAT = SideFile(
     read,
     recognises=_recognises,
     detection=f'JSON with "schema": "{JSON_SCHEMA}"',
+    readers=True,
 )

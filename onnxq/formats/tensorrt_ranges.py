@@ -2,9 +2,8 @@
 
     {"tensorrt": {"blob_range": {"<tensor>": absmax, ...}}}
 
-TensorRT takes scale = absmax / 127, so absmax = 127 * scale whatever the trained lower bound is
-(128 * scale, as MQBench writes for -128..127, is 0.8 % too large). Activations only; TensorRT
-quantizes weights itself.
+TensorRT takes scale = absmax / 127, so absmax = 127 * scale whatever the trained lower bound is.
+Activations only; TensorRT quantizes weights itself.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,6 @@ import onnxq
 from onnxq import discovery, runtime
 from onnxq.backend import Backend
 from onnxq.diff import RunningDiff, Tolerance
-from onnxq.pipeline import Pipeline
 from onnxq.runtime import open_model
 from onnxq.step_size import Step, Steps
 from tests import networks
@@ -46,17 +46,23 @@ class Measurement:
     backend: str
     variant: str | None
     network: str
-    reference: str
-    """What it is compared with: the network as trained, or with the biases integer kernels add."""
-    unit: str
+    biases: str
+    """Of the network it is compared with: 'float', or 'int32' steps of the sums."""
+    unit: str = "step"
     """'step' of the output's quantizer, or '1/127 of the largest magnitude'."""
-    max_steps: float
-    moved: float
+    max_steps: float = 0.0
+    moved: float = 0.0
     """Share of elements that differ by half a step or more."""
-    elements: int
+    elements: int = 0
+    refused: str = ""
+    """What the consumer says of a file that it does not run."""
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
+
+
+class ConsumerFailed(AssertionError):
+    """The consumer's process ended with an error."""
 
 
 def version_of(distribution: str, why: str) -> str:
@@ -75,13 +81,13 @@ def written(backend: str) -> Backend:
     return found
 
 
-def python(script: str) -> Runner:
-    """A consumer with a Python interface."""
+def python(script: str, interpreter: str = sys.executable) -> Runner:
+    """A consumer with a Python interface; one that needs other packages has its own interpreter."""
 
     def run(model: Path, feeds: Values, outputs: list[str], folder: Path) -> Values:
         inputs, found = folder / "inputs.npz", folder / "outputs.npz"
         np.savez(inputs, **feeds)
-        _run([sys.executable, str(RUNNERS / script), str(model), str(inputs), str(found)])
+        _run([interpreter, str(RUNNERS / script), str(model), str(inputs), str(found)])
         with np.load(found) as values:
             return {key: values[key] for key in values.files}
 
@@ -115,7 +121,8 @@ def node(script: str, packages: Path) -> Runner:
 def _run(command: list[str]) -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"[-4000:]
+    if done.returncode:
+        raise ConsumerFailed(f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"[-4000:])
 
 
 def node_packages(package: str) -> tuple[Path, str]:
@@ -139,24 +146,20 @@ def measure(
     *,
     suffix: str | None = None,
     variant: str | None = None,
-    rounded_biases: bool = False,
+    int32_biases: bool = False,
 ) -> Measurement:
     """Convert, run and compare; `suffix` names the file to run where it is not the first.
 
-    With `rounded_biases` the reference rounds biases to steps of sx * sw, as integer kernels do
-    that add them in the accumulator; a network is trained with float biases.
+    Integer kernels round float biases to steps of the sums they add them to. With `int32_biases`
+    the network has such biases from the start, so that this is no difference.
     """
-    source = networks.quantized(network, backend)
+    source = networks.quantized(network, backend, int32_biases=int32_biases)
     feeds = networks.samples(network, SAMPLES, seed=2)
     done = onnxq.convert(source, backend, data=feeds[:2], variant=variant)
     assert done.proven
     done.stem = "model"
     done.save(folder)
-    trusted = source
-    if rounded_biases:
-        steps_of_biases = (discovery.find_pass(p)() for p in ("quantize-bias", "round-bias"))
-        trusted = Pipeline(*steps_of_biases).run(source).model
-    reference = runtime.reference(trusted)
+    reference = runtime.reference(source)
     keyed = {f"{name}/{i}": value for i, feed in enumerate(feeds) for name, value in feed.items()}
     outputs = [o.name for o in reference.outputs]
     found = run(folder / f"model{suffix or done.artifacts[0].suffix}", keyed, outputs, folder)
@@ -176,9 +179,24 @@ def measure(
     elements = sum(d.count for d in diffs)
     return Measurement(
         *(consumer, version, backend.name, variant, network),
-        reference="as trained" if not rounded_biases else "biases rounded to accumulator steps",
+        biases="int32" if int32_biases else "float",
         unit=unit,
         max_steps=round(max(d.max for d in diffs), 6),
         moved=round(sum(d.moved * d.count for d in diffs) / elements, 6),
         elements=elements,
     )
+
+
+def refused(
+    consumer: str,
+    version: str,
+    backend: Backend,
+    network: str,
+    run: Runner,
+    folder: Path,
+    reason: str,
+) -> Measurement:
+    """A network that the consumer does not take: it must say `reason`."""
+    with pytest.raises(ConsumerFailed, match=re.escape(reason)):
+        measure(consumer, version, backend, network, run, folder)
+    return Measurement(consumer, version, backend.name, None, network, "float", refused=reason)

@@ -14,7 +14,7 @@ from tests.consumers.compare import Measurement
 
 
 def _key(row: dict[str, Any]) -> tuple[str, ...]:
-    names = ("consumer", "backend", "variant", "network", "reference")
+    names = ("consumer", "backend", "variant", "network", "biases")
     return tuple(row[name] or "" for name in names)
 
 

@@ -16,9 +16,10 @@ Record = Callable[[Measurement], Measurement]
 def test_network(network: str, tmp_path: Path, record: Record) -> None:
     packages, version = node_packages("onnxruntime-web")
     backend, run = written("onnxruntime"), node("run_onnxruntime_web.mjs", packages)
-    found = record(
-        measure("onnxruntime-web", version, backend, network, run, tmp_path, rounded_biases=True)
+    same = record(
+        measure("onnxruntime-web", version, backend, network, run, tmp_path, int32_biases=True)
     )
-    assert found.max_steps <= 1
-    trained = record(measure("onnxruntime-web", version, backend, network, run, tmp_path))
-    assert trained.max_steps <= 2
+    assert same.max_steps <= 1
+    # It rounds float biases: each layer moves a few codes, which add up on the way to the output.
+    rounded = record(measure("onnxruntime-web", version, backend, network, run, tmp_path))
+    assert rounded.max_steps <= 2

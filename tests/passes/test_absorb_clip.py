@@ -89,3 +89,27 @@ def test_float8_keeps_its_whole_range() -> None:
     made, trace = apply(model, AbsorbClip())
     assert "Clip" in ops(made)
     assert "whole range of float8e4m3fn" in reasons(trace)
+
+
+RELU = "g (float[N] x) => (float[N] y) { c = Relu(x) y = Neg(c) }"
+
+
+@pytest.mark.parametrize(("kind", "zero"), [("uint8", 0), ("int8", -128), ("uint16", 0)])
+def test_relu_where_codes_start_at_zero(kind: str, zero: int) -> None:
+    model = quantize(parse(RELU), "c", qtype=kind, scale=np.float32(0.05), zero_point=zero)
+    made, trace = apply(model, AbsorbClip(relu=True))
+    assert len(trace.rewrites) == 1
+    assert "Relu" not in ops(made)
+    assert bit_equal(run(made, X), run(model, X))
+    before, after = (params_of(m.nodes(FAKE_QUANTIZE)[0]) for m in (model, made))
+    assert (after.lo, after.hi) == (before.lo, before.hi)
+    kept, trace = apply(model, AbsorbClip())
+    assert "Relu" in ops(kept)
+    assert trace.rewrites == []
+
+
+def test_relu_stays_where_codes_go_below_zero() -> None:
+    model = quantize(parse(RELU), "c", qtype="int8", scale=np.float32(0.05))
+    made, trace = apply(model, AbsorbClip(relu=True))
+    assert "Relu" in ops(made)
+    assert "codes below zero" in reasons(trace)

@@ -18,9 +18,10 @@ from onnxq.discovery import find_backend
 from onnxq.encodings import with_encodings
 from onnxq.errors import BackendError
 from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG, logarithmic
+from onnxq.gfpq import UNTOLD
 from onnxq.graph import Model, load
 from onnxq.log_params import LogParams
-from onnxq.placement import INPUTS_ONLY
+from onnxq.placement import INPUTS_ONLY, KINDS
 from onnxq.qparam_table import QParamTable
 from onnxq.upsample import UPSAMPLE
 from onnxq.verify import verify
@@ -48,7 +49,10 @@ def test_scheme() -> None:
 
 
 def test_placement() -> None:
-    assert find_backend("nnie").placement == INPUTS_ONLY
+    placement = find_backend("nnie").placement
+    assert replace(placement, untold=frozenset(), untold_groups=False) == INPUTS_ONLY
+    assert placement.untold == KINDS & UNTOLD
+    assert placement.untold_groups
 
 
 @pytest.mark.parametrize("network", NETWORKS)

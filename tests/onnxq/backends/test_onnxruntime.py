@@ -7,10 +7,11 @@ import pytest
 import onnxq
 from onnxq import demo, runtime
 from onnxq.discovery import find_backend
+from onnxq.edit import producer
 from onnxq.graph import from_proto
 from onnxq.qparams import Role
 from onnxq.verify import saturates
-from tests.networks import NETWORKS, samples
+from tests.networks import NETWORKS, quantized, samples
 from tests.onnxq.backends.check import proven
 from tests.zoo import CNN, ZOO, inputs
 
@@ -48,7 +49,7 @@ def test_training_keeps_weights_symmetric_and_activations_unsigned() -> None:
 
 
 @pytest.mark.parametrize("network", sorted(NETWORKS))
-@pytest.mark.parametrize("variant", [None, "qoperator", "avx2"])
+@pytest.mark.parametrize("variant", [None, "int32-bias", "qoperator", "avx2"])
 def test_networks(network: str, variant: str | None) -> None:
     done = proven("onnxruntime", network, variant)
     assert done.variant == variant
@@ -63,8 +64,40 @@ def test_networks(network: str, variant: str | None) -> None:
         assert deployed.report.outputs[0].max == 0
 
 
-def test_what_rounded_biases_cost_is_measured() -> None:
-    done = proven("onnxruntime", "resnet", "qoperator")
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+def test_with_biases_in_codes_the_kernels_are_within_a_step(network: str) -> None:
+    variant = proven("onnxruntime", network, "int32-bias")
+    # The same holds without the variant for a network that has such biases from the start.
+    source = quantized(network, find_backend("onnxruntime"), int32_biases=True)
+    plain = onnxq.convert(source, "onnxruntime", data=samples(network))
+    assert plain.change is None
+    for done in (variant, plain):
+        assert done.proven
+        deployed = next(p for p in done.proofs if "deployed" in p.what)
+        assert deployed.report.outputs[0].max <= 1
+        assert not any("integer kernels are up to" in note for note in done.notes)
+
+
+def test_int32_biases_are_stored_as_codes() -> None:
+    done = proven("onnxruntime", "unet", "int32-bias")
+    rows = done.table.of(Role.BIAS)
+    layers = done.model.nodes("Conv", "ConvTranspose")
+    assert len(rows) == len(layers) == 5
+    for layer in layers:
+        dequantize = producer(layer.inputs[2], "DequantizeLinear")
+        assert dequantize is not None
+        assert dequantize.inputs[0].values.dtype == "int32"
+    # The kernels do the same to float biases: neither file is better than the other.
+    plain = proven("onnxruntime", "unet")
+    sessions = [runtime.deployed(d.model) for d in (plain, done)]
+    for feed in samples("unet"):
+        first, second = (session.run(feed)["y"] for session in sessions)
+        assert (first == second).all()
+
+
+@pytest.mark.parametrize("variant", ["int32-bias", "qoperator"])
+def test_what_rounded_biases_cost_is_measured(variant: str) -> None:
+    done = proven("onnxruntime", "resnet", variant)
     assert done.cost is not None
     assert done.cost.outputs[0].max <= 1
     assert any("round-bias" in note for note in done.notes)

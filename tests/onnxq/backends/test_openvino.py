@@ -15,6 +15,7 @@ from onnxq.discovery import find_backend
 from onnxq.qparams import Role
 from tests.networks import NETWORKS, quantized, samples
 from tests.onnxq.backends.check import proven
+from tests.onnxq.backends.off_axis import off_axis_product
 
 FAKE_QUANTIZE = "org.openvinotoolkit::FakeQuantize"
 
@@ -98,3 +99,14 @@ def test_avx2_rounds_weights_that_could_saturate(network: str) -> None:
     assert any("narrow-weights" in n and "7 bits, off by up to 0." in n for n in narrow.notes)
     for row in narrow.table.of(Role.WEIGHT):
         assert (row.lo, row.hi) == (-64, 63)
+
+
+@pytest.mark.parametrize("variant", [None, "fakequantize"])
+def test_scales_along_a_summed_axis_are_not_left_to_openvino(variant: str | None) -> None:
+    """Its MatMul takes them for those of columns: 16 steps off, measured with 2026.4.1."""
+    done = onnxq.convert(off_axis_product(), "openvino", variant=variant)
+    assert done.proven
+    assert done.change is None
+    assert done.table.of(Role.WEIGHT) == []
+    (product,) = done.model.nodes("MatMul")
+    assert array(product.inputs[1]) is not None

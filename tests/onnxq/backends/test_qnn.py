@@ -10,6 +10,7 @@ import pytest
 import onnxq
 from onnxq.constants import array
 from onnxq.discovery import find_backend
+from onnxq.graph import Model
 from tests.networks import NETWORKS, quantized
 from tests.onnxq.backends.check import proven_by_files
 
@@ -53,3 +54,12 @@ def test_what_the_htp_takes(network: str) -> None:
     for node in done.model.nodes("DequantizeLinear"):
         zero = array(node.inputs[2])
         assert zero.dtype == np.uint8 or not zero.any()
+
+
+def test_quantizers_do_the_work_of_relu_in_the_qdq_model_alone() -> None:
+    done = onnxq.convert(quantized("transformer", find_backend("qnn")), "qnn", verify=False)
+    assert len(done.source.nodes("Relu")) == 1
+    assert not done.model.nodes("Relu")
+    clean = next(a.content for a in done.artifacts if a.suffix == "_deploy_model.onnx")
+    assert isinstance(clean, Model)
+    assert len(clean.nodes("Relu")) == 1

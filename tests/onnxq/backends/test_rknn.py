@@ -6,6 +6,7 @@ import pytest
 
 import onnxq
 from onnxq.discovery import find_backend
+from onnxq.graph import Model
 from tests.networks import NETWORKS, quantized
 from tests.onnxq.backends.check import proven_by_files
 
@@ -33,3 +34,13 @@ def test_file_names() -> None:
         "_deploy_model.onnx",
         "_deploy_model.quantization.cfg",
     ]
+
+
+def test_the_toolkit_finds_every_attribute() -> None:
+    done = onnxq.convert(quantized("transformer", find_backend("rknn")), "rknn", verify=False)
+    models = [a.content for a in done.artifacts if isinstance(a.content, Model)]
+    assert len(models) == 2
+    for model in models:
+        norms = model.nodes("LayerNormalization")
+        assert len(norms) == 2
+        assert all(n.attrs["epsilon"] == pytest.approx(1e-5) for n in norms)

@@ -15,6 +15,7 @@ from onnxq.convert import Conversion
 from onnxq.discovery import find_backend
 from onnxq.graph import Model
 from onnxq.qparams import Role
+from tests.onnxq.backends.off_axis import off_axis_product
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +70,11 @@ def test_training_uses_the_clamp_of_the_target_for_activations() -> None:
     assert backend.scheme.activation.range == (-128, 127)
     assert backend.scheme.weight.range == (-127, 127)
     assert "Conv" in backend.placement.accumulated
+
+
+def test_scales_along_a_summed_axis_are_not_written() -> None:
+    """TensorRT refuses them: scales of weights run along output channels."""
+    done = onnxq.convert(off_axis_product(), "tensorrt")
+    assert done.proven
+    assert done.change is None
+    assert done.table.of(Role.WEIGHT) == []
