@@ -26,6 +26,7 @@ from onnxq.cli_options import (
     OutputFolder,
     Samples,
     Seed,
+    VariantName,
     WeightRanges,
     progress_line,
     show,
@@ -60,10 +61,7 @@ def convert_(
     model: ModelPath,
     backend: BackendName,
     output: OutputFolder,
-    variant: Annotated[
-        str | None,
-        typer.Option("--variant", help="Another way to deploy: 'onnxq backends' lists them."),
-    ] = None,
+    variant: VariantName = None,
     encodings: EncodingFiles = None,
     allow_missing: AllowMissing = False,
     weights: WeightRanges = None,
@@ -360,15 +358,18 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # names a terminal cannot show must not stop us
     try:
-        app(words)
+        code = app(words, standalone_mode=False)
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception as error:  # bad usage, a bad model, or a fault of onnxq: never a result
+    except cli_failure.UsageError as error:
+        cli_failure.tell_usage(error, "--json" in words)
+        sys.exit(2)
+    except Exception as error:  # a bad model, or a fault of onnxq: never a result
         if debug:
             raise
         cli_failure.tell(error, "--json" in words)
         sys.exit(2)
-    sys.exit(0)
+    sys.exit(code)  # None, or that of the command's Exit
 
 
 if __name__ == "__main__":

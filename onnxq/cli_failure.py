@@ -5,12 +5,26 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
+
+import typer
 
 from onnxq import render
 from onnxq.convert import Conversion
 from onnxq.errors import OnnxqError
 from onnxq.made_files import MadeFiles
 from onnxq.prove import COST
+
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""What typer raises for words that no command understands; it has no public name for it."""
+
+
+def tell_usage(error: Any, as_json: bool) -> None:
+    """Print how a command is used and what is wrong; with `as_json` for a program as well."""
+    if as_json:
+        command = "onnxq" if error.ctx is None else error.ctx.command_path
+        _tell_program(error.format_message(), f"see '{command} --help'")
+    error.show()
 
 
 def tell(error: Exception, as_json: bool) -> None:
@@ -21,12 +35,16 @@ def tell(error: Exception, as_json: bool) -> None:
         what = f"{type(error).__name__}: {error}"
         fix = "run again with --debug and report what it shows"
     if as_json:
-        sys.stdout.write(json.dumps({"error": what, "next": fix}) + "\n")
+        _tell_program(what, fix)
     console = render.console(stderr=True)
     console.print(f"error: {what}", style="red", markup=False, soft_wrap=True)
     for note in getattr(error, "__notes__", []):
         console.print(f"  {note}", markup=False, soft_wrap=True)
     console.print(f"  next: {fix}", markup=False, soft_wrap=True)
+
+
+def _tell_program(what: str, fix: str) -> None:
+    sys.stdout.write(json.dumps({"error": what, "next": fix}) + "\n")
 
 
 def save(done: MadeFiles, output: Path) -> Path:

@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 from onnxq import render_lint
-from onnxq.cli_options import BackendName, Json, ModelPath, progress_line, show
+from onnxq.cli_options import (
+    BackendName,
+    Json,
+    ModelPath,
+    VariantName,
+    progress_line,
+    show,
+)
 from onnxq.explain import explain as explained
 from onnxq.graph import load
 from onnxq.lint import lint_path
@@ -22,13 +29,14 @@ def lint(
         ),
     ],
     backend: BackendName,
+    variant: VariantName = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings, too.")] = False,
     as_json: Json = False,
 ) -> None:
     """Say what a backend will refuse or run in float, and why."""
     with progress_line(as_json) as progress:
         progress(f"looking at {model}")
-        reports = lint_path(model, backend)
+        reports = lint_path(model, backend, variant=variant)
     show(
         as_json,
         lambda: [r.to_json() for r in reports],
@@ -45,8 +53,9 @@ def explain(
         str | None,
         typer.Option("--backend", "-b", help="Whose rules to look at. See 'onnxq backends'."),
     ] = None,
+    variant: VariantName = None,
     as_json: Json = False,
 ) -> None:
     """Say why a tensor is quantized or not, and what becomes of it."""
-    found = explained(load(model), tensor, backend)
+    found = explained(load(model), tensor, backend, variant=variant)
     show(as_json, found.to_json, lambda: render_lint.explanation(found))

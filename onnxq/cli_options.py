@@ -16,6 +16,10 @@ from onnxq import render
 
 ModelPath = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
 BackendName = Annotated[str, typer.Option("--backend", "-b", help="See 'onnxq backends'.")]
+VariantName = Annotated[
+    str | None,
+    typer.Option("--variant", help="Another way to deploy: 'onnxq backends' lists them."),
+]
 OutputFolder = Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")]
 NoVerify = Annotated[bool, typer.Option("--no-verify", help="Skip the proof.")]
 DumpFolder = Annotated[

@@ -13,7 +13,7 @@ change is measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ import onnx_graphsurgeon as gs
 
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.dialects import READERS, check_readable
-from onnxq.discovery import find_backend, find_pass
+from onnxq.discovery import chosen_backend, find_pass
 from onnxq.encodings import Encodings, Weights, with_encodings
 from onnxq.errors import BackendError, OptionError, SaveError, listed
 from onnxq.function_inlining import functions_inlined, left_in, quantizing_functions
@@ -38,6 +38,7 @@ from onnxq.qparam_table import QParamTable
 from onnxq.qparams import Role
 from onnxq.quantizers import QUANTIZERS
 from onnxq.side_file import Content
+from onnxq.stale_files import stale_files
 from onnxq.verify import Report
 
 if TYPE_CHECKING:
@@ -61,6 +62,14 @@ class Conversion(MadeFiles):
     """What had to be changed for the target; None: nothing."""
     cost: Report | None = None
     """How far that change takes the outputs from those of the source, where it was measured."""
+    stale: list[Path] = field(default_factory=list)
+    """What `save` found of an earlier conversion in the folder, and left there."""
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write all files into `folder`, or none, and look for those of an earlier conversion."""
+        written = super().save(folder)
+        self.stale = stale_files(Path(folder), self.stem, self.backend, written)
+        return written
 
     @property
     def model(self) -> Model:
@@ -80,6 +89,7 @@ class Conversion(MadeFiles):
             "backend": self.backend.name,
             "variant": self.variant,
             "files": [str(p) for p in self.files],
+            "stale": [str(p) for p in self.stale],
             "proven": self.proven,
             "proofs": [p.to_json() for p in self.proofs],
             "cost": None if self.cost is None else [o.to_json() for o in self.cost.outputs],
@@ -148,10 +158,7 @@ def convert(
     `allow_requantize` moves quantizers that the target does not have onto the nearest grid that it
     has; what that costs is measured, and too much of it fails (see `onnxq.prove`).
     """
-    if isinstance(backend, str):
-        backend = find_backend(backend)
-    if variant is not None:
-        backend = backend.variant(variant)
+    backend = chosen_backend(backend, variant)
     if not backend.writes:
         raise BackendError(
             f"onnxq cannot write files for {backend.name} yet: its writer does not exist",

@@ -60,6 +60,12 @@ def find_backend(name: str) -> Backend:
     return found
 
 
+def chosen_backend(backend: str | Backend, variant: str | None = None) -> Backend:
+    """A backend, by its name or itself, as `variant` deploys it (None: in its own way)."""
+    found = find_backend(backend) if isinstance(backend, str) else backend
+    return found if variant is None else found.variant(variant)
+
+
 def find_format(name: str) -> SideFile:
     """The side-file format of that name."""
     found: SideFile = _find(name, formats(), "format", "onnxq formats")

@@ -15,7 +15,7 @@ from onnxq import dialects
 from onnxq.backend import Backend
 from onnxq.constants import is_constant
 from onnxq.convert import canonical, convert
-from onnxq.discovery import find_backend, find_pass
+from onnxq.discovery import chosen_backend, find_pass
 from onnxq.edit import describe, producer
 from onnxq.errors import BackendError, OptionError, near_matches
 from onnxq.graph import Model
@@ -75,10 +75,20 @@ class Explanation:
         }
 
 
-def explain(model: Model, tensor: str, backend: str | Backend | None = None) -> Explanation:
+def explain(
+    model: Model,
+    tensor: str,
+    backend: str | Backend | None = None,
+    *,
+    variant: str | None = None,
+) -> Explanation:
     """Tell the story of `tensor`, as far as `backend` is concerned where one is given."""
-    if isinstance(backend, str):
-        backend = find_backend(backend)
+    if backend is not None:
+        backend = chosen_backend(backend, variant)
+    elif variant is not None:
+        raise OptionError(
+            f"variant '{variant}' is one of a backend, and none is given", fix="give the backend"
+        )
     read, traces = canonical(model)
     name = _float_name(model, read, tensor)
     known = _tensors(read)

@@ -15,7 +15,7 @@ from typing import Any
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.convert import canonical, convert
 from onnxq.dialects import check_readable
-from onnxq.discovery import find_backend
+from onnxq.discovery import chosen_backend
 from onnxq.encodings import with_encodings
 from onnxq.errors import BackendError, LoadError, SaveError
 from onnxq.graph import Model, load
@@ -52,18 +52,26 @@ class LintReport:
         }
 
 
-def lint(model: Model, backend: str | Backend, name: str = "model") -> LintReport:
-    """Look at a model as the target reads it; a canonical one is converted first."""
-    if isinstance(backend, str):
-        backend = find_backend(backend)
+def lint(
+    model: Model, backend: str | Backend, name: str = "model", *, variant: str | None = None
+) -> LintReport:
+    """Look at a model as the target reads it; a canonical one is converted first.
+
+    `variant` is the way to deploy that it is converted with.
+    """
+    backend = chosen_backend(backend, variant)
     check_readable(model)
     return LintReport(backend.name, name, findings(_subject(model, backend)))
 
 
-def lint_path(path: Path, backend: str | Backend) -> list[LintReport]:
-    """Look at a model, or at every model for `backend` in a folder that `convert` wrote."""
-    if isinstance(backend, str):
-        backend = find_backend(backend)
+def lint_path(
+    path: Path, backend: str | Backend, *, variant: str | None = None
+) -> list[LintReport]:
+    """Look at a model, or at every model for `backend` in a folder that `convert` wrote.
+
+    With `variant` those are the models of that way to deploy, else those of all.
+    """
+    backend = chosen_backend(backend, variant)
     return [lint(_loaded(p, backend), backend, str(p)) for p in _models(path, backend)]
 
 
@@ -103,9 +111,10 @@ def _models(path: Path, backend: Backend) -> list[Path]:
 def _subject(model: Model, backend: Backend) -> Subject:
     if backend.writes and model.nodes(*QUANTIZERS):
         # What stands in the way of a conversion is found below, tensor by tensor.
-        with contextlib.suppress(BackendError, SaveError):
-            if _is_clean(backend):
-                return Subject(backend, model, legal_form(model, backend).model, model)
-            made = convert(model, backend, verify=False).model
-            return Subject(backend, made, canonical(made)[0], model)
+        if not _is_clean(backend):
+            with contextlib.suppress(BackendError, SaveError):
+                made = convert(model, backend, verify=False).model
+                return Subject(backend, made, canonical(made)[0], model)
+        with contextlib.suppress(BackendError):
+            return Subject(backend, model, legal_form(model, backend).model, model)
     return Subject(backend, model, canonical(model)[0])

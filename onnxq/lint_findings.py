@@ -6,9 +6,16 @@ from onnxq.lint_rule import Finding, LintRule, Subject
 from onnxq.lint_rules.accumulator import ACCUMULATOR
 from onnxq.lint_rules.equal_parameters import EQUAL_PARAMETERS
 from onnxq.lint_rules.missing_range import MISSING_RANGE
+from onnxq.lint_rules.one_range import ONE_RANGE
 from onnxq.lint_rules.scheme import SCHEME
 
-EVERYWHERE: tuple[LintRule, ...] = (SCHEME, MISSING_RANGE, EQUAL_PARAMETERS, ACCUMULATOR)
+EVERYWHERE: tuple[LintRule, ...] = (
+    SCHEME,
+    MISSING_RANGE,
+    ONE_RANGE,
+    EQUAL_PARAMETERS,
+    ACCUMULATOR,
+)
 """Rules that hold whatever the target is."""
 
 _ORDER = ("error", "warning", "info")

@@ -153,6 +153,14 @@ def conversion(found: Conversion | SideExport, explain: bool) -> RenderableType:
         shown = [f for f in found.findings if explain or f.severity != "info"]
         if shown:
             parts.append(render_lint.findings(shown, f"What {found.backend.name} will not do"))
+        parts += [
+            Text(
+                f"note: {path} is not of this conversion: an earlier one may have left it; "
+                "remove it, or write to another folder",
+                "yellow",
+            )
+            for path in found.stale
+        ]
     parts += [Text(f"note: {note}", "yellow") for note in found.notes]
     return Group(*parts)
 

@@ -44,6 +44,8 @@ class SideFile:
     """How names of such files end."""
     weights: bool = True
     """Whether weights can be held, and not activations alone."""
+    readers: bool = False
+    """Whether a row may be for some readers of its tensor, and not for all."""
     narrow: bool = True
     """Whether ranges such as -127..127 can be held."""
     magnitudes: bool = False

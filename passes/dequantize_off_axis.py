@@ -1,14 +1,15 @@
-"""Weights as floats where onnxruntime would take their scales for those of another axis.
+"""Weights as floats where a runtime would take their scales for those of another axis.
 
     y[m, n] = sum_k x[m, k] * w[k, n] * s[n]    s goes out of the sum: an integer product
     y[m, n] = sum_k x[m, k] * w[k, n] * s[k]    s stays in the sum: no integer product
 
-Scales along a summed axis have no integer kernel. onnxruntime fuses such layers nevertheless: its
-kernels read the scales as those of output channels, and compute something else where there happen
-to be as many, or fail at run time. They also fail on scales per channel of a weight with batch
-dimensions. A constant that lies on its grid already is the same weight, and nothing fuses.
+Scales along a summed axis have no integer kernel. onnxruntime and OpenVINO fuse such layers
+nevertheless: their kernels read the scales as those of output channels, and compute something else
+where there happen to be as many, or fail at run time. So do those of weights with batch dimensions
+and, in onnxruntime, of weights on the left of a MatMul. TensorRT refuses all of them. A constant
+that lies on its grid already is the same weight, and nothing fuses.
 
-Weights of ConvTranspose, and those on the left of a MatMul, are never fused and stay.
+onnxruntime and OpenVINO run ConvTranspose with such scales in float, so its weights stay codes.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from onnxq.weight_axis import weight_axis
 class DequantizeOffAxis(Pass):
     """Store weights as floats where their scales do not run along the output channels."""
 
+    transposed: bool = False
+    """Whether ConvTranspose has an integer kernel that its weights must fit, too."""
+
     name: ClassVar[str] = "dequantize-off-axis"
     exact: ClassVar[bool] = True
     needs_canonical: ClassVar[bool] = True
@@ -38,7 +42,8 @@ class DequantizeOffAxis(Pass):
             if params.axis is None or params.block:
                 continue
             axis = params.axis % weight.ndim
-            found = [u for u in users(node.outputs[0]) if not _has_kernel(*u, axis, weight.ndim)]
+            uses = users(node.outputs[0])
+            found = [u for u in uses if not self._is_read_rightly(*u, axis, weight.ndim)]
             if not found:
                 continue
             real = constant(
@@ -51,13 +56,14 @@ class DequantizeOffAxis(Pass):
                 f"scales along axis {axis}, which no integer kernel of {describe(found[0][0])} has",
             )
 
-
-def _has_kernel(node: gs.Node, index: int, axis: int, rank: int) -> bool:
-    """Whether `node` reads a weight with scales along `axis` rightly, fused or not."""
-    layout = weight_axis(node, rank) if index == 1 else None
-    if layout is None or node.op == "ConvTranspose":
-        return True
-    return axis == layout.axis and (node.op != "MatMul" or rank == 2)
+    def _is_read_rightly(self, node: gs.Node, index: int, axis: int, rank: int) -> bool:
+        """Whether `node` reads a weight with scales along `axis` rightly, fused or not."""
+        layout = weight_axis(node, rank)
+        if layout is None or index > 1 or (node.op == "ConvTranspose" and not self.transposed):
+            return True
+        if index == 0:
+            return bool(node.op != "MatMul")
+        return axis == layout.axis and (node.op != "MatMul" or rank == 2)
 
 
 __all__ = ["DequantizeOffAxis"]

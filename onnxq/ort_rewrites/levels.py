@@ -87,11 +87,17 @@ FIRST_LEVEL: tuple[Callable[[OrtGraph], bool], ...] = (
     make_dq_unique,
 )
 
+_SAFE = 64
+
 # -- second level ------------------------------------------------------------------------------
 
 
 def signed_to_unsigned(graph: OrtGraph, weights_to_u8: bool) -> None:
-    """int8 pairs whose codes have one edge become uint8, and so may stored int8 weights."""
+    """int8 pairs whose codes have one edge become uint8, and so may stored int8 weights.
+
+    Weights of -64..64 stay as they are: sums of their products cannot saturate. An operator with
+    such a constant beside a tensor that did become uint8 has operands of two types then.
+    """
     for step in graph:
         if is_pair_op(step, QUANTIZE):
             reader = graph.only_reader(step.output)
@@ -102,7 +108,7 @@ def signed_to_unsigned(graph: OrtGraph, weights_to_u8: bool) -> None:
             known = graph.is_constant(codes) and (
                 not step.given(2) or graph.is_constant(step.given(2))
             )
-            if known and graph.dtype(codes) == INT8:
+            if known and graph.dtype(codes) == INT8 and _may_saturate(graph, codes):
                 twin = graph.fresh()
                 copy_type(graph, twin, codes)
                 graph.folded.add(twin)
@@ -110,6 +116,11 @@ def signed_to_unsigned(graph: OrtGraph, weights_to_u8: bool) -> None:
                 graph.set_input(step, 0, twin)
                 if not step.given(2):
                     graph.set_input(step, 2, new_constant(graph, np.asarray(128, np.uint8)))
+
+
+def _may_saturate(graph: OrtGraph, codes: str) -> bool:
+    value = graph.value(codes)  # None: codes that onnxruntime makes, of a range that it fills
+    return value is None or bool((np.abs(value.astype(np.int16)) > _SAFE).any())
 
 
 def _pair_to_unsigned(graph: OrtGraph, quantize: Step, dequantize: Step) -> None:

@@ -75,6 +75,34 @@ def test_errors_are_one_json_document(
     assert document["next"] in err
 
 
+@pytest.mark.parametrize(
+    ("words", "pattern"),
+    [
+        (("convert", "--json"), "Missing argument 'model'"),
+        (("convert", "m.onnx", "-o", "out", "--json"), "Missing option '--backend'"),
+        (("inspect", "m.onnx", "--json", "--nope"), "No such option: --nope"),
+        (("inspect", "m.onnx", "more", "--json"), "unexpected extra argument"),
+        (("verify", "a", "b", "--json", "--session", "fast"), "Invalid value for '--session'"),
+        (("verify", "a", "b", "--json", "--samples", "0"), "Invalid value for '--samples'"),
+        (("convrt", "--json"), "No such command 'convrt'"),
+        (("--json",), "No such option: --json"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_bad_usage_is_one_json_document(onnxq: Run, words: tuple[str, ...], pattern: str) -> None:
+    code, out, err = onnxq(*words)
+    assert code == 2
+    document = json.loads(out)
+    assert document.keys() == {"error", "next"}
+    assert pattern in document["error"]
+    assert "--help" in document["next"]
+    assert "Usage:" in err
+    assert document["error"] in err
+    code, out, again = onnxq(*(word for word in words if word != "--json"), "--nope")
+    assert (code, out) == (2, "")
+    assert "Usage:" in again
+
+
 def test_a_fault_of_the_program_is_one_json_document(
     onnxq: Run, network: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import onnx
 import pytest
 
+from onnxq import demo
+from onnxq.graph import save
 from tests.lint_cases import conv_net, gemm_net
 from tests.onnxq.conftest import Run
 
@@ -69,3 +71,52 @@ def test_explain(onnxq: Run, tmp_path: Path) -> None:
     assert "onnxruntime quantizes it" in out
     code, out, _ = onnxq("explain", model, "features", "-b", "onnxruntime", "--json")
     assert json.loads(out)["quantizers"] == []
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    """A canonical model, which is looked at as it will be written."""
+    path = tmp_path / "net.onnx"
+    save(demo.quantize(demo.build()), path)
+    return path
+
+
+def test_lint_looks_at_a_variant(onnxq: Run, network: Path) -> None:
+    words = ("lint", network, "-b", "onnxruntime", "--json")
+    (own,) = json.loads(onnxq(*words)[1])
+    (safe,) = json.loads(onnxq(*words, "--variant", "avx2")[1])
+    assert "unsafe on AVX2" in own["findings"][0]["message"]
+    assert own["counts"]["warning"] == 1
+    assert "safe on AVX2 without VNNI: no input" in safe["findings"][0]["message"]
+    assert "warning" not in safe["counts"]
+
+
+def test_lint_looks_at_the_files_of_a_variant(onnxq: Run, network: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    for more in ((), ("--variant", "qoperator")):
+        onnxq("convert", network, "-b", "onnxruntime", "-o", folder, "--no-verify", *more)
+    words = ("lint", folder, "-b", "onnxruntime", "--json")
+    assert len(json.loads(onnxq(*words)[1])) == 2
+    (report,) = json.loads(onnxq(*words, "--variant", "qoperator")[1])
+    assert report["model"] == str(folder / "net_qoperator.onnx")
+    assert onnxq(*words, "--variant", "avx2")[0] == 0
+
+
+def test_explain_looks_at_a_variant(onnxq: Run, network: Path) -> None:
+    words = ("explain", network, "stem.relu.out", "--json")
+    for more in ((), ("--variant", "qoperator")):
+        found = json.loads(onnxq(*words, "-b", "onnxruntime", *more)[1])
+        assert [use["fate"] for use in found["uses"]] == [
+            "integer kernel QLinearConv",
+            "integer kernel QLinearAdd",
+        ]
+    code, _, err = onnxq(*words, "--variant", "qoperator")
+    assert code == 2
+    assert "give the backend" in err
+
+
+@pytest.mark.parametrize("words", [("lint",), ("explain", "stem.relu.out")])
+def test_an_unknown_variant(onnxq: Run, network: Path, words: tuple[str, ...]) -> None:
+    code, _, err = onnxq(words[0], network, *words[1:], "-b", "onnxruntime", "--variant", "avx512")
+    assert code == 2
+    assert "no variant 'avx512'" in err

@@ -63,10 +63,12 @@ def compare(proto: onnx.ModelProto) -> int:
         kernels = Counter(
             p.kernel
             for p in predicted.nodes.values()
-            if p.kernel in INTEGER_OPS and not p.merged_into
+            if p.kernel in INTEGER_OPS and not p.merged_into and not p.op.endswith(p.kernel)
         )
+        stored = [p.kernel for p in predicted.nodes.values() if p.op.endswith(p.kernel or " ")]
         before = Counter(n.op_type for n in walk(proto.graph) if n.op_type in INTEGER_OPS)
         assert kernels + before == real.kernels, kind
+        assert Counter(k for k in stored if k in INTEGER_OPS) == before
     return compared
 
 
@@ -233,6 +235,24 @@ def test_a_gemm_bias_of_the_wrong_scale_is_fused_and_wrong() -> None:
     feeds = {"x": np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)}
     (right,), (wrong,) = (s(proto).run(feeds).values() for s in (reference, shipped))
     assert np.abs(right - wrong).max() > 10 * 0.05
+
+
+@pytest.mark.parametrize("op", ["Add", "Mul"])
+@pytest.mark.parametrize(
+    ("code", "integer"), [(64, False), (-64, False), (65, True), (-65, True), (-128, True)]
+)
+def test_constants_of_seven_bits_stay_int8_beside_what_becomes_uint8(
+    op: str, code: int, integer: bool
+) -> None:
+    b = Build(17)
+    x = b.qdq(b.input("x", [1, 4]), 0.1, 0, INT8)
+    constant = b.stored(np.float32(code * 0.5), np.float32(0.5), INT8)
+    y = b.op(op, x, constant, out="layer")
+    proto = b.model(b.qdq(y, 0.2, 0, INT8))
+    found = outlook(proto, "deployed").nodes["layer"]
+    assert (found.integer, found.rule) == (integer, "" if integer else "mixed-types")
+    assert not outlook(proto, "shipped").nodes["layer"].integer
+    compare(proto)
 
 
 def test_several_forms_of_one_layer_have_one_prediction_each() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from onnxq import discovery
-from onnxq.errors import LoadError
+from onnxq.errors import LoadError, SaveError
 from onnxq.graph import new_model
+from onnxq.log_params import LogParams
 from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams, Reader, Role
+from onnxq.qtype import qtype
 from onnxq.side_file import SideFile
+from tests.build import parse
 
 TEXT = SideFile("t", "text", lambda table, model: "größe", lambda text, model: QParamTable())
 BINARY = SideFile(
@@ -66,3 +71,34 @@ def test_the_listing_says_how_a_format_is_told() -> None:
         listed = found.to_json()
         assert listed["name"] == found.name
         assert listed["detection"] == found.detection != ""
+
+
+NET = """g (float[1,2] x) => (float[1,2] y) <float[2,2] w = {0.5, 0.5, 0.5, 0.5}> {
+    [relu] r = Relu(x) [layer] a = MatMul(r, w) [tanh] b = Tanh(r) [sum] y = Add(a, b) }"""
+CANDIDATES = [("uint8", 0, 0, 255), ("int8", 0, -128, 127), ("int8", 0, -127, 127)]
+
+
+@pytest.mark.parametrize("name", sorted(discovery.formats()))
+def test_formats_say_whether_a_row_may_be_for_some_readers(name: str) -> None:
+    """The layer reads 'r' rounded and Tanh reads it as it is: written, or refused for that."""
+    side_file = discovery.find_format(name)
+    model = parse(NET)
+    weight = QParams("w", qtype("int8"), np.float64(0.5), 0, lo=-127, role=Role.WEIGHT)
+    refusals = []
+    for kind, zero, lo, hi in CANDIDATES:
+        row = QParams("r", qtype(kind), np.float64(0.5), zero, lo=lo, hi=hi)
+        row = row.with_(readers=(Reader("a", 0),))
+        logs = [LogParams("r", 4.0, readers=row.readers)] if name == "mqbench-nnie" else []
+        table = QParamTable([] if logs else [row, weight], logs)
+        try:
+            held = side_file.read(side_file.write(table, model), model)
+        except SaveError as error:
+            refusals.append(error.what)
+        else:
+            assert side_file.readers
+            assert [r.readers for r in (*held.of(Role.ACTIVATION), *held.logarithmic)] == [
+                row.readers
+            ]
+            return
+    assert not side_file.readers
+    assert any("only some of its readers" in refusal for refusal in refusals), refusals

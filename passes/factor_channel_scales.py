@@ -1,0 +1,119 @@
+"""One scale per channel of an activation, written as a factor around a pair that has none.
+
+    y = s_c * ((clamp(round(x / s_c) + z) - z)        the scales of channels c in front and behind,
+                                                      a quantizer of scale 1 in between
+
+Dividing by s_c is what the quantizer does anyway, and the last product is the one of dequantizing:
+both forms give the same bits. onnxruntime needs the second one. Its optimiser puts a layer or an
+element-wise operator between pairs into an integer kernel without looking at how many scales there
+are. The kernels have one per tensor: the model does not load, fails when it runs or (Softmax)
+gives wrong numbers. Beside the Div and the Mul nothing is fused, and that operator computes
+in float, as it must.
+
+Activations that no such operator makes or reads stay as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq.channel_shape import rank_of, spread
+from onnxq.constants import is_constant
+from onnxq.edit import (
+    constant,
+    describe,
+    new_node,
+    producer,
+    set_input,
+    set_output,
+    users,
+    variable,
+)
+from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, params_of, set_params
+from onnxq.graph import Model, domain_of
+from onnxq.ort_fusion import RULES
+from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import QParams
+from onnxq.weight_axis import LINEAR_OPS
+
+_FUSED = frozenset(op for op, rule in RULES.items() if rule.form not in ("moves", "gemm"))
+"""Operators that are fused whatever the scales are; Gemm and those that move values are not."""
+
+
+@dataclass(frozen=True)
+class FactorChannelScales(Pass):
+    """Take scales per channel out of activation quantizers that onnxruntime would fuse."""
+
+    name: ClassVar[str] = "factor-channel-scales"
+    exact: ClassVar[bool] = True
+    needs_canonical: ClassVar[bool] = True
+
+    def run(self, model: Model, trace: Trace) -> None:
+        for node in model.nodes(FAKE_QUANTIZE):
+            params = params_of(node)
+            neighbour = None if params.axis is None or params.block else _fused_with(node)
+            if neighbour is None:
+                continue
+            if node.inputs[1].dtype != np.float32:
+                trace.skip(node, f"its scales are {node.inputs[1].dtype}, which would round twice")
+                continue
+            scales = spread(params.scale, params.axis, rank_of(node.inputs[0]))
+            if scales is None:
+                trace.skip(node, f"the rank of '{params.tensor}' is not known")
+                continue
+            _factor(model, node, params, constant(model, f"{params.tensor}.scales", scales))
+            trace.rewrote(
+                node,
+                f"'{params.tensor}' has {params.scale.size} scales, which the integer kernel of "
+                f"{describe(neighbour)} does not take: it computes in float",
+            )
+
+
+def _fused_with(node: gs.Node) -> gs.Node | None:
+    """A neighbour of the quantizer `node` that onnxruntime fuses with it."""
+    maker = producer(node.inputs[0])
+    if maker is not None and _is_fused(maker):
+        return maker
+    if is_constant(node.inputs[0]):  # weights of layers are left to `dequantize-off-axis`
+        return next(
+            (r for r, _ in users(node.outputs[0]) if r.op not in LINEAR_OPS and _is_fused(r)), None
+        )
+    return next((r for r, _ in users(node.outputs[0]) if _is_fused(r)), None)
+
+
+def _is_fused(node: gs.Node) -> bool:
+    """Whether all that `node` computes with is quantized, and it has an integer kernel."""
+    if domain_of(node) or node.op not in _FUSED:
+        return False
+    operands = node.inputs[1:] if node.op == "Where" else node.inputs
+    if node.op in LINEAR_OPS:
+        operands = node.inputs[:2]  # onnxruntime quantizes biases by itself
+    return all(is_fake_quantize(producer(t)) for t in operands if t.name)
+
+
+def _factor(model: Model, node: gs.Node, params: QParams, scales: gs.Constant) -> None:
+    source, result, base = node.inputs[0], node.outputs[0], params.tensor
+    steps, rounded = (variable(model, f"{base}.{end}", source) for end in ("steps", "rounded"))
+    graph = node.owner
+    new_node(model, "Div", [source, scales], [steps], name=f"{base}.div", graph=graph)
+    set_input(node, 0, steps)
+    set_output(node, 0, rounded)
+    new_node(model, "Mul", [rounded, scales], [result], name=f"{base}.mul", graph=graph)
+    zeros = params.zero_point
+    same = bool((zeros == zeros.flat[0]).all())
+    set_params(
+        model,
+        node,
+        params.with_(
+            scale=np.float32(1) if same else np.ones_like(params.scale),
+            zero_point=zeros.flat[0] if same else zeros,
+            axis=None if same else params.axis,
+        ),
+    )
+
+
+__all__ = ["FactorChannelScales"]
