@@ -19,6 +19,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 from onnx import defs
 
+from onnxq import qdq_params
 from onnxq.attempt import Declined
 from onnxq.code_nodes import CodeNodes, Grid, grid_of
 from onnxq.constants import computed
@@ -39,6 +40,7 @@ from onnxq.errors import InvalidModelError, QParamsError
 from onnxq.graph import domain_of
 from onnxq.pass_ import Trace
 from onnxq.qoperators import MICROSOFT
+from onnxq.qparams import Array
 from onnxq.tensors import numpy_dtype
 
 QUANTIZE = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
@@ -196,7 +198,7 @@ class _Mover:
         ):
             return "it may fill in a value that is no code"
         fill = inputs_of(node, 3)[2] if node.op == "Pad" else None
-        if fill is not None and computed(fill) is None:
+        if fill is not None and _code_of(fill) is None:
             return f"the value it pads with ('{fill.name}') is computed at run time"
         return ""
 
@@ -204,7 +206,7 @@ class _Mover:
         """Pad with the real value of the code it padded with."""
         if node.attrs.get("mode", "constant") != "constant":
             return
-        value = computed(inputs_of(node, 3)[2])
+        value = _code_of(inputs_of(node, 3)[2])
         code = np.zeros((), np.int64) if value is None else value.astype(np.int64).reshape(())
         real = (code - grid.zero_point.astype(np.int64)).astype(grid.scale.dtype) * grid.scale
         name = f"{node.name or node.outputs[0].name}.value"
@@ -320,6 +322,15 @@ def check_concat(node: gs.Node, codes: gs.Tensor, dtype: np.dtype[np.generic]) -
                 f"'{other.name}', which {describe(maker)} makes in float",
                 fix=_FIX,
             )
+
+
+def _code_of(tensor: gs.Tensor | None) -> Array | None:
+    """A constant code, or the one that a QuantizeLinear makes of a constant; else None."""
+    maker = None if tensor is None else producer(tensor, *QUANTIZE)
+    value = None if maker is None else computed(maker.inputs[0])
+    if maker is None or value is None or any(computed(t) is None for t in maker.inputs[1:]):
+        return computed(tensor)
+    return qdq_params.of_quantize(maker, maker.inputs[0].name).quantize(value)
 
 
 __all__ = ["DEQUANTIZE", "LAYOUT", "QUANTIZE", "move_layout"]

@@ -17,13 +17,14 @@ from onnxq.edit import describe
 from onnxq.errors import UnsupportedModelError
 from onnxq.graph import Model, domain_of
 from onnxq.pass_ import Trace
+from onnxq.qdq_params import DEQUANTIZE, QUANTIZE
 from onnxq.qoperators import MICROSOFT, SUMS, find
 from onnxq.quantizers import QUANTIZERS
 from onnxq.weight_axis import LINEAR_OPS
 
 READERS: Mapping[str, str] = {
-    "correct-opset": "",
     "read-ppq": "",
+    "correct-opset": "",
     "read-mqbench": "MQBench",
     "read-qonnx": "QONNX",
     "read-openvino": "OpenVINO FakeQuantize",
@@ -34,11 +35,12 @@ READERS: Mapping[str, str] = {
 }
 """The passes that bring any model to the canonical form, in order, and the dialect each reads.
 
-The first two read no quantization: they mend what keeps a runtime from loading the file.
+The first two mend what keeps a runtime from loading the file: private operators, then an opset
+stamp that does not know what these have become.
 Integer operators become Q/DQ around float ones, so that reader stands before the one of Q/DQ.
 """
 
-_QDQ = {"QuantizeLinear", "DequantizeLinear"}
+_QDQ = (*QUANTIZE, *DEQUANTIZE)
 _QONNX = {"Quant", "BipolarQuant", "Trunc"}
 _BLOCKS = (f"{MICROSOFT}::MatMulNBits", f"{MICROSOFT}::GatherBlockQuantized")
 
@@ -74,8 +76,8 @@ UNREADABLE = (
             {
                 "com.amd.quark::BFPQuantizeDequantize",
                 "com.amd.quark::MXQuantizeDequantize",
-                "com.amd.quark::BFPFixNeuron",
-                "com.amd.quark::MXFixNeuron",
+                "com.vai.quantize::BFPFixNeuron",
+                "com.vai.quantize::MXFixNeuron",
             }
         ),
         "its exponents are shared by blocks and found at run time; that is no integer grid",
@@ -95,8 +97,7 @@ def quantizes(domain: str, op: str) -> bool:
     domain = "" if domain == "ai.onnx" else domain
     name = f"{domain}::{op}" if domain else op
     return (
-        (op in _QDQ and domain in ("", MICROSOFT))
-        or name in (*SUMS, *QUANTIZERS, openvino.FAKE_QUANTIZE, *_BLOCKS)
+        name in (*_QDQ, *SUMS, *QUANTIZERS, openvino.FAKE_QUANTIZE, *_BLOCKS)
         or op in mqbench.OPERATORS
         or op == mqbench.LOGARITHMIC
         or (domain in qonnx.DOMAINS and op in _QONNX)
@@ -147,10 +148,8 @@ def found(ops: Sequence[str], traces: Sequence[Trace]) -> list[str]:
             continue
         if trace.name == "read-qdq":
             # Readers before it write Q/DQ of their own.
-            if _QDQ & set(ops):
-                names.append(dialect)
-            if {f"com.microsoft::{op}" for op in _QDQ} & set(ops):
-                names.append(f"{dialect} (com.microsoft)")
+            owners = {op.rpartition("::")[0]: None for op in _QDQ if op in ops}
+            names += [f"{dialect} ({owner})" if owner else dialect for owner in owners]
         else:
             names.append(dialect)
     names += [f"{kind.name} (not readable)" for kind in UNREADABLE if kind.ops & set(ops)]

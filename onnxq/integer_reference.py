@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 from onnx import helper
 
@@ -59,7 +60,8 @@ class _Segment:
     nodes: list[onnx.NodeProto]
     reads: list[str] = field(default_factory=list)
     makes: list[str] = field(default_factory=list)
-    session: Session | None = None
+    sessions: dict[tuple[int, ...], Session] = field(default_factory=dict)
+    """By the lengths of the vectors of int64 that it reads."""
 
 
 class IntegerModel:
@@ -127,9 +129,10 @@ class IntegerModel:
         }
         visible = [n for n in segment.reads if n not in held and self._known(n, values)]
         feeds = {name: self._value(name, values) for name in visible}
-        if segment.session is None:
-            segment.session = self._session(segment, feeds, list(held.values()))
-        return segment.session.run(feeds)
+        lengths = tuple(value.size for value in feeds.values() if _may_be_a_shape(value))
+        if lengths not in segment.sessions:
+            segment.sessions[lengths] = self._session(segment, feeds, list(held.values()))
+        return segment.sessions[lengths].run(feeds)
 
     def _known(self, name: str, values: Mapping[str, Array]) -> bool:
         """Whether a name read in a segment comes from outside it; others live in its bodies."""
@@ -149,10 +152,15 @@ class IntegerModel:
         small.graph.initializer.extend(constants)
         for name, value in feeds.items():
             kind = helper.np_dtype_to_tensor_dtype(value.dtype)
-            shape: list[Any] = [None] * value.ndim
+            # onnxruntime takes the unknown length of the sizes of a Resize for 0.
+            shape: list[Any] = [value.size] if _may_be_a_shape(value) else [None] * value.ndim
             small.graph.input.append(helper.make_tensor_value_info(name, kind, shape))
         small.graph.output.extend(onnx.ValueInfoProto(name=name) for name in segment.makes)
         return reference(small)
+
+
+def _may_be_a_shape(value: Array) -> bool:
+    return value.ndim == 1 and value.dtype == np.int64
 
 
 def _steps(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto | _Segment]:

@@ -18,6 +18,7 @@ from onnxq.grid_rules import rules_text
 from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Observer, Pipeline
 from onnxq.qparams import QParams
+from onnxq.quantized_weights import is_operand
 from onnxq.quantizers import QUANTIZERS, row_of
 
 _ALLOW = (
@@ -121,6 +122,8 @@ def check_scheme(model: Model, backend: Backend, allow_requantize: bool = False)
         params = row_of(node)
         linear = linear and isinstance(params, QParams)
         rules = backend.scheme.violations(params)
+        if rules and is_operand(node):
+            rules = min(rules, list(backend.scheme.activation.violations(params)), key=len)
         if rules:
             broken[f"'{params.tensor}' ({params.role}): {'; '.join(rules)}"] = None
     if broken:

@@ -15,7 +15,7 @@ Anything else is refused by name: the opset is raised completely or not at all.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import onnx_graphsurgeon as gs
@@ -26,7 +26,7 @@ from onnxq.graph import MAX_IR, MAX_OPSET, Model, domain_of
 from onnxq.local_functions import fresh
 from onnxq.opset_rules import MOVED, RULES, move_to_input, refusal
 
-__all__ = ["MOVED", "RULES", "raise_opset"]
+__all__ = ["MOVED", "RULES", "carry", "raise_opset", "schema_of"]
 
 _DEFAULT = ("", "ai.onnx")
 
@@ -52,6 +52,18 @@ def raise_opset(model: Model, version: int, why: str) -> None:
     model.require_ir(ir_version, f"opset {version}")
 
 
+def carry(model: Model, written_for: Callable[[gs.Node], int]) -> None:
+    """Carry nodes that were written for an older opset than the model's to that one.
+
+    A refusal leaves the model as it is.
+    """
+    for each in (model.clone(), model):
+        for node in each.nodes():
+            start = each.opset if domain_of(node) else written_for(node)
+            for step in range(start + 1, each.opset + 1):
+                _upgrade(node, step, each)
+
+
 def _upgrade_nodes(model: Model, old: int, version: int) -> None:
     # A rule may change the operator (Upsample becomes Resize), hence one version at a time.
     for step in range(old + 1, version + 1):
@@ -61,7 +73,8 @@ def _upgrade_nodes(model: Model, old: int, version: int) -> None:
 
 
 @functools.cache
-def _schema(op: str, version: int) -> Any:
+def schema_of(op: str, version: int) -> Any:
+    """onnx's schema of an operator of the default domain in an opset, None if it has none."""
     try:
         return defs.get_schema(op, version, "")
     except defs.SchemaError:
@@ -70,7 +83,7 @@ def _schema(op: str, version: int) -> Any:
 
 def _upgrade(node: gs.Node, step: int, model: Model) -> None:
     """Carry one node from opset `step - 1` to `step`."""
-    old, new = _schema(node.op, step - 1), _schema(node.op, step)
+    old, new = schema_of(node.op, step - 1), schema_of(node.op, step)
     if old is None or new is None or old.since_version == new.since_version:
         # Unknown operators (private ones in the default domain) have no versions to heed.
         return
@@ -112,7 +125,7 @@ def _restamped(function: FunctionProto, version: int) -> FunctionProto:
         return function
     for node in _all_nodes(function.node):
         if node.domain in _DEFAULT:
-            before, after = _schema(node.op_type, entry.version), _schema(node.op_type, version)
+            before, after = schema_of(node.op_type, entry.version), schema_of(node.op_type, version)
             if before is not None and before.since_version != after.since_version:
                 raise UnsupportedModelError(
                     f"function '{function.domain}::{function.name}' uses {node.op_type}, which "

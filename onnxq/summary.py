@@ -77,6 +77,10 @@ def summarize(model: Model) -> Summary:
     ops = Counter(dialects.op_name(node) for node in model.nodes())
     read, traces = canonical(model)
     table = Pipeline(find_pass("collect-qparams")()).run(read).model.qparams
+    refused = {
+        (where := describe(node)): Skip(where, f"{kind.name}: {kind.why}")
+        for node, kind in dialects.unreadable(model)
+    }
     constants = [c for g in model.graphs() for c in g.record.constants]
     return Summary(
         opsets={domain or "ai.onnx": version for domain, version in model.opsets.items()},
@@ -91,11 +95,8 @@ def summarize(model: Model) -> Summary:
         table=table,
         layers=[_layer(node) for node in read.nodes(*LINEAR_OPS)],
         unread=[
-            *(
-                Skip(describe(node), f"{kind.name}: {kind.why}")
-                for node, kind in dialects.unreadable(model)
-            ),
-            *(skip for trace in traces for skip in trace.skips),
+            *refused.values(),
+            *(skip for trace in traces for skip in trace.skips if skip.where not in refused),
         ],
         notes=[
             *(f"{trace.name}: {note}" for trace in traces for note in trace.notes),

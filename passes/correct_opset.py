@@ -1,33 +1,46 @@
-"""An opset stamp older than the operators in the graph, raised to one that knows them all.
+"""An opset stamp that is not that of the operators in the graph, made one that knows them all.
 
-Some tools write HardSwish (opset 14) or LayerNormalization (17) into files that they stamp with
-opset 13. No runtime loads those. The operators tell the truth: the stamp becomes the lowest opset
-from the written one on whose schemas know every operator with the attributes it has. Operators
-that the written opset does know are carried over without change of meaning.
+No runtime loads such files, and tools write them in both directions. The operators tell the truth.
+
+A stamp too old: HardSwish (opset 14) or LayerNormalization (17) in a file stamped with opset 13.
+The stamp becomes the lowest opset from the written one on whose schemas know every operator with
+the attributes it has. Operators that the written opset does know are carried over without change
+of meaning.
+
+A stamp too new: nodes of an export for opset 13 in a file that was stamped anew with 21 for the
+sake of 4-bit codes. ReduceMean with the attribute `axes`, an input since 18, shows that the graph
+was written for 17 at most, so all of it is carried from there to the stamp. Where other nodes show
+that they were written for a later opset than that, the file is mixed, and only those that the
+stamp does not know are carried.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import onnx_graphsurgeon as gs
-from onnx import defs
 
 from onnxq.edit import describe
 from onnxq.errors import UnsupportedModelError
 from onnxq.graph import MAX_OPSET, Model, domain_of
+from onnxq.opset import carry, schema_of
 from onnxq.pass_ import Pass, Trace
+
+_ADDED = ("QuantizeLinear", "DequantizeLinear", "Cast")
+"""What quantizing puts into a graph: it has the form of the stamp, whatever that of the graph."""
 
 
 @dataclass(frozen=True)
 class CorrectOpset(Pass):
-    """Raise an opset stamp that is older than the operators in the graph."""
+    """Correct an opset stamp that is older or newer than the operators in the graph."""
 
     name: ClassVar[str] = "correct-opset"
     exact: ClassVar[bool] = True
 
     def run(self, model: Model, trace: Trace) -> None:
+        self._carry_old_forms(model, trace)
         stamp, need, first = model.opset, model.opset, None
         for node in model.nodes():
             known = _first_opset(node, stamp)
@@ -43,19 +56,48 @@ class CorrectOpset(Pass):
             return
         trace.rewrote(first, f"opset {stamp} is raised to {need}, the first that has {first.op}")
 
+    @staticmethod
+    def _carry_old_forms(model: Model, trace: Trace) -> None:
+        stamp = model.opset
+        last = {id(node): _last_opset(node, stamp) for node in model.nodes()}
+        first = min(model.nodes(), key=lambda node: last[id(node)], default=None)
+        if first is None or last[id(first)] == stamp:
+            return
+        written = last[id(first)]
+        mixed = any(_oldest_opset(n) > written for n in model.nodes() if n.op not in _ADDED)
+        try:
+            carry(model, partial(_last_opset, stamp=stamp) if mixed else lambda _: written)
+        except UnsupportedModelError as error:
+            trace.skip(first, f"the opset stamp {stamp} is too new for it, and {error.what}")
+            return
+        which = "nodes whose form is older" if mixed else f"nodes of opset {written}"
+        trace.rewrote(first, f"{which} are carried to opset {stamp}, as stamped")
+
 
 def _first_opset(node: gs.Node, stamp: int) -> int:
     """The first opset from `stamp` on that knows the operator as it is written.
 
     `stamp` itself for operators that no opset knows: they are private, and no stamp helps them.
     """
+    return next((v for v in range(stamp, MAX_OPSET + 1) if _knows(v, node)), stamp)
+
+
+def _last_opset(node: gs.Node, stamp: int) -> int:
+    """The last opset up to `stamp` that knows the operator as it is written, else `stamp`."""
+    return next((v for v in range(stamp, 0, -1) if _knows(v, node)), stamp)
+
+
+def _oldest_opset(node: gs.Node) -> int:
+    """The first opset of all that knows the operator as it is written, with all its inputs."""
+    count = len(node.inputs)
+    return next((v for v in range(1, MAX_OPSET + 1) if _knows(v, node, count)), 1)
+
+
+def _knows(version: int, node: gs.Node, inputs: int = 0) -> bool:
+    """Whether an opset has the operator with the attributes, and as many inputs, as it has here."""
     if domain_of(node):
-        return stamp
-    for version in range(stamp, MAX_OPSET + 1):
-        try:
-            schema = defs.get_schema(node.op, version, "")
-        except defs.SchemaError:
-            continue
-        if node.attrs.keys() <= schema.attributes.keys():
-            return version
-    return stamp
+        return True
+    schema = schema_of(node.op, version)
+    if schema is None or inputs > schema.max_input:
+        return False
+    return bool(node.attrs.keys() <= schema.attributes.keys())

@@ -22,6 +22,7 @@ from onnxq.grid_fit import exact_fit
 from onnxq.grid_rules import parse_rules
 from onnxq.pass_ import Pass, Trace
 from onnxq.qparams import Array, QParams, Role
+from onnxq.quantized_weights import is_operand
 from onnxq.scheme import QSpec
 from passes.retype_activations import non_negative
 
@@ -46,13 +47,15 @@ class FitGrids(Pass):
         signs: dict[int, bool] = {}
         for node in model.nodes(FAKE_QUANTIZE):
             params = params_of(node)
-            broken = list(rules[params.role].violations(params))
-            if not broken:
+            choices = [rules[params.role], *([rules[Role.ACTIVATION]] if is_operand(node) else [])]
+            broken = [list(choice.violations(params)) for choice in choices]
+            if not all(broken):
                 continue
             read = data_of(node, params, signs)
-            fit = exact_fit(params, rules[params.role], **read.known())
+            fits = (exact_fit(params, choice, **read.known()) for choice in choices)
+            fit = next((found for found in fits if found is not None), None)
             if fit is None or not _held(read, params):
-                trace.skip(node, f"'{params.tensor}' breaks a rule: {'; '.join(broken)}")
+                trace.skip(node, f"'{params.tensor}' breaks a rule: {'; '.join(broken[0])}")
                 continue
             if fit.clip is not None:
                 clamp_input(model, node, *fit.clip)

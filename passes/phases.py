@@ -26,8 +26,8 @@ from passes.split_shared_weights import SplitSharedWeights
 from passes.widen_range import WidenRange
 
 READ = (
-    CorrectOpset(),
     ReadPpq(),
+    CorrectOpset(),
     ReadMqbench(),
     ReadQonnx(),
     ReadOpenvino(),

@@ -4,6 +4,7 @@
     x -> Q(s, z) -> Clip(lo, hi) -> DQ(s, z)  FakeQuantize with quant_min = lo, quant_max = hi
     x -> Q(s, z) -> DQ(s', z')                two FakeQuantize, see `onnxq.requantize`
     codes -> [Clip] -> DQ(s, z)               constant codes: float weight + FakeQuantize
+    codes -> DQ(s, z) -> Q(s', z') -> DQ      the same, twice: a weight each
     the same, a bias or int32 codes           float constant + a row of the table
     x -> Q(s, z) -> graph output              FakeQuantize(x, s, z) -> Q: the same codes
     graph input -> DQ(s, z)                   DQ -> FakeQuantize(., s, z): the same values
@@ -45,6 +46,7 @@ from onnxq.pass_ import Pass, Trace
 from onnxq.qdq_params import DEQUANTIZE, QUANTIZE
 from onnxq.qparams import Array, QParams, Role
 from onnxq.qtype import QType
+from onnxq.quantized_weights import quantized_values
 from onnxq.tensors import numpy_dtype
 
 _CALLS = ("If", "Loop", "Scan")
@@ -132,7 +134,7 @@ class _Reading:
         )
 
     def _pair(self, node: gs.Node, codes: _Codes, quantize: gs.Node) -> str:
-        x, out, owner = quantize.inputs[0], node.outputs[0], node.owner
+        x, out, owner = self._settled(quantize.inputs[0]), node.outputs[0], node.owner
         first = qdq_params.of_quantize(quantize, x.name, self.wide_type)
         kind = first.qtype
         if kind.bits > 16:
@@ -140,7 +142,7 @@ class _Reading:
         other = next((cast for cast in codes.casts if cast != kind.dtype), None)
         if other is not None:
             raise Declined(f"its {kind} codes are cast to {other}")
-        second = qdq_params.of_dequantize(node, x.name, kind)
+        second = qdq_params.of_dequantize(node, x.name, kind, x)
         first, second = (_clipped(p, codes.clip) for p in (first, second))
         dtype = qdq_params.float_type(quantize)
         name = node.name or quantize.name or f"{out.name}.fake_quantize"
@@ -169,6 +171,15 @@ class _Reading:
         fake_quantize.make(self.model, x, out, params, owner, name=name, dtype=dtype)
         self.made[key] = out
         return f"{kind}" + (" per channel" if params.axis is not None else "")
+
+    def _settled(self, x: gs.Tensor) -> gs.Tensor:
+        """`x`, or its values as a constant where they are those of a quantized constant.
+
+        A weight that several nodes share through an Identity is quantized for each: the second
+        quantizer reads what the first one makes. With a constant of its own it is a weight again.
+        """
+        values = quantized_values(x)
+        return x if values is None else constant(self.model, f"{x.name}.float", values)
 
     def _stored(self, node: gs.Node, codes: _Codes, stored: Array) -> str:
         if any(cast != stored.dtype for cast in codes.casts):

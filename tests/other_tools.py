@@ -177,6 +177,10 @@ def document(found: Iterable[Outcome]) -> str:
         "(onnxruntime's kernels saturate on some CPUs), the rest with the tool's own simulation.",
         "Differences are relative to the largest output.",
         "",
+        "Simulations compute in float32 in another order: values half way between two codes then",
+        "get the other neighbour, and the outputs differ by a step. What it is for MQBench and",
+        "PPQ is shown in `tests/test_mqbench_fixtures.py` and `tests/test_esp_ppq_fixtures.py`.",
+        "",
         "| file | dialects | quantizers | compared with | difference | written as QDQ |",
         "|---|---|---:|---|---:|---:|",
     ]

@@ -38,6 +38,7 @@ MOVES = {
     "MaxPool": "r = MaxPool <kernel_shape = [2,2], pads = [1,1,0,0]> (q)",
     "Pad": "r = Pad(q, pads)",
     "Pad with a code": "r = Pad(q, pads, c)",
+    "Pad with a value": "v = QuantizeLinear(s, s, z)  r = Pad(q, pads, v)",
     "Pad by reflection": 'r = Pad <mode = "reflect"> (q, pads)',
     "Resize": 'e = Identity(q)  r = Resize <mode = "nearest"> (e, , sizes)',
     "DepthToSpace": "r = DepthToSpace <blocksize = 2> (q)",

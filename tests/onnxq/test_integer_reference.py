@@ -74,6 +74,30 @@ def test_verify_notes_no_saturation_where_the_evaluation_is_exact() -> None:
     assert not runtime.integer_ops(proto, "reference")
 
 
+SIZES_OF_A_SHAPE = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,2,n,4] x) => (float[1,2,a,b] y)
+<float s = {0.1}, uint8 z = {128}, int8[2,2,1,1] w = {1, 2, 3, 4}, int8 wz = {0},
+ int64[1] zero = {0}, int64[1] two = {2}, int64[2] size = {6, 6}> {
+    shape = Shape(x)
+    outer = Slice(shape, zero, two)
+    sizes = Concat <axis = 0> (outer, size)
+    q = QuantizeLinear(x, s, z)
+    c = QLinearConv(q, s, z, w, s, wz, s, z)
+    r = DequantizeLinear(c, s, z)
+    y = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric",
+                nearest_mode = "floor"> (r, , , sizes)
+}"""
+
+
+def test_sizes_made_in_front_of_an_integer_operator_reach_the_node_behind_it() -> None:
+    session = runtime.reference(onnx.parser.parse_model(SIZES_OF_A_SHAPE), taps=["r"])
+    for height in (3, 5):
+        x = np.random.default_rng(0).standard_normal((1, 2, height, 4), np.float32)
+        made = session.run({"x": x})
+        rows, columns = (np.arange(6) * n // 6 for n in (height, 4))
+        np.testing.assert_array_equal(made["y"], made["r"][:, :, rows][:, :, :, columns])
+
+
 def test_intermediate_tensors_can_be_asked_for() -> None:
     proto = ZOO["qop_contrib"]()
     codes = next(n.output[0] for n in proto.graph.node if n.op_type == "QLinearAdd")

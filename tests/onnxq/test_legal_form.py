@@ -135,3 +135,34 @@ def test_moved_weights_are_those_that_the_writer_takes(target: str) -> None:
     weight(model, "v", scale=np.float32(0.1))
     weight(model, "w", qtype="uint8", zero_point=100, scale=np.float32(0.08))
     assert convert(model, target, allow_requantize=True).proven
+
+
+FACTOR = """g (float[1,4] x) => (float[1,4] y) <float[4] k = {0.1, 0.9, 0.4, 0.2},
+    float[4,4] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7}> {
+    h = Mul(x, k)
+    y = MatMul(h, w)
+}"""
+
+
+@pytest.mark.parametrize("target", ["qnn", "openvino"])
+@pytest.mark.parametrize(("kind", "zero"), [("uint8", 17), ("int8", -111)])
+def test_a_constant_that_is_no_weight_may_lie_on_the_grid_of_activations(
+    target: str, kind: str, zero: int
+) -> None:
+    model = parse(FACTOR)
+    for name in ("x", "h", "y"):
+        quantize(model, name, qtype="uint8", zero_point=120)
+    weight(model, "k", qtype=kind, zero_point=zero, scale=np.float32(0.004))
+    weight(model, "w", hi=63, lo=-63)
+    done = convert(model, target)
+    assert done.proven
+    assert done.change is None
+
+
+def test_a_weight_may_not() -> None:
+    model = parse(FACTOR)
+    for name in ("x", "h", "y"):
+        quantize(model, name, qtype="uint8", zero_point=120)
+    weight(model, "w", qtype="uint8", zero_point=17, scale=np.float32(0.004))
+    with pytest.raises(BackendError, match=r"'w' \(weight\): type uint8"):
+        convert(model, "qnn")

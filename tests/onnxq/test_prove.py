@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import onnxq
-from onnxq import demo, runtime
+from onnxq import demo, opset_rules, runtime
 from onnxq.backend import TableFile
 from onnxq.discovery import find_backend
 from onnxq.graph import Model, from_proto
@@ -266,3 +266,46 @@ def test_kernels_that_are_steps_off_are_told(monkeypatch: Any) -> None:
     assert any("integer kernels are up to 3 steps off at 'y'" in note for note in done.notes)
     done = proven_with(lambda x: x + np.float32(0.1), model, x, monkeypatch)
     assert not any("integer kernels" in note for note in done.notes)
+
+
+# -- a later opset than that of the source --------------------------------------------------------
+
+
+def averaged() -> Model:
+    """Sums of nine codes on a grid on which every odd sum lies between two codes."""
+    model = parse(
+        """g (float[1,1,8,8] x) => (float[1,1,6,6] y) <float[1,1,1,1] w = {0.7}> {
+            a = AveragePool <kernel_shape = [3, 3], pads = [0, 0, 0, 0]> (x)
+            y = Conv(a, w)
+        }"""
+    )
+    quantize(model, "x", qtype="uint8", scale=np.float32(0.1))
+    quantize(model, "a", qtype="uint8", scale=np.float32(0.2 / 9))
+    quantize(model, "y", qtype="uint8", scale=np.float32(0.14 / 9))
+    return weight(model, "w", lo=-8, hi=7)
+
+
+def pixels() -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    return [{"x": rng.integers(0, 20, (1, 1, 8, 8)).astype(np.float32) / 10} for _ in range(4)]
+
+
+def test_another_kernel_in_a_later_opset_is_no_fault_of_the_file() -> None:
+    source = averaged()
+    done = onnxq.convert(source, "qnn", data=pixels())
+    assert (source.opset, done.model.opset) == (17, 21)  # 4-bit codes need it
+    assert done.proven
+    strict = verify(source, done.model, pixels())
+    told = "opset 17 -> 21 (canonical)" in [proof.what for proof in done.proofs]
+    assert told == (not strict.passed)
+    assert verify(done.model, done.model, pixels()).passed
+
+
+def test_an_opset_raised_the_wrong_way_is_not_proven(monkeypatch: Any) -> None:
+    def swap(node: Any, model: Model) -> None:
+        node.op = "MaxPool"
+
+    monkeypatch.setitem(opset_rules.RULES, ("AveragePool", 19), swap)
+    done = onnxq.convert(averaged(), "qnn", data=pixels())
+    assert done.model.nodes("MaxPool")
+    assert not done.proven

@@ -155,7 +155,34 @@ def test_int64_codes_are_read_as_int32_where_they_fit() -> None:
     read, _ = apply(stored(codes, np.float32(2**-20), np.int32(0)), ReadQdq())
     (row,) = read.qparams.of(Role.BIAS)
     assert row.qtype.name == "int32"
-    model = stored(codes + np.array([1, 0, 0]), np.float32(2**-20), np.int32(0))
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        np.float32(2**-30),
+        np.float32([2**-30, 2**-31, 2**-29]),
+        np.float32([-(2**-30), 2**-31, -(2**-29)]),
+    ],
+)
+def test_int64_codes_of_more_bits_have_a_coarser_scale_each(scale: np.ndarray) -> None:
+    """As of biases for a chip whose accumulators have 40 bits."""
+    values = np.float32([511.99997, -31.123457, 1e-6])
+    codes = np.round(values / scale.astype(np.float64)).astype(np.int64) + 1
+    assert np.abs(codes).max() > 2**38
+    zero = np.full(scale.shape, 1, np.int32)
+    model = stored(codes, scale, zero, axis=0)
+    read, _ = apply(model, ReadQdq())
+    (row,) = read.qparams.of(Role.BIAS)
+    assert (row.qtype.name, row.axis) == ("int32", 0)
+    assert row.quantize(values).max() < 2**30
+    want = ((codes - 1) * scale.astype(np.float64)).astype(np.float32)
+    assert np.array_equal(row.fake(want), want)
+    assert bit_equal(run(read, np.ones(3, np.float32)), [want])
+
+
+def test_int64_codes_of_more_bits_that_are_no_bias_are_refused() -> None:
+    model = stored(np.full((2, 3), 2**40), np.float32(1), np.int32(0))
     with pytest.raises(QParamsError, match="int64 codes that int32 cannot hold"):
         apply(model, ReadQdq())
 
@@ -178,6 +205,13 @@ def test_int32_zero_point_means_the_type_of_the_stored_codes() -> None:
     x = np.float32([[0.5, -40, 40], [0.0005, 0.0015, 0]])
     want = np.clip(np.rint(x / np.float32(0.001)), -32768, 32767).astype(np.float32)
     assert bit_equal(run(read, x), [want * np.float32(0.001)])
+
+
+def test_int32_zero_point_beside_int64_codes_means_16_bits() -> None:
+    """8-bit weights tell nothing: their own zero points are int8."""
+    read, _ = apply(wide_pair("int64[3] c = {1,1,1}"), ReadQdq())
+    (node,) = read.nodes(FAKE_QUANTIZE)
+    assert params_of(node).qtype.name == "int16"
 
 
 def test_int32_zero_point_without_stored_codes_is_refused() -> None:
@@ -229,6 +263,57 @@ def test_scales_for_all_axes_but_one_are_one_block() -> None:
     written, _ = apply(read, ToQdq())
     for model in (read, written):
         assert bit_equal(run(model, np.ones((2, 3, 5), np.float32)), [want])
+
+
+def test_scales_of_blocks_may_hold_for_all_along_other_axes() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(2, 6, 3)).astype(np.float32)
+    scale = rng.uniform(0.1, 0.3, (2, 2, 1)).astype(np.float32)
+    zero = np.array([3, -2, 0, 5], np.int8).reshape(2, 2, 1)
+    b = Build(21)
+    parameters = [b.init(scale), b.init(zero)]
+    codes = b.op("QuantizeLinear", b.init(values), *parameters, axis=1, block_size=3)
+    w = b.op("DequantizeLinear", codes, *parameters, axis=1, block_size=3)
+    b.typed_output(b.op("Mul", b.input("x", values.shape), w), values.shape)
+    read, trace = apply(from_proto(b.model()), ReadQdq())
+    assert trace.skips == []
+    steps, start = (np.repeat(p, 3, axis=1) for p in (scale, zero.astype(np.float32)))
+    want = (np.clip(np.rint(values / steps) + start, -128, 127) - start) * steps
+    for model in (read, apply(read, ToQdq())[0]):
+        assert bit_equal(run(model, np.ones(values.shape, np.float32)), [want])
+
+
+def test_scales_may_be_stored_as_codes() -> None:
+    """Per block a small integer, per channel what it counts in."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(6, 4)).astype(np.float32)
+    b = Build(21)
+    counts = b.init(rng.integers(1, 16, (2, 4)).astype(np.uint8))
+    unit = b.init(rng.uniform(0.01, 0.03, 4).astype(np.float32))
+    scale = b.op("DequantizeLinear", counts, unit, axis=1)
+    zero = b.init(np.zeros((2, 4), np.int8))
+    codes = b.op("QuantizeLinear", b.init(values), scale, zero, axis=0, block_size=3)
+    w = b.op("DequantizeLinear", codes, scale, zero, axis=0, block_size=3)
+    b.typed_output(b.op("Mul", b.input("x", values.shape), w), values.shape)
+    source = from_proto(b.model())
+    read, trace = apply(source, ReadQdq())
+    assert trace.skips == []
+    assert len(read.nodes(FAKE_QUANTIZE)) == 1
+    x = rng.normal(size=values.shape).astype(np.float32)
+    for model in (read, apply(read, ToQdq())[0]):
+        assert bit_equal(run(model, x), run(source, x))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -3])
+def test_scales_with_fewer_axes_than_the_codes_run_along_the_stated_one(axis: int) -> None:
+    codes = np.arange(-24, 24, dtype=np.int8).reshape(2, 3, 4, 2)
+    count = codes.shape[axis]
+    scale = np.linspace(0.1, 0.7, count, dtype=np.float32)
+    read, _ = apply(stored(codes, scale.reshape(count, 1, 1), None, axis=axis), ReadQdq())
+    params = params_of(read.nodes(FAKE_QUANTIZE)[0])
+    assert (params.axis, params.block, params.scale.shape) == (axis % 4, 0, (count,))
+    along = np.moveaxis(np.moveaxis(codes.astype(np.float32), axis, -1) * scale, -1, axis)
+    assert bit_equal(run(read, np.ones(codes.shape, np.float32)), [along])
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((3, 3), 0), ((2, 2), 0), ((3, 1, 3), 1)])

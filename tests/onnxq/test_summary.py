@@ -52,3 +52,19 @@ def test_inputs_quantized_in_front_of_what_moves_values_count() -> None:
     assert (layer.input, layer.weight) == (True, False)
     (layer,) = summarize(parse(text)).layers
     assert not layer.input
+
+
+def test_a_node_that_cannot_be_read_is_told_once() -> None:
+    found = summarize(
+        parse(
+            """g (float[2,4] x) => (float[2,2] y) <int8[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
+                codes, scale, zero = DynamicQuantizeLinear(x)
+                sums = MatMulInteger(codes, w, zero)
+                products = Cast <to = 1> (sums)
+                y = Mul(products, scale)
+            }"""
+        )
+    )
+    told = [skip.where for skip in found.unread]
+    assert sum("DynamicQuantizeLinear" in where for where in told) == 1
+    assert len(told) == len(set(told))

@@ -62,3 +62,56 @@ def test_what_cannot_be_raised_stays_with_the_reason() -> None:
     assert trace.rewrites == []
     assert "the opset stamp 9 is too old" in reasons(trace)
     assert "mask" in reasons(trace)
+
+
+OLD_FORMS = """g (float[2,3,4] x) => (float[1,2,3,4] y, float[2,3,1] m)
+<int8[4,4] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, float s = {0.1}> {
+    f = DequantizeLinear(w, s)
+    p = MatMul(x, f)
+    c = Relu(p)
+    r = ReduceMean <axes = [-1], keepdims = 1> (c)
+    m = Softmax <axis = 1> (r)
+    y = Unsqueeze <axes = [0]> (c)
+}"""
+
+
+def test_nodes_of_an_older_opset_than_the_stamp_are_carried_to_it() -> None:
+    """Their meaning too: Softmax over axis 1 took in all that followed before opset 13."""
+    wrong = parse(OLD_FORMS, opset=21)
+    with pytest.raises(OnnxqError):
+        runtime.reference(wrong)
+    right, trace = apply(wrong, CorrectOpset())
+    assert right.opset == 21
+    assert "nodes of opset 12 are carried to opset 21" in trace.rewrites[0]
+    x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
+    want = runtime.reference(parse(OLD_FORMS, opset=12)).run({"x": x})
+    got = runtime.reference(right).run({"x": x})
+    for name in want:
+        np.testing.assert_array_equal(got[name], want[name])
+    assert apply(right, CorrectOpset())[1].rewrites == []
+
+
+def test_in_a_mixed_file_only_nodes_that_the_stamp_does_not_know_are_carried() -> None:
+    """Clip with two inputs is of opset 11 at least, Slice without of 9 at most."""
+    body = """g (float[2,3,4] x) => (float[2,3,4] y, float[2,3,2] z) <float zero = {0}> {
+        c = Clip(x, zero)
+        y = Softmax <axis = 1> (c)
+        z = Slice <starts = [1], ends = [3], axes = [2]> (c)
+    }"""
+    right, trace = apply(parse(body, opset=17), CorrectOpset())
+    assert "nodes whose form is older" in trace.rewrites[0]
+    x = np.random.default_rng(1).normal(size=(2, 3, 4)).astype(np.float32)
+    got = runtime.reference(right).run({"x": x})
+    np.testing.assert_array_equal(got["z"], np.maximum(x, 0)[:, :, 1:3])
+    assert np.allclose(got["y"].sum(1), 1)  # as the stamp says: over one axis
+
+
+def test_old_forms_that_cannot_be_carried_stay_with_the_reason() -> None:
+    body = """g (float[2,3] x) => (float[2,3] y) {
+        b = Add <axis = 0, broadcast = 1> (x, x)
+        y = Relu(b)
+    }"""
+    done, trace = apply(parse(body, opset=13), CorrectOpset())
+    assert trace.rewrites == []
+    assert "the opset stamp 13 is too new for it" in reasons(trace)
+    assert done.nodes("Add")[0].attrs["axis"] == 0

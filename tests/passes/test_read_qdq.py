@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import onnx
+import onnx_graphsurgeon as gs
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -377,3 +378,59 @@ def test_canonical_random_graphs_are_bit_equal(proto: onnx.ModelProto) -> None:
     assert bit_equal(
         runtime.reference(proto).run(feeds).values(), runtime.reference(read).run(feeds).values()
     )
+
+
+def test_a_constant_that_is_quantized_twice_is_two_weights() -> None:
+    """What an exporter writes for a weight that two layers share, and a tool then quantizes."""
+    source = parse(
+        """g (float[2,3] x) => (float[2,3] y)
+        <int8[3] q = {5, -7, 100}, float s = {0.03}, float t = {0.011}, uint8 z = {90}> {
+            a = DequantizeLinear(q, s)
+            n = Mul(x, a)
+            same = Identity(a)
+            codes = QuantizeLinear(same, t, z)
+            b = DequantizeLinear(codes, t, z)
+            y = Add(n, b)
+        }"""
+    )
+    read, trace = apply(source, ReadQdq())
+    assert trace.skips == []
+    found = read.nodes(FAKE_QUANTIZE)
+    assert len(found) == 2
+    assert all(isinstance(node.inputs[0], gs.Constant) for node in found)
+    assert len({id(node.inputs[0]) for node in found}) == 2
+    x = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
+    for model in (read, apply(read, ToQdq())[0]):
+        assert bit_equal(run(model, x), run(source, x))
+
+
+def of_vendor(domain: str, prefix: str, zero: str) -> Model:
+    return from_proto(
+        onnx.parser.parse_model(
+            f"""<ir_version: 8, opset_import: ["" : 17, "{domain}" : 1]>
+            g (float[2,3] x) => (float[2,3] y) <float s = {{0.25}}, {zero}> {{
+                q = {domain}.{prefix}QuantizeLinear(x, s, z)
+                y = {domain}.{prefix}DequantizeLinear(q, s, z)
+            }}"""
+        )
+    )
+
+
+VENDORS = [("com.amd.quark", "Extended"), ("com.vai.quantize", "Vitis"), ("com.microsoft", "")]
+
+
+@pytest.mark.parametrize(("domain", "prefix"), VENDORS)
+def test_the_same_operators_under_another_name(domain: str, prefix: str) -> None:
+    read, trace = apply(of_vendor(domain, prefix, "int8 z = {3}"), ReadQdq())
+    assert trace.skips == []
+    assert ops(read) == ["FakeQuantize"]
+    x = np.array([[0.1, 0.125, 0.375], [-50, 50, -0.625]], np.float32)
+    want = (np.clip(np.rint(x / np.float32(0.25)) + 3, -128, 127) - 3) * np.float32(0.25)
+    assert bit_equal(run(read, x), [want])
+
+
+def test_codes_that_are_floats_of_another_type_are_told() -> None:
+    model = of_vendor("com.amd.quark", "Extended", "bfloat16 z = {0}")
+    left, trace = apply(model, ReadQdq())
+    assert ops(left) == ["ExtendedQuantizeLinear", "ExtendedDequantizeLinear"]
+    assert "its codes are bfloat16, which is no quantization type" in reasons(trace)

@@ -98,6 +98,7 @@ def test_read_is_the_inverse_of_write(before: QParamTable) -> None:
         (row("x", 1.0, qtype="int16"), "int16"),
         (row("x", [1.0] * 4, axis=1), "per channel of an activation"),
         (weight("mat.w", 1.0, zero=1), "zero point"),
+        (weight("mat.w", [1.0] * 4, axis=0), "along axis 0, its layer's channels along axis 1"),
     ],
 )
 def test_rows_that_are_refused(bad: QParams, why: str) -> None:
