@@ -25,6 +25,8 @@ def attempt(node: gs.Node, trace: Trace, rewrite: Callable[[], str]) -> None:
     """
     label = describe(node)  # rewriting takes the node apart
     try:
+        if inputs_of(node, 1)[0] is None:
+            raise QParamsError("it has no input", fix="export the model again")
         detail = rewrite()
     except Declined as reason:
         trace.skip(node, str(reason))

@@ -85,6 +85,15 @@ def _reason(done: Conversion, folder: Path) -> str:
             "compared.\n"
             "  next: look at what stands before it in the source, or give other inputs with --data"
         )
+    widened = [r for trace in done.traces if trace.name == "widen-range" for r in trace.rewrites]
+    if widened:
+        return (
+            f"on these inputs the files in {folder} do not compute what the model does. "
+            f"{done.backend.name} has one code more than {len(widened)} activations were trained "
+            "with, and gives it to values beyond their ranges.\n"
+            "  next: give inputs like those of training with --data, few of which reach so far; "
+            "'onnxq verify MODEL FILE --per-layer' finds other causes"
+        )
     return (
         f"the files in {folder} do not compute what the model does.\n"
         "  next: compare layer by layer with 'onnxq verify MODEL FILE --per-layer', or see "

@@ -29,7 +29,7 @@ import onnx_graphsurgeon as gs
 from onnx import TensorProto
 
 from onnxq.attempt import Declined
-from onnxq.constants import computed, is_constant
+from onnxq.constants import array, computed, is_constant
 from onnxq.edit import inputs_of, producer
 from onnxq.errors import QParamsError
 from onnxq.graph import domain_of
@@ -265,9 +265,9 @@ def code_range(chain: Chain) -> CodeRange:
             rounded = True
         elif step.op == "add" and step.by is not None:
             by = step.by.astype(np.float64)
-            if not np.all(by == np.rint(by)):
-                bad = by[by != np.rint(by)].reshape(-1)[0]
-                raise Declined(f"its zero point {bad} is not an integer")
+            bad = by[~np.isfinite(by) | (by != np.rint(by))]
+            if bad.size:
+                raise Declined(f"its zero point {bad[0]} is not an integer")
             state.stated = True
             state.shifts_before_round |= not rounded and bool(np.any(by))
             state.shift = state.shift + by
@@ -285,8 +285,10 @@ def code_range(chain: Chain) -> CodeRange:
 
 
 def _check_shapes(chain: Chain) -> None:
-    """Constants of a valid chain broadcast with one another."""
+    """Constants of a valid chain broadcast with one another, and with a source that is one."""
     used = [chain.leave[1]] + ([] if chain.enter is None else [chain.enter[1]])
+    source = array(chain.source)
+    used += [] if source is None else [source]
     used += [a for step in chain.steps for a in (step.low, step.high, step.by) if a is not None]
     try:
         np.broadcast_shapes(*(a.shape for a in used))
@@ -300,8 +302,9 @@ def _code(bound: Array | None, rounded: bool) -> Array | None:
     if bound is None:
         return None
     codes = np.rint(bound.astype(np.float64))
-    if rounded and np.any(codes != bound):
-        raise Declined(f"its bound {np.asarray(bound).reshape(-1)[0]} is not an integer")
+    bad = np.asarray(bound)[np.isnan(codes) | (rounded & (codes != bound))]
+    if bad.size:
+        raise Declined(f"its bound {bad.flat[0]} is not an integer")
     return codes
 
 

@@ -293,7 +293,7 @@ def unquantized(model: Model, traces: tuple[Trace, ...]) -> BackendError:
     why = f" ({skips[0].where}: {skips[0].reason})" if skips else ""
     return BackendError(
         f"the model has no quantizers that onnxq can read{why}",
-        fix="give a model with QuantizeLinear/DequantizeLinear or onnxq::FakeQuantize nodes; "
+        fix="give a quantized model, or the ranges of this one with --encodings FILE; "
         "'onnxq inspect' lists what was found",
     )
 

@@ -165,15 +165,10 @@ def _serialize(model: ModelProto, path: Path) -> bytes:
 
 @contextlib.contextmanager
 def replacing(paths: list[Path]) -> Iterator[list[BinaryIO]]:
-    """Open temporary files beside `paths`; on success move all into place, else none.
-
-    When moving a later file fails, the earlier ones are put back from hard links.
-    """
+    """Open temporary files beside `paths`; on success move all into place, else none."""
     # A link is followed: its target is what the user means to replace.
     paths = [path.resolve() if path.is_symlink() else path for path in paths]
     made: list[tuple[Path, BinaryIO]] = []
-    backups: list[Path] = []
-    moved: list[tuple[Path, Path | None]] = []
     current = paths[0]
     try:
         for current in paths:
@@ -188,13 +183,46 @@ def replacing(paths: list[Path]) -> Iterator[list[BinaryIO]]:
             umask = os.umask(0)
             os.umask(umask)
             temporary.chmod(0o666 & ~umask)
-        for current, (temporary, _) in zip(paths, made, strict=True):
+        move_all(list(zip((temporary for temporary, _ in made), paths, strict=True)))
+    except OSError as error:
+        raise _unwritable(current, error) from error
+    finally:
+        for temporary, file in made:
+            with contextlib.suppress(OSError):  # a full disk is reported above
+                file.close()
+            temporary.unlink(missing_ok=True)
+
+
+def move_all(moves: list[tuple[Path, Path]]) -> None:
+    """Move complete files to their places, all or none.
+
+    A link at the target is followed, and may lead to another file system. When moving a later file
+    fails, the earlier ones are put back from hard links.
+    """
+    staged: list[tuple[Path, Path]] = []
+    scratch: list[Path] = []
+    moved: list[tuple[Path, Path | None]] = []
+    current = moves[0][1]
+    try:
+        for source, current in moves:
+            check_target(current)
+            if not current.is_symlink():
+                staged.append((source, current))
+                continue
+            target = current.resolve()
+            # Only within one folder is a move sure to be one step.
+            handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:32]}.")
+            os.close(handle)
+            scratch.append(Path(name))
+            shutil.copy2(source, name)
+            staged.append((Path(name), target))
+        for source, current in staged:
             backup = None
-            if current is not paths[-1] and current.exists():
-                backup = temporary.with_name(temporary.name + ".old")
-                backups.append(backup)
+            if current != staged[-1][1] and current.exists():
+                backup = source.with_name(source.name + ".old")
+                scratch.append(backup)
                 _keep(current, backup)
-            os.replace(temporary, current)
+            os.replace(source, current)
             moved.append((current, backup))
     except BaseException as error:
         for done, backup in reversed(moved):
@@ -204,14 +232,14 @@ def replacing(paths: list[Path]) -> Iterator[list[BinaryIO]]:
                 os.replace(backup, done)
         if not isinstance(error, OSError):
             raise
-        raise SaveError(
-            f"{current}: cannot be written ({error.strerror or error})",
-            fix="check that the folder exists, is writable and has room",
-        ) from error
+        raise _unwritable(current, error) from error
     finally:
-        for temporary, file in made:
-            with contextlib.suppress(OSError):  # a full disk is reported above
-                file.close()
-            temporary.unlink(missing_ok=True)
-        for backup in backups:
-            backup.unlink(missing_ok=True)
+        for path in scratch:
+            path.unlink(missing_ok=True)
+
+
+def _unwritable(path: Path, error: OSError) -> SaveError:
+    return SaveError(
+        f"{path}: cannot be written ({error.strerror or error})",
+        fix="check that the folder exists, is writable and has room",
+    )

@@ -12,6 +12,7 @@ asks for it and dropped when a file is read. That holds where nobody else reads 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 
 import onnx_graphsurgeon as gs
@@ -30,10 +31,11 @@ def with_implied(
 
     `layers` are the operators whose outputs get such rows; any where it is empty.
     """
-    rows = {row.tensor: row for row in table if row.role is Role.ACTIVATION}
+    rows = _for_all(table)
+    given = {row.tensor for row in table.of(Role.ACTIVATION)}
     added: list[QParams] = []
     for source, result in _pairs(model, functions, layers):
-        if result in rows and source not in rows and rows[result].axis is None:
+        if result in rows and source not in given and rows[result].axis is None:
             rows[source] = rows[result].with_(tensor=source, source="")
             added.append(rows[source])
     return QParamTable([*table, *added])
@@ -43,7 +45,7 @@ def without_implied(
     table: QParamTable, model: Model, functions: Collection[str], layers: Collection[str] = ()
 ) -> QParamTable:
     """`table` without the rows that `with_implied` adds."""
-    rows = {row.tensor: row for row in table if row.role is Role.ACTIVATION}
+    rows = _for_all(table)
     drop: set[str] = set()
     for source, result in _pairs(model, functions, layers):
         if source in rows and result in rows and rows[source].same_grid(rows[result]):
@@ -51,6 +53,13 @@ def without_implied(
     return QParamTable(
         [row for row in table if row.role is not Role.ACTIVATION or row.tensor not in drop]
     )
+
+
+def _for_all(table: QParamTable) -> dict[str, QParams]:
+    """Activations that everything which reads them sees on one grid."""
+    found = table.of(Role.ACTIVATION)
+    count = Counter(row.tensor for row in found)
+    return {r.tensor: r for r in found if r.readers is None and count[r.tensor] == 1}
 
 
 def _pairs(

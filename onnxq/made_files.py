@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -65,8 +64,6 @@ def _write_all(artifacts: Iterable[Artifact], folder: Path, stem: str) -> list[P
     with tempfile.TemporaryDirectory(prefix=".onnxq-", dir=folder) as name:
         made = [p for a in artifacts for p in a.write(Path(name), stem)]
         targets = [folder / p.name for p in made]
-        for target in targets:
-            files.check_target(target)
-        for source, target in zip(made, targets, strict=True):
-            os.replace(source, target.resolve() if target.is_symlink() else target)
+        if made:
+            files.move_all(list(zip(made, targets, strict=True)))
     return targets

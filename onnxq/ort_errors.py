@@ -15,6 +15,10 @@ _SOURCE = re.compile(
 _LONGEST = 300
 
 _CHECK_FILE = "check that the file is complete and really an ONNX model"
+_READ_DIALECT = (
+    "turn this dialect into the canonical form and run that: onnxq run MODEL -p PASS -o NEW.onnx, "
+    "with the pass that reads it (read-mqbench, read-qonnx, ...: 'onnxq passes')"
+)
 _REFUSALS: tuple[tuple[str, type[OnnxqError], str], ...] = (
     ("External data", LoadError, "copy the external data file next to the model"),
     ("rotobuf parsing failed", LoadError, _CHECK_FILE),
@@ -22,12 +26,12 @@ _REFUSALS: tuple[tuple[str, type[OnnxqError], str], ...] = (
     (
         "is not a registered function/op",
         UnsupportedModelError,
-        "turn this dialect into the canonical form with the pass that reads it, then run that",
+        _READ_DIALECT,
     ),
     (
         "No Op registered for",
         UnsupportedModelError,
-        "turn this dialect into the canonical form with the pass that reads it, then run that",
+        _READ_DIALECT,
     ),
     ("opset import", InvalidModelError, "add the domain to the model's opset imports"),
     ("IR version", UnsupportedModelError, "save the model with an older IR version"),

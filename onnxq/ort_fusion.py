@@ -26,6 +26,7 @@ from onnxq.qoperators import SUMS, find
 
 Form = Literal["conv", "matmul", "gemm", "elementwise", "moves"]
 """How the operands of an operator must be quantized; one function each below."""
+Codes = np.dtype[np.generic]
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,9 @@ def _refusal(graph: OrtGraph, step: Step, kernel: str) -> Refusal | None:
     if step.op in ("ReduceMax", "ReduceMin") and step.since < 12:
         why = f"onnxruntime gives codes to {step.op}, which takes them from opset 12 on only"
         return Refusal(step.key, why)
+    if step.op == "Concat" and any(graph.dtype(q.given(1)) == np.float16 for q in inputs):
+        why = f"onnxruntime gives float16 scales to {kernel}, which takes float32"
+        return Refusal(step.key, why, fix="compute in float32")
     if step.op in _WEIGHTED:
         inputs = inputs[:1]
     several = [q for q in inputs if not graph.is_scalar(q.given(1))]
@@ -195,6 +199,12 @@ def _refusal(graph: OrtGraph, step: Step, kernel: str) -> Refusal | None:
 
 _TAKES_FLOAT8 = {"Reshape", "Transpose"}
 _WEIGHTED = {"Conv", "Gemm", "MatMul"}
+_STAYS_HALF = {
+    *("Concat", "Expand", "Flatten", "Gather", "GatherElements", "Reshape"),
+    *("Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"),
+}
+"""These have float16 kernels, so they stay between their quantizers. All others get a Cast in front
+and one behind before anything is fused."""
 _WANTS_SCALARS = {"Add", "Mul", "AveragePool"}
 _FAILS_LATER = {"Conv", "MatMul", "GlobalAveragePool"}
 """These load with one scale per channel of an activation, and fail when they run."""
@@ -249,22 +259,21 @@ def _shown(name: str) -> str:
     return name if not name.startswith("\0") else "(made by onnxruntime)"
 
 
-def _types(graph: OrtGraph, steps: Iterable[Step]) -> list[np.dtype[np.generic]]:
+def _types(graph: OrtGraph, steps: Iterable[Step], *, half: bool = False) -> list[Codes]:
+    """The types of codes; scales must be float32, or float16 with `half`."""
     found = []
     for step in steps:
         kind = code_type(graph, step)
         if kind is None:
             raise _Float("unknown-type", f"the type of its codes '{step.inputs[0]}' is not known")
         real = graph.dtype(step.given(1))
-        if real is not None and real != np.float32:
+        if real is not None and real != np.float32 and not (half and real == np.float16):
             raise _Float("half", f"its scales are {real.name}: kernels take float32")
         found.append(kind)
     return found
 
 
-def _refuse_bits(
-    kinds: Iterable[np.dtype[np.generic]], rule: FusionRule, four_bit: bool = False
-) -> None:
+def _refuse_bits(kinds: Iterable[Codes], rule: FusionRule, four_bit: bool = False) -> None:
     for kind in kinds:
         if kind.name in ("int16", "uint16") and not rule.sixteen_bit:
             raise _Float("16-bit", f"its codes are {kind.name}: kernels take 8 bits")
@@ -293,7 +302,7 @@ _INT8 = (
 )
 
 
-def _same_type(x: np.dtype[np.generic], y: np.dtype[np.generic]) -> None:
+def _same_type(x: Codes, y: Codes) -> None:
     if x != y:
         raise _Float("mixed-types", f"its input codes are {x.name}, its output codes {y.name}")
 
@@ -362,7 +371,7 @@ def _matmul(graph: OrtGraph, step: Step, rule: FusionRule) -> str:
 def _elementwise(graph: OrtGraph, step: Step, rule: FusionRule) -> str:
     inputs = _inputs(graph, step, rule.activations)
     out = _output(graph, step)
-    kinds = _types(graph, (*inputs, *out))
+    kinds = _types(graph, (*inputs, *out), half=step.op in _STAYS_HALF)
     for kind in kinds[1:]:
         _same_type(kinds[0], kind)
     _refuse_bits(kinds, rule)
@@ -374,7 +383,7 @@ def _moves(graph: OrtGraph, step: Step, rule: FusionRule) -> str:
         raise _Float("interpolates", f"it interpolates ({step.attrs['mode']}), in float")
     (source,) = _inputs(graph, step, 1)
     out = _output(graph, step, clips=False)
-    kinds = _types(graph, (source, *out))
+    kinds = _types(graph, (source, *out), half=step.op in _STAYS_HALF)
     _refuse_bits(kinds, rule, four_bit=rule.sixteen_bit)
     for target, kind in zip(out, kinds[1:], strict=True):
         if kind != kinds[0] or not same_parameters(graph, source, target):

@@ -66,6 +66,7 @@ class Refusal:
     loads: bool | None = False
     """Whether it only fails when it runs, or computes something else; None: that depends on the
     numbers."""
+    fix: str = "use uint8 activations with one scalar scale per tensor, at an opset from 13 to 20"
 
 
 class OrtGraph:

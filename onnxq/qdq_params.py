@@ -75,8 +75,14 @@ def of_dequantize(
 ) -> QParams:
     """The parameters of a DequantizeLinear of codes of type `kind`, made of `quantized`."""
     _check_float_type(node, "output_dtype")
+    zero_point = _zero_point(node)
+    if zero_point is not None and zero_point.dtype not in (kind.dtype, *_WIDE):
+        raise QParamsError(
+            f"tensor '{tensor}' has {kind} codes, but their zero point is {zero_point.dtype}",
+            fix="give both nodes zero points of one type (without one, QuantizeLinear makes uint8)",
+        )
     shape = _shape(node.inputs[0] if quantized is None else quantized)
-    return _params(node, tensor, kind, _zero_point(node), shape)
+    return _params(node, tensor, kind, zero_point, shape)
 
 
 def of_stored(node: gs.Node, name: str, stored: Array) -> tuple[Array, QParams]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxq import dialects
-from onnxq.convert import canonical
+from onnxq.convert import canonical, readable_form
 from onnxq.discovery import find_pass
 from onnxq.edit import describe
 from onnxq.graph import Model
@@ -75,7 +75,8 @@ class Summary:
 def summarize(model: Model) -> Summary:
     """Look at a model; quantizers of every dialect are read into one table."""
     ops = Counter(dialects.op_name(node) for node in model.nodes())
-    read, traces = canonical(model)
+    readable = readable_form(model)
+    read, traces = canonical(readable)
     table = Pipeline(find_pass("collect-qparams")()).run(read).model.qparams
     refused = {
         (where := describe(node)): Skip(where, f"{kind.name}: {kind.why}")
@@ -91,7 +92,7 @@ def summarize(model: Model) -> Summary:
         ops=dict(ops.most_common()),
         constants=len(constants),
         constant_bytes=sum(int(c._values.nbytes) for c in constants),
-        dialects=dialects.found(list(ops), traces),
+        dialects=dialects.found([dialects.op_name(n) for n in readable.nodes()], traces),
         table=table,
         layers=[_layer(node) for node in read.nodes(*LINEAR_OPS)],
         unread=[

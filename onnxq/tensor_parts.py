@@ -86,7 +86,12 @@ class TensorParts:
         return {layout for layout in found if layout is not None}
 
     def channel_axis(self, name: str) -> int:
-        """The axis that one scale per channel runs along, where a file does not say."""
+        """The axis that one scale per channel runs along, where a file does not say.
+
+        0 for a name the graph does not have: its row goes no further than the list of misfits.
+        """
+        if self.find(name) is None:
+            return 0
         axes = {layout.axis for layout in self.layouts(name)}
         shape = self.shape(name)
         if len(axes) == 1:

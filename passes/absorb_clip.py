@@ -7,6 +7,10 @@ Quantizing is monotone, so with per-tensor scale s and zero point z
 
 exactly, for every x. Runtimes that fuse Conv with its quantizer then see no Clip in between.
 
+Tools that quantize on both sides of the Clip leave two quantizers in a row then. If both have one
+scale and the codes of the first reach at least as far, the second does its work as well: rounding
+is the same, and the inner cut is the one that counts.
+
 A Relu is a Clip from 0 up. Most runtimes fuse it, so it stays unless asked for; and only codes that
 start at the zero point do its work without leaving a range that is not that of their type.
 """
@@ -16,11 +20,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import onnx_graphsurgeon as gs
+
 from onnxq.constants import array, scalar
 from onnxq.edit import inputs_of, only_reader, producer, set_input
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of, set_params
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
+from onnxq.qparams import QParams
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,7 @@ class AbsorbClip(Pass):
                 if int(params.zero_point) != params.lo:
                     trace.skip(clip, "its quantizer has codes below zero")
                     continue
-                set_input(node, 0, clip.inputs[0])
+                set_input(node, 0, _source(clip, params, model))
                 trace.rewrote(clip, f"codes from {params.lo} up do its work")
                 continue
             bounds: list[float | None] = []
@@ -76,6 +83,27 @@ class AbsorbClip(Pass):
             if not lo <= zero <= hi or lo >= hi:
                 trace.skip(clip, "its bounds leave out zero, which a quantizer must keep")
                 continue
-            set_params(model, node, params.with_(lo=lo, hi=hi))
-            set_input(node, 0, clip.inputs[0])
+            narrowed = params.with_(lo=lo, hi=hi)
+            set_params(model, node, narrowed)
+            set_input(node, 0, _source(clip, narrowed, model))
             trace.rewrote(clip, f"range {params.lo}..{params.hi} -> {lo}..{hi}")
+
+
+def _source(clip: gs.Node, params: QParams, model: Model) -> gs.Tensor:
+    """What `clip` cuts; without its quantizer, where one of `params` behind it makes that idle."""
+    source = clip.inputs[0]
+    first = producer(source, FAKE_QUANTIZE)
+    if first is None or not only_reader(source, clip, model):
+        return source
+    given = params_of(first)
+    if given.qtype.floating or given.axis is not None or given.scale != params.scale:
+        return source
+    reach, inner = (_reach(grid) for grid in (given, params))
+    return first.inputs[0] if reach[0] <= inner[0] and inner[1] <= reach[1] else source
+
+
+def _reach(grid: QParams) -> tuple[int, int]:
+    """Lowest and highest value in steps."""
+    assert grid.lo is not None and grid.hi is not None
+    zero = int(grid.zero_point)
+    return grid.lo - zero, grid.hi - zero

@@ -23,6 +23,7 @@ from passes.read_qoperator import ReadQoperator
 from passes.remove_fake_quant import RemoveFakeQuant
 from passes.retype_activations import RetypeActivations
 from passes.split_shared_weights import SplitSharedWeights
+from passes.unify_scales import UnifyScales
 from passes.widen_range import WidenRange
 
 READ = (
@@ -55,10 +56,14 @@ FOLD_SYMMETRIC = (FoldAffine(flip=False), FoldBatchNorm(flip=False))
 """The same for targets whose weights have zero point 0: what would move it stays unfolded."""
 
 WHOLE_UINT8, WHOLE_INT8 = (
-    (PropagateRanges(), RetypeActivations(to=to), WidenRange(), FillWeightRange())
+    (
+        *(PropagateRanges(), RetypeActivations(to=to, whole=True), WidenRange()),
+        *(FillWeightRange(), UnifyScales()),
+    )
     for to in ("uint8", "int8")
 )
-"""Activations in one type, and every range as wide as its type: for targets that know no other."""
+"""Activations in one type, every range as wide as its type and one per tensor where its readers
+agree: for targets that know no other."""
 
 STRIP = (ClipWeights(), CollectQParams(), RemoveFakeQuant())
 """The clean float model with its quantization in the table: for files that lie beside it."""

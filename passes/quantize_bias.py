@@ -3,6 +3,9 @@
 A layer with input scale sx and weight scale sw accumulates codes in steps of sx * sw, so its bias
 is added as the int32 code round(b / (sx * sw)), zero point 0: per channel where sw is. A code
 that would not fit 32 bits is not clipped: the bias stays float, with the reason.
+
+Sums of 16-bit codes are that fine that this happens. Where such layers run in float all the same,
+any step will do for their biases: `coarser` doubles it as often as it takes.
 """
 
 from __future__ import annotations
@@ -18,18 +21,24 @@ from onnxq.edit import describe, producer, read_by
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams, Reader, Role
+from onnxq.qparams import Array, QParams, Reader, Role
 from onnxq.qtype import qtype
 from onnxq.weight_axis import BIAS_INPUT, weight_axis
 
 
 @dataclass(frozen=True)
 class QuantizeBias(Pass):
-    """Give biases of quantized layers int32 codes with scale = input scale * weight scale."""
+    """Give biases of quantized layers int32 codes with scale = input scale * weight scale.
+
+    With `coarser`, biases of layers with more than 8 bits have a multiple of it where that does
+    not fit.
+    """
 
     name: ClassVar[str] = "quantize-bias"
     needs_canonical: ClassVar[bool] = True
     after: ClassVar[tuple[str, ...]] = ("fold-batch-norm", "fold-affine")
+
+    coarser: bool = False
 
     def run(self, model: Model, trace: Trace) -> None:
         others = [row for row in model.qparams if row.role is not Role.BIAS]
@@ -40,7 +49,7 @@ class QuantizeBias(Pass):
             if len(node.inputs) <= index or not node.inputs[index].name:
                 continue
             bias = node.inputs[index]
-            row = _row(node, bias, read_by(node, index))
+            row = _row(node, bias, read_by(node, index), self.coarser)
             before = old.get(bias.name)
             if isinstance(row, str):
                 trace.skip(node, row)
@@ -54,7 +63,7 @@ class QuantizeBias(Pass):
         model.qparams.rows = others + new
 
 
-def _row(node: gs.Node, bias: gs.Tensor, use: Reader) -> QParams | str:
+def _row(node: gs.Node, bias: gs.Tensor, use: Reader, coarser: bool) -> QParams | str:
     """The row for one bias, or why there is none."""
     values = array(bias)
     if values is None:
@@ -81,7 +90,10 @@ def _row(node: gs.Node, bias: gs.Tensor, use: Reader) -> QParams | str:
         if w.block or layout is None or layout.axis != axis or layout.groups != 1:
             return "its weight's scales do not run along its output channels"
     # One product in double, rounded once: what runtimes compare a bias scale with.
-    scale = (x.scale.astype(np.float64) * w.scale.astype(np.float64)).astype(np.float32)
+    step = x.scale.astype(np.float64) * w.scale.astype(np.float64)
+    if coarser and max(x.qtype.bits, w.qtype.bits) > 8:
+        step = _fitting(step, values)
+    scale = step.astype(np.float32)
     if not np.all(scale >= np.finfo(np.float32).tiny):
         return "input scale * weight scale underflows float32"
     codes = np.abs(values.astype(np.float64) / scale)
@@ -102,3 +114,13 @@ def _row(node: gs.Node, bias: gs.Tensor, use: Reader) -> QParams | str:
         readers=(use,) if len(bias.outputs) > 1 else None,
         source=node.name,
     )
+
+
+def _fitting(step: Array, values: Array) -> Array:
+    """`step` doubled as often as int32 codes of the values need."""
+    steps = np.abs(values.astype(np.float64)) / step
+    # As far from the limit as the step moves when it is rounded to float32.
+    excess = steps / (qtype("int32").hi * (1 - 2.0**-23))
+    if step.ndim == 0:
+        excess = excess.max(initial=0.0)
+    return np.asarray(step * 2.0 ** np.ceil(np.log2(np.maximum(excess, 1.0))))

@@ -89,8 +89,8 @@ class ReadMqbench(Pass):
 
 def _read(node: gs.Node, model: Model, ties: _Ties) -> str:
     """Rewrite one operator; says what it became."""
-    if not node.inputs or not node.inputs[0].name or len(node.outputs) != 1:
-        raise QParamsError("it does not read and make one tensor", fix=_FIX)
+    if len(node.outputs) != 1:
+        raise QParamsError("it does not make one tensor", fix=_FIX)
     if node.op == mqbench.LOGARITHMIC:
         return _read_logarithmic(node, model)
     return _read_linear(node, model, ties)

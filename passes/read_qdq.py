@@ -40,6 +40,7 @@ from onnxq.edit import (
     users,
     variable,
 )
+from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, metadata
 from onnxq.pass_ import Pass, Trace
@@ -332,6 +333,12 @@ def _clipped(params: QParams, clip: gs.Node | None) -> QParams:
         value = computed(bound)
         if value is None:
             raise Declined(f"the bound '{bound.name}' of its Clip is computed at run time")
+        if value.size != 1 or value.dtype.kind not in "iu":
+            raise QParamsError(
+                f"the bound '{bound.name}' of its Clip is not one integer, "
+                f"but {value.dtype} of shape {list(value.shape)}",
+                fix="the file is not a valid ONNX model: export it again",
+            )
         bounds[index] = int(value.reshape(()))
     return params.with_(lo=max(params.lo, bounds[0]), hi=min(params.hi, bounds[1]))
 

@@ -5,7 +5,9 @@
 
 Towards unsigned, a tensor that is never negative (after Relu, Sigmoid, Clip from 0 ...) uses no
 code below its zero point; its codes are counted from there instead, so that the zero point is
-the lowest code. Then a quantizer clamps just as Relu does, and runtimes fuse Conv + Relu.
+the lowest code. Then a quantizer clamps just as Relu does, and runtimes fuse Conv + Relu. Files
+that hold a number of bits and no bounds need `whole`: there a zero point of 135 stays, since only
+0..120 would be left of 0..255.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ class RetypeActivations(Pass):
     needs_canonical: ClassVar[bool] = True
 
     to: Literal["uint8", "int8"] = "uint8"
+    whole: bool = False
+    """Count from the zero point only where what is left are all codes of a number of bits."""
 
     def run(self, model: Model, trace: Trace) -> None:
         signs: dict[int, bool] = {}
@@ -68,6 +72,7 @@ class RetypeActivations(Pass):
             not kind.signed
             and zero.size == 1
             and lo < int(zero) < hi
+            and not (self.whole and (hi - int(zero)) & (hi - int(zero) + 1))
             and non_negative(node.inputs[0], signs)
         ):
             lo, hi, zero = 0, hi - int(zero), np.zeros_like(zero)

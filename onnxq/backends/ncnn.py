@@ -25,6 +25,7 @@ from passes.propagate_ranges import PropagateRanges
 from passes.remove_fake_quant import RemoveFakeQuant
 from passes.retype_activations import RetypeActivations
 from passes.to_qdq import ToQdq
+from passes.unify_scales import UnifyScales
 
 _INT8 = kinds("Conv Linear")
 _NCNN = NativeFormat("ncnn", writer.write, reader.read)
@@ -61,7 +62,7 @@ BACKEND = Backend(
     variants={
         "table": Variant(
             "clean model and quantization table, for ncnn's own converters",
-            pipeline=Pipeline(*_LEGAL),
+            pipeline=Pipeline(*_LEGAL, UnifyScales()),
             outputs=(
                 _CLEAN,
                 TableFile(".ncnn.table", ncnn_table.FORMAT, beside=_CLEAN.suffix),

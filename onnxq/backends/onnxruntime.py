@@ -13,7 +13,9 @@ Every operator with an integer kernel reads and writes codes. An operand that is
 keeps its operator in float, so nothing is quantized around it.
 
 Variants: `int32-bias` does that rounding in the file, so that even an unoptimised session computes
-what the kernels do, and its cost is measured at once. `qoperator` writes the integer operators that
+what the kernels do, and its cost is measured at once. Layers of more than 8 bits run in float, but
+onnxruntime rounds their biases likewise, and where int32 does not hold the code it is lost: in the
+variant such a bias has a coarser step. `qoperator` writes the integer operators that
 onnxruntime would make itself, for runtimes that do not; biases are int32 codes there too. `avx2`
 stores weights as uint8 where int8 ones could saturate on CPUs without VNNI, which changes no value.
 """
@@ -48,7 +50,7 @@ _PIPELINE = Pipeline(
     *(PropagateRanges(), RetypeActivations(to="uint8"), AbsorbClip()),
     *(DequantizeOffAxis(), FactorChannelScales()),
 )
-_BIASES_IN_CODES = Pipeline(*_PIPELINE, QuantizeBias(), RoundBias())
+_BIASES_IN_CODES = Pipeline(*_PIPELINE, QuantizeBias(coarser=True), RoundBias())
 
 BACKEND = Backend(
     name="onnxruntime",

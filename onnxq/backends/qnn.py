@@ -23,6 +23,7 @@ from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
 from passes.propagate_ranges import PropagateRanges
 from passes.retype_activations import RetypeActivations
 from passes.to_qdq import ToQdq
+from passes.unify_scales import UnifyScales
 from passes.widen_range import WidenRange
 
 _INTEGER = LAYERS | kinds("MatMul Div Concat HardSwish Sigmoid Softmax Tanh Gelu")
@@ -40,10 +41,11 @@ BACKEND = Backend(
         *CLEAN,
         *FOLD_SYMMETRIC,
         PropagateRanges(),
-        RetypeActivations(to="uint8"),
+        RetypeActivations(to="uint8", whole=True),
         AbsorbClip(),
         WidenRange(),
         FillWeightRange(),
+        UnifyScales(),
     ),
     outputs=(
         OnnxFile(

@@ -29,6 +29,8 @@ BACKEND = Backend(
     proof="format",
     placement=TOTAL_INTEGER,
     mqbench=(
+        "where a quantizer ends the network, its output has another name, in the model too; here "
+        "it keeps its own",
         '"param_encodings" is empty, and weights of ConvTranspose and MatMul stand among the '
         "activations; here parameters stand where they belong",
         "an entry has a width and both ends; here scale, offset and type as well",

@@ -11,6 +11,7 @@ from onnxq.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
 from passes.propagate_ranges import PropagateRanges
 from passes.retype_activations import RetypeActivations
+from passes.unify_scales import UnifyScales
 
 _MODEL = "_for_stpu.onnx"
 
@@ -29,7 +30,8 @@ BACKEND = Backend(
         ),
     ),
     pipeline=Pipeline(
-        *READ, *CLEAN, *FOLD_SYMMETRIC, PropagateRanges(), RetypeActivations(to="int8")
+        *(*READ, *CLEAN, *FOLD_SYMMETRIC),
+        *(PropagateRanges(), RetypeActivations(to="int8"), UnifyScales()),
     ),
     outputs=(
         OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the ranges", clean=True),

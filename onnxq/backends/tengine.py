@@ -13,6 +13,7 @@ from onnxq.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD, READ, STRIP
 from passes.propagate_ranges import PropagateRanges
 from passes.retype_activations import RetypeActivations
+from passes.unify_scales import UnifyScales
 from passes.widen_range import WidenRange
 
 _INTEGER = LAYERS | kinds("Concat HardSwish Sigmoid")
@@ -26,7 +27,13 @@ BACKEND = Backend(
         activation=QSpec(("uint8",), full_range=True, observer="ema-minmax"),
     ),
     pipeline=Pipeline(
-        *READ, *CLEAN, *FOLD, PropagateRanges(), RetypeActivations(to="uint8"), WidenRange()
+        *(*READ, *CLEAN, *FOLD),
+        *(
+            PropagateRanges(),
+            RetypeActivations(to="uint8", whole=True),
+            WidenRange(),
+            UnifyScales(),
+        ),
     ),
     outputs=(
         OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the scales", clean=True),
@@ -35,6 +42,9 @@ BACKEND = Backend(
     proof="format",
     placement=Placement(inputs=_INTEGER, outputs=_INTEGER - MOVES, graph_outputs=True),
     mqbench=(
+        "where a quantizer ends the network, its output has another name, in the model too; here "
+        "it keeps its own",
+        "the weight of a ConvTranspose stands among the activations; here it does not",
         "with newer numpy the low end that weights are cut to is computed in uint8 and wraps: "
         "all weights become one number; here it does not",
     ),

@@ -22,6 +22,7 @@ from passes.dequantize_off_axis import DequantizeOffAxis
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
 from passes.retype_activations import RetypeActivations
 from passes.to_qdq import ToQdq
+from passes.unify_scales import UnifyScales
 from passes.widen_range import WidenRange
 
 _FLOAT = "_deploy_model.onnx"
@@ -41,7 +42,7 @@ BACKEND = Backend(
         OnnxFile("_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model for explicit quantization"),
         OnnxFile(
             _FLOAT,
-            Pipeline(*STRIP),
+            Pipeline(UnifyScales(), *STRIP),
             "clean float model for the ranges below",
         ),
         TableFile("_clip_ranges.json", tensorrt_ranges.FORMAT, beside=_FLOAT, legacy=True),
@@ -50,6 +51,7 @@ BACKEND = Backend(
     proof="format",
     placement=replace(INPUTS_ONLY, accumulated=WEIGHTED),
     mqbench=(
+        "the range behind a Flatten is copied in front of it; here only what was quantized has one",
         "ranges of quantizers trained on -128..127 are 128 steps, 0.8 % more than TensorRT "
         "divides by; here 127 steps always",
         "the QDQ model of newer versions has scales of one element, which onnxruntime refuses "

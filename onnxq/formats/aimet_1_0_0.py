@@ -143,12 +143,14 @@ def _row(entry: Entry, role: Role, parts: TensorParts) -> QParams:
     if scale.size != offset.size:
         raise entry.error(f"{scale.size} scales, but {offset.size} offsets")
     if ("block_size" in entry.value) != (kind == "PER_BLOCK"):
-        raise entry.error(f"'block_size' does not go with enc_type {kind}")
+        what = "is missing for" if kind == "PER_BLOCK" else "does not go with"
+        raise entry.error(f"'block_size' {what} enc_type {kind}")
     if kind == "PER_TENSOR" and scale.size != 1:
         raise entry.error(f"{scale.size} scales, but enc_type PER_TENSOR")
     low = side_rows.code_range(bits, signed)[0]
     axis, block = None, 0
-    if kind == "PER_CHANNEL":
+    unknown = parts.find(name) is None  # blocks of what is not there have no shape
+    if kind == "PER_CHANNEL" or (kind == "PER_BLOCK" and unknown):
         axis = parts.channel_axis(name)
     elif kind == "PER_BLOCK":
         axis, block = parts.input_axis(name), entry.integer("block_size")

@@ -32,8 +32,9 @@ from onnxq.constants import array
 from onnxq.edit import read_by
 from onnxq.errors import LoadError
 from onnxq.graph import Model
+from onnxq.operator_rows import OperatorRows
 from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Reader, Role
+from onnxq.qparams import QParams, Role
 from onnxq.side_file import SideFile
 from onnxq.strict_json import Entry
 from onnxq.tensor_parts import TensorParts
@@ -132,7 +133,7 @@ def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
     parts = TensorParts(model)
     nodes = {node.name: node for node in model.nodes(*LINEAR_OPS)}
-    data: dict[str, list[tuple[QParams, Reader]]] = {}
+    data = OperatorRows(parts)
     weights: dict[str, QParams] = {}
     seen: set[str] = set()
     for record in _records(text):
@@ -143,25 +144,13 @@ def read(text: str, model: Model) -> QParamTable:
         node = nodes[record.key]
         x, w = (tensor.name for tensor in node.inputs[:2])
         row = _row(record, x, "d", None)
-        data.setdefault(x, []).append((row, read_by(node, 0)))
+        data.read(row, (read_by(node, 0),))
         many = len(record.values.get("scale_w", ())) > 1
         row = _row(record, w, "w", parts.channel_axis(w) if many else None)
         if w in weights and not weights[w].same_grid(row):
             raise LoadError(f"{record.where}: '{w}' has another grid elsewhere", fix=_FIX)
         weights[w] = row.with_(role=Role.WEIGHT)
-    table = QParamTable()
-    for name, found in data.items():
-        tensor = parts.find(name)
-        first = found[0][0]
-        alone = tensor is not None and not model.is_output(tensor)
-        if (
-            alone
-            and len(parts.uses(tensor)) == len(found)
-            and all(row.same_grid(first) for row, _ in found)
-        ):
-            table.add(first)
-        else:
-            table.extend(row.with_(readers=(reader,)) for row, reader in found)
+    table = data.table()
     table.extend(weights.values())
     return table
 

@@ -6,8 +6,9 @@
 All grids are logarithmic (`onnxq.fake_quantize_log`). `onnxq.gfpq` says which inputs have a number.
 An Upsample becomes two layers on NNIE, the second with a name that counts all Upsamples. Weights
 of Conv and Gemm are not in the file: their values lie on a grid, and the largest tells which.
-Read back, weights of the layers in the file get that one. It may begin lower than the grid they
-were trained on, but rounds none of their values.
+Read back, weights of the layers in the file get that one, and those of convolutions in groups,
+which have no key, where their values lie on it. It may begin lower than the grid they were trained
+on, but rounds none of their values.
 
 A list may be shorter than the inputs of its layer, and does not say which of them it is about.
 As on the chip a tensor has one number, so it is that of those other layers tell the same for. A
@@ -180,12 +181,15 @@ def read(text: str, model: Model) -> QParamTable:
             f"'{name}' has {len(numbers[name])} of {len(told_inputs(unclear[0]))} numbers, and no "
             "other layer tells for which of its inputs"
         )
-    weights = (single[name].inputs[1] for name in numbers if _has_own_weight(single[name]))
+    weights = (n.inputs[1] for n in model.nodes() if _has_rounded_weight(n, n.name in numbers))
     return QParamTable(logarithmic=[*_rows(found, model), *_weight_rows(weights)])
 
 
-def _has_own_weight(node: gs.Node) -> bool:
-    return len(node.inputs) > 1 and is_own_weight(node, 1)
+def _has_rounded_weight(node: gs.Node, told: bool) -> bool:
+    """Whether the chip rounds the weight of `node`: it does in layers that the file tells of."""
+    if len(node.inputs) < 2 or not is_own_weight(node, 1):
+        return False
+    return told or (not told_inputs(node) and _on_grid(node.inputs[1]))
 
 
 def _assigned(

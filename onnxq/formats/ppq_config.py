@@ -7,9 +7,7 @@
      "values": {"123": {"scale": s, "zero_point": z}}}
 
 "hash" names an entry and "dominator" the entry whose values it has. An operator quantizes what it
-reads and what it makes. Entries of one tensor that agree are one row. Where an operator reads on
-another grid than the tensor was made on, there is one more row for that operator alone, behind
-the first. An input of the network or a constant is quantized for the operators that say so.
+reads and what it makes; `onnxq/operator_rows.py` makes rows of that.
 
 States that are not quantized (FP32, SOI, DEQUANTIZED) give no row. Entries of more than 16 bits
 are biases in steps of their layer's sums, which every target derives itself: no row either.
@@ -23,8 +21,9 @@ from onnxq import side_rows, strict_json
 from onnxq.aimet_codes import axis_refusal
 from onnxq.edit import producer, read_by
 from onnxq.graph import Model
+from onnxq.operator_rows import OperatorRows
 from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Reader, Role
+from onnxq.qparams import QParams, Role
 from onnxq.side_file import SideFile
 from onnxq.strict_json import Entry
 from onnxq.tensor_parts import TensorParts
@@ -104,59 +103,25 @@ def read(text: str, model: Model) -> QParamTable:
         Entry.of(document.value[key], f"'{key}'", _FIX) for key in ("configs", "values")
     )
     parts = TensorParts(model)
-    table = _Rows(parts)
+    found = OperatorRows(parts)
     nodes = {node.name: node for node in model.nodes()}
     for name, tensors in configs.value.items():
         for tensor, value in Entry.of(tensors, f"node '{name}'", _FIX).value.items():
             entry = Entry.of(value, f"node '{name}', tensor '{tensor}'", _FIX)
             row = _row(tensor, entry, values, parts)
             if row is not None:
-                table.add(row, nodes.get(name))
-    return table.rows()
+                _keep(found, row, nodes.get(name), parts)
+    return found.table()
 
 
-class _Rows:
-    """Rows by tensor: the grid it is made on, and grids of single readers that differ."""
-
-    def __init__(self, parts: TensorParts) -> None:
-        self._parts = parts
-        self._made: dict[str, QParams] = {}
-        self._read: dict[str, list[tuple[QParams, tuple[Reader, ...]]]] = {}
-
-    def add(self, row: QParams, node: Any) -> None:
-        """Take in what `node` has for one of its tensors."""
-        self._read.setdefault(row.tensor, [])
-        tensor = self._parts.find(row.tensor)
-        maker = None if tensor is None else producer(tensor)
-        if tensor is None or maker is node:
-            self._made[row.tensor] = row
-            return
-        uses = [(n, i) for n, i in self._parts.uses(tensor) if n is node]
-        readers = tuple(read_by(n, i) for n, i in uses)
-        self._read[row.tensor].append((row, readers))
-
-    def rows(self) -> QParamTable:
-        """All of them, one for a tensor where all agree."""
-        table = QParamTable()
-        for name, read in self._read.items():
-            made = self._made.get(name)
-            if made is not None:
-                table.add(made)
-                read = [(row, readers) for row, readers in read if not row.same_grid(made)]
-            elif self._agree(name, read):
-                table.add(read[0][0])
-                continue
-            for row, readers in read:
-                table.add(row.with_(readers=readers))
-        return table
-
-    def _agree(self, name: str, read: list[tuple[QParams, tuple[Reader, ...]]]) -> bool:
-        """Whether all readers of a tensor read it on one grid."""
-        tensor = self._parts.find(name)
-        uses = 0 if tensor is None else len(self._parts.uses(tensor))
-        first = read[0][0]
-        covered = sum(len(readers) for _, readers in read)
-        return covered == uses and all(row.same_grid(first) for row, _ in read)
+def _keep(found: OperatorRows, row: QParams, node: Any, parts: TensorParts) -> None:
+    """Take in what `node` has for one of its tensors."""
+    tensor = parts.find(row.tensor)
+    if tensor is None or producer(tensor) is node:
+        found.make(row)
+    else:
+        uses = [(n, i) for n, i in parts.uses(tensor) if n is node]
+        found.read(row, tuple(read_by(n, i) for n, i in uses))
 
 
 def _row(name: str, entry: Entry, values: Entry, parts: TensorParts) -> QParams | None:

@@ -157,6 +157,8 @@ def _document(text: str) -> dict[str, dict[str, Any]]:
                 raise LoadError(f"line {number}: an item without a key above it", fix=_FIX)
             tensor[key].append(_value(body[2:]))
             continue
+        if value is not None and value.startswith("[") and not value.endswith("]"):
+            raise LoadError(f"line {number}: its list does not end; is the file whole?", fix=_FIX)
         name = body if value is None else body[: -len(value) - 1]
         name = _unquoted(name.removesuffix(":"))
         if indent == 0:

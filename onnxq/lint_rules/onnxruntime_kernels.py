@@ -44,7 +44,7 @@ def _check(subject: Subject) -> Iterator[Finding]:
             _where(nodes, refusal.output),
             "onnxruntime-refuses",
             f"onnxruntime {verb}: {refusal.reason}",
-            "use uint8 activations with one scalar scale per tensor, at an opset from 13 to 20",
+            refusal.fix,
         )
     for found in outlook.nodes.values():
         node = nodes.get(found.output)

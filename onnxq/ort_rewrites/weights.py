@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnxq.ort_graph import BODY, DEQUANTIZE, QUANTIZE, OrtGraph, Refusal, Step
-from onnxq.ort_rewrites.pairs import INT8, copy_type, new_constant
+from onnxq.ort_rewrites.pairs import INT8, code_type, copy_type, new_constant
 
 REQUANTIZED = "onnxq.requantized"
 """Attribute of layers whose float weight onnxruntime quantizes by itself."""
@@ -74,6 +74,7 @@ def _quantize_parts(graph: OrtGraph, step: Step, x: Step) -> bool:
         if graph.opset < 11:
             why = "onnxruntime rounds its float bias with an operator that needs opset 11"
             graph.refusals.append(Refusal(step.key, why))
+        _check_fit(graph, step, x, weight)
         codes, made = graph.fresh(), graph.fresh()
         copy_type(graph, made, bias)
         graph.folded.add(codes)
@@ -81,6 +82,35 @@ def _quantize_parts(graph: OrtGraph, step: Step, x: Step) -> bool:
         graph.add(Step(DEQUANTIZE, [codes, graph.fresh()], [made], since=x.since))
         graph.set_input(step, 2, made)
     return True
+
+
+def _check_fit(graph: OrtGraph, step: Step, x: Step, weight: Step | None) -> None:
+    """Tell of a bias with more steps of input scale * weight scale than int32 holds."""
+    if weight is None:
+        return
+    bias, *scales = (graph.value(n) for n in (step.inputs[2], x.given(1), weight.given(1)))
+    if bias is None or any(s is None for s in scales):
+        return
+    with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+        product = np.multiply(*(np.float32(s).reshape(-1) for s in scales))
+        steps = np.float32(bias) / product
+    lost = (steps >= 2.0**31) | (steps < -(2.0**31))
+    if not lost.any():
+        return
+    worst = int(np.argmax(np.where(lost, np.abs(steps), 0)))
+    kinds = (code_type(graph, pair) for pair in (x, weight))
+    wide = any(kind is not None and kind.itemsize > 1 for kind in kinds)
+    graph.refusals.append(
+        Refusal(
+            step.key,
+            f"it rounds the float bias to int32 codes with step input scale x weight scale, and "
+            f"channel {worst} has {abs(steps[worst]):.3g} of them; int32 ends at 2.1e9",
+            loads=True,
+            fix="convert with --variant int32-bias: the bias is stored in steps that fit"
+            if wide
+            else "give the weight of that channel, or the input, a larger scale",
+        )
+    )
 
 
 def _rank(graph: OrtGraph, name: str) -> int:

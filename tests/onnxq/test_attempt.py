@@ -52,6 +52,13 @@ def test_a_declined_node_is_left_with_the_reason(model: Model) -> None:
     assert trace.rewrites == []
 
 
+def test_a_private_operator_without_inputs_is_an_error_that_names_it() -> None:
+    model = parse("g (float[2] x) => (float[2] y) { a = other.Quant()  y = Add(x, a) }")
+    (node,) = model.nodes("other::Quant")
+    with pytest.raises(QParamsError, match=r"Quant making 'a'.*: it has no input"):
+        attempt(node, Trace("p"), lambda: "int8")
+
+
 def test_unusable_parameters_are_an_error_that_names_the_node(model: Model) -> None:
     trace, node = Trace("p"), only(model)
 

@@ -138,3 +138,21 @@ def test_nan_of_the_source_is_not_blamed_on_the_files(onnxq: Run, tmp_path: Path
     text = out.replace("\n", " ")
     assert "the source itself gives NaN at 'y'" in text
     assert "do not compute" not in text
+
+
+def test_a_code_that_training_lacked_is_named_as_the_cause(onnxq: Run, tmp_path: Path) -> None:
+    """Random inputs drive the sum far beyond -0.127..0.127, and TensorRT has the code -128."""
+    model = parse(
+        "g (float[1,2,4,4] x) => (float[1,1,4,4] y) "
+        "<float[1,2,1,1] w = {0.5, 0.25}, float[1,1,1,1] v = {1}> { a = Conv(x, w) y = Conv(a, v) }"
+    )
+    path = tmp_path / "narrow.onnx"
+    save(quantize(model, "a", scale=np.float32(0.001), lo=-127, hi=127), path)
+    code, out, err = onnxq("convert", path, "-b", "tensorrt", "-o", tmp_path / "out")
+    assert code == 1
+    told = " ".join((out + err).split())
+    assert "tensorrt has one code more than 1 activations were trained with" in told
+    inputs = tmp_path / "inputs.npz"
+    np.savez(inputs, x=np.linspace(-0.1, 0.1, 32, dtype=np.float32).reshape(1, 2, 4, 4))
+    words = ("convert", path, "-b", "tensorrt", "-o", tmp_path / "out", "--data", inputs)
+    assert onnxq(*words)[0] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ OTHERS = {
     "mqbench-stpu": "one scale per channel",
     "mqbench-vitis": "must be a power of two",
     "ncnn-table": "ncnn has -127..127",
+    "ppq-mnn": "must be the whole -127..127",
 }
 """Formats that cannot hold the demonstration network, and why."""
 FORMATS = [
@@ -173,6 +175,27 @@ def test_what_does_not_fit_is_refused_in_one_message(folder: Path, tmp_path: Pat
     quantized = {params_of(n).tensor for n in model.nodes(FAKE_QUANTIZE)}
     assert "image" in quantized
     assert "stem.relu.out" not in quantized
+
+
+CHANNELS = ["aimet-0.6.1", "aimet-1.0.0", "aimet-2.0.0", "onnxq", "ppl-nn", "rknn-hybrid"]
+"""Formats with one scale per channel, with the axis in the file and without."""
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_a_renamed_weight_is_listed_with_the_name_that_was_meant(
+    name: str, folder: Path, tmp_path: Path, source: Model
+) -> None:
+    clean = load(folder / "demo_float.onnx")
+    text = side(folder, name).read_text()
+    found = re.findall(r"[\"' ](stem[\w.]*w[\w.]*)[\"':]", text)
+    path = tmp_path / "renamed"
+    path.write_text(text.replace(found[0], f"{found[0]}x"))
+    with pytest.raises(LoadError) as caught:
+        with_encodings(clean, path)
+    assert f"'{found[0]}x' (may be '{found[0]}')" in caught.value.what
+    model, _ = with_encodings(clean, path, allow_missing=True)
+    quantized = {params_of(n).tensor for n in model.nodes(FAKE_QUANTIZE)}
+    assert quantized == {params_of(n).tensor for n in source.nodes(FAKE_QUANTIZE)} - {found[0]}
 
 
 def test_a_target_wants_weights_and_says_where_they_come_from(folder: Path) -> None:

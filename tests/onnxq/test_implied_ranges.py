@@ -11,6 +11,7 @@ from onnxq.graph import Model, from_proto
 from onnxq.implied_ranges import with_implied, without_implied
 from onnxq.pipeline import Pipeline
 from onnxq.qparam_table import QParamTable
+from onnxq.qparams import Reader
 from onnxq.verify import verify
 from passes.apply_qparams import ApplyQParams
 from tests.onnxq.formats.check import row
@@ -79,3 +80,12 @@ def test_they_change_no_number(function: str, scale: float, zero: int, seed: int
     feed = {"x": np.concatenate([values.ravel()[:-3], [-6.0, 6.0, -0.0]]).reshape(1, 3, 8, 8)}
     report = verify(made[0], made[1], [{"x": feed["x"].astype(np.float32)}])
     assert all(o.max == 0 for o in report.outputs)
+
+
+def test_rows_for_some_readers_imply_nothing() -> None:
+    some = QParamTable([row("y", readers=(Reader("w", 0),))])
+    assert with_implied(some, net(), FUNCTIONS).rows == some.rows
+    both = QParamTable([row("c"), *some])
+    assert without_implied(both, net(), FUNCTIONS).rows == both.rows
+    read = QParamTable([row("y"), row("c", readers=(Reader("y", 0),))])
+    assert with_implied(read, net(), FUNCTIONS).rows == read.rows

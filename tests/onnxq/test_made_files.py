@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,60 @@ def test_a_link_is_written_through(tmp_path: Path) -> None:
     made(Artifact(".json", "text", "after")).save(folder)
     assert (folder / "net.json").is_symlink()
     assert real.read_text() == "after"
+
+
+def test_a_link_may_lead_to_another_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = tmp_path / "mount" / "elsewhere.json"
+    real.parent.mkdir()
+    real.write_text("before")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "net.json").symlink_to(real)
+    move = os.replace
+
+    def within_one_mount(source: Path, target: Path) -> None:
+        if real.parent in (source.parent, target.parent) and source.parent != target.parent:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        move(source, target)
+
+    monkeypatch.setattr(os, "replace", within_one_mount)
+    made(Artifact(".bin", "bytes", b"1"), Artifact(".json", "text", "after")).save(folder)
+    assert real.read_text() == "after"
+    assert [p.name for p in real.parent.iterdir()] == ["elsewhere.json"]
+    assert sorted(p.name for p in folder.iterdir()) == ["net.bin", "net.json"]
+
+
+def test_a_link_to_a_missing_folder_leaves_all_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "net.bin").write_bytes(b"before")
+    (tmp_path / "net.json").symlink_to(tmp_path / "missing" / "net.json")
+    files = made(Artifact(".bin", "bytes", b"after"), Artifact(".json", "text", "{}"))
+    with pytest.raises(SaveError, match=r"net\.json: cannot be written"):
+        files.save(tmp_path)
+    assert (tmp_path / "net.bin").read_bytes() == b"before"
+
+
+def test_a_move_that_fails_takes_the_earlier_ones_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "net.json").write_text("before")
+    move = os.replace
+
+    def not_the_last(source: Path, target: Path) -> None:
+        if target == tmp_path / "net.bin":
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+        move(source, target)
+
+    monkeypatch.setattr(os, "replace", not_the_last)
+    files = made(
+        *(Artifact(".json", "text", "after"), Artifact(".txt", "text", "new")),
+        Artifact(".bin", "bytes", b"1"),
+    )
+    with pytest.raises(SaveError, match=r"net\.bin: cannot be written"):
+        files.save(tmp_path)
+    assert (tmp_path / "net.json").read_text() == "before"
+    assert [p.name for p in tmp_path.iterdir()] == ["net.json"]
 
 
 def test_proven_takes_a_proof_and_all_of_them() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +15,7 @@ from onnxq.convert import convert
 from onnxq.errors import BackendError, OnnxqError
 from onnxq.graph import from_proto
 from onnxq.ort_fusion import RULES, Outlook, predict
-from onnxq.runtime import Kind, reference, shipped, walk
+from onnxq.runtime import Kind, optimized_graph, reference, shipped, walk
 from tests.fusion_graphs import fusion_graphs
 from tests.optimized import INTEGER_OPS, optimized
 from tests.strategies import qdq_graphs
@@ -225,6 +226,74 @@ def test_int8_in_front_of_a_layout_change_is_refused_from_opset_21_on(
     y = b.op(op, x, b.ints(1, -1)) if op == "Reshape" else b.op(op, x, perm=[0, 2, 1])
     proto = b.model(b.op("Neg", y))
     assert bool(outlook(proto).refusals) is refused
+    compare(proto)
+
+
+def half(op: str, kind: type[np.generic] = np.uint8) -> onnx.ModelProto:
+    """An operator between quantizers with equal float16 scales."""
+    b = Build(19)
+
+    def pair(x: str) -> str:
+        scale, zero = b.init(np.float16(0.5)), b.init(kind(3))
+        return b.op("DequantizeLinear", b.op("QuantizeLinear", x, scale, zero), scale, zero)
+
+    x = pair(b.input("x", [1, 4, 4, 4], TensorProto.FLOAT16))
+
+    def other() -> list[str]:
+        return [pair(b.input("z", [1, 4, 4, 4], TensorProto.FLOAT16))]
+
+    more = {
+        "Add": other,
+        "Concat": other,
+        "Conv": lambda: [pair(b.init(np.ones((2, 4, 1, 1), np.float16)))],
+        "Expand": lambda: [b.ints(2, 4, 4, 4)],
+        "Gather": lambda: [b.ints(0, 2)],
+        "GatherElements": lambda: [b.init(np.zeros((1, 4, 4, 4), np.int64))],
+        "Reshape": lambda: [b.ints(1, -1)],
+        "Resize": lambda: ["", b.init(np.ones(4, np.float32) * 2)],
+        "Slice": lambda: [b.ints(1), b.ints(3), b.ints(1)],
+        "Squeeze": lambda: [b.ints(0)],
+        "Tile": lambda: [b.ints(1, 2, 1, 1)],
+        "Unsqueeze": lambda: [b.ints(0)],
+    }
+    attrs: dict[str, dict[str, Any]] = {
+        "Concat": {"axis": 1},
+        "DepthToSpace": {"blocksize": 2},
+        "Gather": {"axis": 1},
+        "MaxPool": {"kernel_shape": [2, 2]},
+        "Split": {"axis": 1, "num_outputs": 1},
+        "Transpose": {"perm": [0, 2, 3, 1]},
+    }
+    made = b.op(op, x, *more.get(op, list)(), out="layer", **attrs.get(op, {}))
+    return b.model(pair(made))
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize(
+    "op",
+    [
+        *("Expand", "Flatten", "Gather", "GatherElements", "Reshape", "Slice", "Split"),
+        *("Squeeze", "Transpose", "Unsqueeze"),
+        *("Add", "Conv", "DepthToSpace", "MaxPool", "ReduceMax", "Resize", "Sigmoid", "Tile"),
+    ],
+)
+def test_float16_scales_stop_what_has_no_float16_kernel(op: str, kind: type[np.generic]) -> None:
+    proto = half(op, kind)
+    found = outlook(proto).nodes["layer"]
+    for session in SESSIONS:
+        real = Counter(node.op_type for node in walk(optimized_graph(proto, session)))
+        assert found.integer == (real["QuantizeLinear"] == 1), real
+    assert found.rule == ("" if found.integer else "half")
+    compare(proto)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_concat_with_float16_scales_does_not_load(kind: type[np.generic]) -> None:
+    proto = half("Concat", kind)
+    (refusal,) = outlook(proto).refusals
+    assert (refusal.output, refusal.loads) == ("layer", False)
+    assert "float16 scales to QLinearConcat" in refusal.reason
+    assert refusal.fix == "compute in float32"
     compare(proto)
 
 

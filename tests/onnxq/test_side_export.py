@@ -201,10 +201,14 @@ UNEQUAL: dict[str, list[tuple[float, tuple[Reader, ...] | None]]] = {
     "two in a row": [(0.125, None), (0.5, None)],
     "a second for one": [(0.125, None), (0.5, (SECOND,))],
 }
-HELD = {"onnxq": list(UNEQUAL), "mqbench-nnie": ["one reader of two", "a grid for each"]}
+HELD = {
+    "onnxq": list(UNEQUAL),
+    "mqbench-nnie": ["one reader of two", "a grid for each"],
+    "ppq-mnn": ["one reader of two", "a grid for each"],
+}
 """Formats that tell readers apart: what they hold; the others refuse all of it."""
 REASONS = r"quantizers|its readers|quantized twice|no int8 layer"
-NARROW = ("ncnn-table", "mqbench-stpu")
+NARROW = ("ncnn-table", "mqbench-stpu", "ppq-mnn")
 
 
 def two_readers(name: str, quantizers: list[tuple[float, tuple[Reader, ...] | None]]) -> Model:

@@ -33,6 +33,8 @@ BROKEN = {
     ),
     "self cycle": ([helper.make_node("Add", ["x", "y"], ["y"], name="n")], "'n' .*its own output"),
     "dangling input": ([helper.make_node("Add", ["x", "q"], ["y"])], "reads 'q', which nothing"),
+    "no inputs": ([helper.make_node("Clip", [], ["y"], name="n")], "'n' .Clip. has no input"),
+    "blank input": ([helper.make_node("Concat", ["", "x"], ["y"], axis=0)], "Concat.* no input"),
     "missing output": ([helper.make_node("Neg", ["x"], ["z"])], "makes the graph output 'y'"),
     "input made by node": (
         [helper.make_node("Neg", ["x"], ["x"]), helper.make_node("Neg", ["x"], ["y"])],
@@ -47,6 +49,16 @@ def test_broken_graph_is_refused_with_the_name(what: str) -> None:
     with pytest.raises(InvalidModelError, match=message) as caught:
         from_proto(make(nodes))
     assert "export it again" in caught.value.fix
+
+
+def test_operators_that_need_no_input_and_private_ones_are_taken() -> None:
+    nodes = [
+        helper.make_node("RandomNormal", [], ["a"], shape=[2]),
+        helper.make_node("Noise", [], ["b"], domain="other"),
+        helper.make_node("Sum", ["x", "a", "b"], ["y"]),
+    ]
+    model = from_proto(make(nodes))
+    assert [node.op for node in model.nodes()] == ["RandomNormal", "Noise", "Sum"]
 
 
 def test_two_inputs_or_initializers_of_one_name_are_refused() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import onnx
+
 from onnxq import demo
 from onnxq.graph import from_proto
 from onnxq.summary import summarize
@@ -24,6 +26,17 @@ def test_qdq_is_read_into_the_same_table() -> None:
     found = summarize(from_proto(ZOO["qdq_uint8_stored_int32_bias"]()))
     assert found.dialects == ["QDQ"]
     assert {str(r.role) for r in found.table} == {"activation", "weight", "bias"}
+
+
+def test_the_dialect_inside_a_function_is_named() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "my" : 1]>
+        g (float[4] x) => (float[4] y) <float s = {0.1}, int8 z = {0}> { y = my.FQ(x, s, z) }
+        <domain: "my", opset_import: ["" : 17]>
+        FQ (a, s, z) => (b) { q = QuantizeLinear(a, s, z)  b = DequantizeLinear(q, s, z) }"""
+    found = summarize(from_proto(onnx.parser.parse_model(text)))
+    assert found.dialects == ["QDQ"]
+    assert [row.tensor for row in found.table] == ["x"]
+    assert found.ops == {"my::FQ": 1}, "operators are those of the file"
 
 
 def test_float_model() -> None:

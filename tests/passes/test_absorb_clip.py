@@ -45,6 +45,36 @@ def test_relu6_of_a_trained_scale() -> None:
     assert (params.lo, params.hi) == (0, 120)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    scale=st.floats(2**-7, 0.375, width=32),
+    other=st.sampled_from([1.0, 1.0, 1.5]),
+    zero=st.integers(-100, 100),
+    high=st.integers(1, 127),
+)
+def test_a_quantizer_in_front_of_the_clip(scale: float, other: float, zero: int, high: int) -> None:
+    """It goes where the one behind does its work, and stays where it does not."""
+    model = quantize(parse(CLIP % (0, 6)), "c", scale=np.float32(scale), zero_point=-128)
+    quantize(model, "x", scale=np.float32(scale * other), zero_point=zero, hi=max(high, zero + 1))
+    made, _ = apply(model, AbsorbClip())
+    idle = other == 1 and max(high, zero + 1) - zero >= min(255, round(6 / np.float32(scale)))
+    assert ops(made).count("FakeQuantize") == (1 if idle else 2)
+    assert "Clip" not in ops(made)
+    assert bit_equal(run(made, X), run(model, X))
+
+
+def test_a_quantizer_that_others_read_stays() -> None:
+    body = """g (float[N] x) => (float[N] y) <float lo = {0}, float hi = {6}> {
+        c = Clip(x, lo, hi)
+        y = Add(c, x)
+    }"""
+    model = quantize(parse(body), "c", scale=np.float32(0.1))
+    quantize(model, "x", scale=np.float32(0.1))
+    made, _ = apply(model, AbsorbClip())
+    assert ops(made).count("FakeQuantize") == 2
+    assert bit_equal(run(made, X), run(model, X))
+
+
 def test_old_clip_with_attributes() -> None:
     model = parse(
         "g (float[N] x) => (float[N] y) { c = Clip<min=0.0, max=6.0>(x) y = Neg(c) }",

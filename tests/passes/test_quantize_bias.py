@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from onnxq.graph import Model, from_proto
 from onnxq.qparams import Role
@@ -49,6 +51,42 @@ def test_overflow_keeps_the_bias_float_with_the_reason() -> None:
     model = quantize(gemm("{1e6, 0}"), "x", scale=np.float32(1e-3))
     weight(model, "w", scale=np.float32(1e-3))
     made, trace = apply(model, QuantizeBias())
+    assert not len(made.qparams)
+    assert "more than int32 holds" in reasons(trace)
+
+
+@pytest.mark.parametrize("axis", [None, 1])
+def test_wide_layers_take_a_coarser_step_where_asked_to(axis: int | None) -> None:
+    scale = np.float32(1e-5) if axis is None else np.float32([1e-5, 1e-3])
+    model = quantize(gemm("{3, -0.7}"), "x", qtype="int16", scale=np.float32(1e-5))
+    weight(model, "w", scale=scale, axis=axis)
+    made, _ = apply(model, QuantizeBias(coarser=True))
+    (row,) = made.qparams
+    steps = (np.float64(np.float32(1e-5)) * scale.astype(np.float64)).astype(np.float32)
+    factor = row.scale / steps
+    # 3e10 steps are 13.97 times 2^31; those of the other channel fit where it has its own.
+    assert factor.tolist() == (16.0 if axis is None else [16.0, 1.0])
+    values = np.float32([3, -0.7])
+    assert np.abs(row.fake(values) - values).max() <= 2.0**-23 * 3
+    assert apply(made, QuantizeBias(coarser=True))[1].rewrites == []
+
+
+@given(st.floats(2.0**-60, 2.0**60, width=32), st.floats(2.0**-40, 1.0, width=32))
+def test_a_coarser_step_always_fits(bias: float, scale: float) -> None:
+    model = quantize(gemm(f"{{{bias!r}, -{bias!r}}}"), "x", qtype="int16", scale=np.float32(scale))
+    weight(model, "w", scale=np.float32(0.25))
+    (row,) = apply(model, QuantizeBias(coarser=True))[0].qparams
+    assert abs(bias) / float(row.scale) <= 2**31 - 1
+    factor = float(row.scale) / (scale / 4)
+    assert factor >= 1
+    assert np.frexp(factor)[0] == 0.5
+    assert factor == 1 or abs(bias) / float(row.scale) > 2**29
+
+
+def test_layers_of_eight_bits_keep_their_step() -> None:
+    model = quantize(gemm("{1e6, 0}"), "x", scale=np.float32(1e-3))
+    weight(model, "w", scale=np.float32(1e-3))
+    made, trace = apply(model, QuantizeBias(coarser=True))
     assert not len(made.qparams)
     assert "more than int32 holds" in reasons(trace)
 

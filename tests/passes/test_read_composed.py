@@ -23,6 +23,7 @@ from tests.build import apply, bit_equal, ops, parse, reasons, run
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 CONSTANTS = """float s = {0.1}, float r = {10}, float two = {0.25}, float four = {4}, float z = {7},
     float half = {0.5}, float lo = {0}, float hi = {255}, float a = {-7}, float b = {248},
+    float far = {inf}, float none = {nan},
     float n = {-128}, float p = {127}, float xl = {-0.7}, float xh = {24.8},
     float[3,1] sc = {0.1, 0.2, 0.3}, float[3,1] zc = {7, 9, 0}, float[4] sl = {0.1, 0.2, 0.3, 0.4},
     float[2,3,1] odd = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}, float[2,1] bad = {1, 2}"""
@@ -206,12 +207,17 @@ NOT_READ = {
     "d = Div(x, s)\nt = Round(d)\nc = Clip(t, n, half)\ny = Mul(c, s)": "0.5 is not an integer",
     "d = Div(x, s)\nt = Round(d)\nq = Add(t, half)\nc = Clip(q, n, p)\nu = Sub(c, half)\n"
     "y = Mul(u, s)": "zero point 0.5 is not an integer",
+    "d = Div(x, s)\nt = Round(d)\nq = Add(t, far)\nc = Clip(q, n, p)\nu = Sub(c, far)\n"
+    "y = Mul(u, s)": "zero point inf is not an integer",
+    "d = Div(x, s)\nc = Clip(d, n, none)\nt = Round(c)\ny = Mul(t, s)": "nan is not an integer",
     "d = Div(x, s)\nt = Round(d)\nq = Add(t, z)\nc = Clip(q, lo, hi)\ny = Mul(c, s)": "taken off",
     "d = Div(x, s)\nt = Round(d)\nc = Max(t, n)\ny = Mul(c, s)": "no upper bound",
     "d = Div(x, s)\nt = Round(d)\nc = Min(t, p)\ny = Mul(c, s)": "no lower bound",
     "d = Div(x, s)\nt = Round(d)\nc = Clip(t, z, hi)\ny = Mul(c, s)": "do not contain the zero",
     "d = Div(x, odd)\nt = Round(d)\nc = Clip(t, n, p)\ny = Mul(c, odd)": "neither per tensor",
     "d = Div(x, sc)\nt = Round(d)\nc = Clip(t, n, p)\ny = Mul(c, bad)": "do not fit one another",
+    "d = Div(odd, s)\nt = Round(d)\nm = Max(t, bad)\nc = Clip(m, n, p)\nv = Mul(c, s)\n"
+    "y = Add(x, v)": "do not fit one another",
     "d = Div(x, s)\nt = Round(d)\ni = Cast<to=3>(t)\nf = Cast<to=1>(i)\nc = Clip(f, n, p)\n"
     "y = Mul(c, s)": "wrap",
     "d = Div(x, s)\ni = Cast<to=6>(d)\nf = Cast<to=1>(i)\nt = Round(f)\nc = Clip(t, n, p)\n"

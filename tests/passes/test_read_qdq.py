@@ -285,6 +285,30 @@ def test_clip_without_the_zero_point_is_refused(lo: int, hi: int, why: str) -> N
         apply(model, ReadQdq())
 
 
+@pytest.mark.parametrize("bound", ["uint8[3] lo = {0,0,0}", "float lo = {0.5}", "uint8[0] lo = {}"])
+def test_clip_to_what_is_not_one_integer_is_refused(bound: str) -> None:
+    model = parse(
+        f"""g (float[2,3,4] x) => (float[2,3,4] y) <float s = {{0.1}}, uint8 z = {{0}}, {bound}> {{
+            q = QuantizeLinear(x, s, z)
+            c = Clip(q, lo)
+            y = DequantizeLinear(c, s, z)
+        }}"""
+    )
+    with pytest.raises(QParamsError, match=r"the bound 'lo' of its Clip is not one integer"):
+        apply(model, ReadQdq())
+
+
+def test_codes_and_zero_point_of_two_types_are_refused() -> None:
+    model = parse(
+        """g (float[2,3,4] x) => (float[2,3,4] y) <float s = {0.1}, int8 z = {0}> {
+            q = QuantizeLinear(x, s)
+            y = DequantizeLinear(q, s, z)
+        }"""
+    )
+    with pytest.raises(QParamsError, match="'x' has uint8 codes, but their zero point is int8"):
+        apply(model, ReadQdq())
+
+
 # -- ranges in metadata -------------------------------------------------------------------------
 
 

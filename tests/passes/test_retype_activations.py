@@ -44,6 +44,19 @@ def test_never_negative_counts_from_zero(op: str) -> None:
     assert bit_equal(run(made, X), run(model, X))
 
 
+@pytest.mark.parametrize(
+    ("zero_point", "hi", "left"),
+    [(135, 255, None), (128, 255, 127), (224, 255, 31), (3, 255, None), (0, 255, None)],
+)
+def test_whole_codes_are_kept(zero_point: int, hi: int, left: int | None) -> None:
+    model = quantize(chain("Relu(x)"), "r", qtype="uint8", zero_point=zero_point, lo=0, hi=hi)
+    made, _ = apply(model, RetypeActivations(whole=True))
+    params = params_of(made.nodes(FAKE_QUANTIZE)[0])
+    want = (zero_point, 0, hi) if left is None else (0, 0, left)
+    assert (int(params.zero_point), params.lo, params.hi) == want
+    assert bit_equal(run(made, X), run(model, X))
+
+
 def test_sign_is_followed_through_pools_sums_and_quantizers() -> None:
     model = parse(
         """g (float[2,3,4,4] x) => (float[2,3,2,2] y) {

@@ -109,6 +109,7 @@ def test_float_tensors_have_no_row() -> None:
         ({"enc_type": "LPBQ"}, "LPBQ"),
         ({"scale": [1, 1], "offset": [0, 0]}, "2 scales, but enc_type PER_TENSOR"),
         ({"block_size": 2}, "'block_size' does not go with enc_type PER_TENSOR"),
+        ({"enc_type": "PER_BLOCK"}, "'block_size' is missing for enc_type PER_BLOCK"),
         ({"zero_point_shift": [0.5]}, "fractional zero point"),
     ],
 )

@@ -26,12 +26,12 @@ from tests.onnxq.formats.check import row
 REACHES = st.floats(2.0**-60, 2.0**60, width=32)
 
 
-def net(body: str = "", name: bool = True) -> Model:
+def net(body: str = "", name: bool = True, constants: str = "") -> Model:
     """x → Conv → a → ConvTranspose → b, and what `body` makes of them."""
     model = parse(
         f"""g (float[1,2,4,4] x) => (float[?] y)
         <float[2,2,1,1] w = {{1, -0.3, 0.7, 0.1}}, float[2,2,1,1] v = {{0.4, 0.9, -1, 0.2}},
-         float[1] s = {{0.5}}, float[4] scales = {{1, 1, 2, 2}}>
+         float[1] s = {{0.5}}, float[4] scales = {{1, 1, 2, 2}}{constants}>
         {{ a = Conv(x, w) b = ConvTranspose(a, v) {body or "y = Add(a, b)"} }}"""
     )
     for node in model.nodes():
@@ -93,6 +93,21 @@ def test_weights_get_the_largest_magnitude_they_have_and_keep_their_values() -> 
     assert values is not None
     assert weight.data_max == np.abs(values).max()
     assert np.array_equal(logarithmic(values, weight.data_max), values)
+
+
+def test_weights_of_convolutions_in_groups_are_told_by_their_grid() -> None:
+    """Such a layer has no key, so only values on a grid say that its weight is quantized."""
+    model = net(
+        "c = Conv<group=2>(b, on) d = Conv<group=2>(c, off) y = Relu(d)",
+        constants=", float[2,1,1,1] on = {0.9, -0.31}, float[2,1,1,1] off = {0.9, -0.31}",
+    )
+    held = tensor(model, "on")
+    held.values = logarithmic(held.values, 0.9)
+    reach = float(held.values.max())
+    given = [LogParams("x", 2.0), LogParams("a", 1.5), LogParams("v", 1.0, Role.WEIGHT)]
+    given += [LogParams(name, r, Role.WEIGHT) for name, r in (("w", 1.0), ("on", reach))]
+    found = FORMAT.read(FORMAT.write(table(*given), model), model)
+    assert by_tensor(found) == by_tensor(table(*given))
 
 
 def test_some_readers_and_the_output() -> None:

@@ -11,7 +11,7 @@ from onnxq import demo, fake_quantize
 from onnxq.backend import Backend, TableFile
 from onnxq.convert import convert
 from onnxq.discovery import backends, find_backend
-from onnxq.edit import insert, set_input
+from onnxq.edit import insert, set_input, users, variable
 from onnxq.errors import SaveError
 from onnxq.graph import Model
 from onnxq.legal_form import legal_form
@@ -20,7 +20,10 @@ from onnxq.lint_rule import Finding, Subject
 from onnxq.lint_rules.one_range import ONE_RANGE
 from onnxq.qparams import QParams, Reader
 from onnxq.qtype import qtype
+from onnxq.quantizers import QUANTIZERS, make, row_of
+from tests.backend_matrix import targets
 from tests.build import log_quantize, parse, quantize
+from tests.networks import quantized
 
 LINEAR = sorted(
     name
@@ -104,6 +107,43 @@ def test_lint_and_convert_agree(name: str) -> None:
     with refused:
         convert(model, backend, allow_requantize=True, verify=False)
     assert [f.where for f in found] in ([], ["r"])
+
+
+def dedicated(model: Model) -> Model:
+    """The same with a quantizer of its own for every reader of what one quantizer makes."""
+    for node in model.nodes(*QUANTIZERS):
+        made = node.outputs[0]
+        for reader, index in users(made)[1:]:
+            own = variable(model, made.name, made)
+            make(model, node.inputs[0], own, row_of(node), node.owner)
+            set_input(reader, index, own)
+    return model
+
+
+def with_tables() -> list[tuple[str, str]]:
+    """Backends and variants that write side files, also those that only older versions read."""
+    found = []
+    for name, variant in targets():
+        backend = find_backend(name)
+        outputs = (backend.variant(variant) if variant else backend).outputs
+        if any(isinstance(output, TableFile) for output in outputs):
+            found.append((name, variant))
+    return found
+
+
+@pytest.mark.parametrize(("name", "variant"), with_tables())
+def test_equal_quantizers_of_a_tensor_are_one_range(name: str, variant: str) -> None:
+    backend = find_backend(name)
+    model = quantized("transformer", backend)
+    split = dedicated(model.clone())
+    assert len(split.nodes(*QUANTIZERS)) > len(model.nodes(*QUANTIZERS))
+    assert check(split, name) == []
+    wanted, found = (
+        convert(m, backend, variant=variant or None, verify=False) for m in (model, split)
+    )
+    files = [a for a in wanted.artifacts if not isinstance(a.content, Model)]
+    assert files
+    assert [a for a in found.artifacts if not isinstance(a.content, Model)] == files
 
 
 def test_backends_with_side_files_are_among_them() -> None:

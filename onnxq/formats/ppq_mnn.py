@@ -1,0 +1,194 @@
+"""Steps for MNN as PPQ writes them: what each convolution reads and makes, and what Add makes.
+
+    {"shape": {"channels": 3, "height": 16, "width": 16},
+     "<result> input_tensor_0": <step>,         what the convolution that makes <result> reads
+     "<result> output_tensor_0": <step>}        what it makes, or what the Add makes
+
+All are int8 on -127..127 with zero point 0, one step per tensor. "shape" is that of the network's
+last input. Weights have no entry: PPQ stores them rounded, on -127..127 with one step per output
+channel, which the largest magnitude of a channel tells (`--weights max`). What other operators read
+or make is quantized only where one of these makes or reads it. PPQ rounds the operands of an Add as
+well; the file tells so only of those that come from a layer.
+
+Under an Add, PPQ stores the step of its second operand in place of its result's. Where a
+convolution reads that sum, the convolution's entry is right. Such a file is read as it stands: the
+sum is rounded, and cut, with the step it tells, and behind that with the convolution's.
+
+A layer's step holds behind its Relu just as well: relu(Q(x)) = Q(relu(x)) where zero is on the
+grid. So it is read, and found for writing, behind a Relu that alone reads the layer. A Clip may end
+off the grid; `onnxq/implied_ranges.py` has what holds for it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import onnx_graphsurgeon as gs
+
+from onnxq import side_rows, strict_json
+from onnxq.edit import read_by, users
+from onnxq.errors import LoadError, listed
+from onnxq.graph import Model, domain_of
+from onnxq.implied_ranges import with_implied, without_implied
+from onnxq.operator_rows import OperatorRows
+from onnxq.qparam_table import QParamTable
+from onnxq.qparams import GRAPH_OUTPUT, QParams, Reader, Role
+from onnxq.scheme import QSpec
+from onnxq.side_file import SideFile
+from onnxq.strict_json import Entry
+from onnxq.tensor_parts import TensorParts
+
+_WHAT = "a file of PPQ for MNN"
+_SIZES = ("channels", "height", "width")
+_KEY = re.compile(r"(.+) (input|output)_tensor_0", re.DOTALL)
+_INPUT, _OUTPUT = " input_tensor_0", " output_tensor_0"
+_FIX = (
+    f'expected {{"shape": ..., "<result>{_INPUT}": <step>, "<result>{_OUTPUT}": <step>}} '
+    "for Conv and Add, and the model that PPQ wrote beside it"
+)
+_GRID = QSpec(("int8",), symmetric=True, full_range=True, lo=-127)
+_LAYERS = ("Conv", "Add")
+_CUT = ("Clip",)
+
+
+def write(table: QParamTable, model: Model) -> str:
+    """The JSON text; steps are exact."""
+    parts = TensorParts(model)
+    layers = _layers(model)
+    convolutions = {read_by(node, 0) for node in layers.values() if node.op == "Conv"}
+    rows = with_implied(QParamTable(table.of(Role.ACTIVATION)), model, _CUT, _LAYERS).rows
+    given = {row.tensor for row in rows}
+    behind = {_behind(node, model): name for name, node in layers.items() if name not in given}
+    makers = behind | {name: name for name in layers}
+    told: dict[str | Reader, QParams] = {}
+    refused: dict[str, str] = {}
+    for row in rows:
+        why = "; ".join(_GRID.violations(row))
+        places: set[str | Reader] = set()
+        if row.readers is None and row.tensor in makers:
+            places = {makers[row.tensor]}
+        elif not why:
+            readers = _readers(row, parts)
+            places = {*readers}
+            if not readers or not readers <= convolutions:
+                why = "neither Conv nor Add makes it, and something else reads it than Conv"
+        if not why and places & told.keys():
+            why = "it has several quantizers"
+        if why:
+            refused[row.tensor] = why
+        told.update(dict.fromkeys(places, row))
+    if refused:
+        fix = "quantize what Conv reads or makes and what Add makes, as int8 on -127..127"
+        raise side_rows.not_writable(refused, "steps of PPQ for MNN", fix)
+    document: dict[str, Any] = {"shape": _shape(model)}
+    for name, node in layers.items():
+        x = node.inputs[0].name
+        reads = told.get(read_by(node, 0)) or told.get(makers.get(x, x))
+        if node.op == "Conv" and reads is not None:
+            document[name + _INPUT] = float(reads.scale)
+        if name in told:
+            document[name + _OUTPUT] = float(told[name].scale)
+    return strict_json.dump(document)
+
+
+def _layers(model: Model) -> dict[str, gs.Node]:
+    """The operators that may have entries, by what they make."""
+    return {n.outputs[0].name: n for n in model.nodes(*_LAYERS) if not domain_of(n)}
+
+
+def _behind(layer: gs.Node, model: Model) -> str:
+    """What a Relu makes that alone reads a layer; what the layer makes where there is none."""
+    made = layer.outputs[0]
+    readers = users(made)
+    if len(readers) == 1 and not model.is_output(made):
+        (reader, _) = readers[0]
+        if reader.op == "Relu" and not domain_of(reader):
+            return str(reader.outputs[0].name)
+    return str(made.name)
+
+
+def _readers(row: QParams, parts: TensorParts) -> set[Reader]:
+    """Who sees the tensor of a row rounded."""
+    if row.readers is not None:
+        return set(row.readers)
+    tensor = parts.find(row.tensor)
+    if tensor is None:
+        return set()
+    found = {read_by(node, index) for node, index in parts.uses(tensor)}
+    return found | ({GRAPH_OUTPUT} if parts.model.is_output(tensor) else set())
+
+
+def _shape(model: Model) -> dict[str, int]:
+    """Of the last input with known sizes; empty where none has them."""
+    for tensor in reversed(model.graph.inputs):
+        sizes = (tensor.shape or ())[1:]
+        if len(sizes) == 3 and all(isinstance(size, int) for size in sizes):
+            return dict(zip(_SIZES, sizes, strict=True))
+    return {}
+
+
+def read(text: str, model: Model) -> QParamTable:
+    """Inverse of `write`."""
+    document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
+    if "shape" not in document.value:
+        raise document.error("key 'shape' is missing")
+    _check_shape(Entry.of(document.value["shape"], "'shape'", _FIX))
+    layers = _layers(model)
+    found = OperatorRows(TensorParts(model))
+    unknown: list[str] = []
+    for key in document.value:
+        if key == "shape":
+            continue
+        parsed = _KEY.fullmatch(key)
+        if parsed is None:
+            raise document.error(f"unknown key '{key}'")
+        name, side = parsed.groups()
+        node = layers.get(name)
+        row = _row(name, key, document)
+        if node is None or (side == "input" and node.op != "Conv"):
+            unknown.append(f"'{key}'")
+        elif side == "input":
+            found.read(row.with_(tensor=node.inputs[0].name), (read_by(node, 0),))
+        else:
+            found.make(row.with_(tensor=_behind(node, model)))
+    if unknown:
+        what = f"{len(unknown)} keys name no Conv or Add of the model by what it makes:"
+        raise LoadError(f"{what}{listed(unknown)}", fix=_FIX)
+    return without_implied(found.table(), model, _CUT, _LAYERS)
+
+
+def _check_shape(shape: Entry) -> None:
+    shape.only(_SIZES if shape.value else ())
+    for key, size in shape.value.items():
+        # PPQ copies the name of a size that is not fixed.
+        if not isinstance(size, str) and shape.integer(key) < 1:
+            raise shape.error(f"'{key}' is {size}, not a size")
+
+
+def _row(name: str, key: str, document: Entry) -> QParams:
+    entry = Entry({}, f"key '{key}'", _FIX)
+    step = document.number(key)
+    row = side_rows.make_row(entry, name, 8, True, step, 0, Role.ACTIVATION)
+    lo, hi = _GRID.range
+    return row.with_(lo=lo, hi=hi)
+
+
+def _recognises(content: str) -> bool:
+    document = strict_json.peek(content)
+    if not isinstance(document, dict) or not isinstance(document.get("shape"), dict):
+        return False
+    sized = not document["shape"] or set(document["shape"]) == set(_SIZES)
+    return sized and all(_KEY.fullmatch(key) for key in document if key != "shape")
+
+
+FORMAT = SideFile(
+    "ppq-mnn",
+    "PPQ's steps for MNN: what Conv reads and makes and Add makes (int8)",
+    write,
+    read,
+    recognises=_recognises,
+    detection='JSON with "shape" and keys that end in "input_tensor_0" or "output_tensor_0"',
+    weights=False,
+    readers=True,
+)
