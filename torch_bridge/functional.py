@@ -117,7 +117,7 @@ class _StraightThrough(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid) -> Tensor:
         ctx.save_for_backward(values, scale, zero_point)
         kernels, x, s, z = operands(values, scale, zero_point, grid)
-        ctx.grid, ctx.z = grid, z
+        ctx.grid, ctx.z = grid, None if grid.block else z  # for blocks it is as large as x
         return _typed(kernels.forward(x, s, z, grid.lo, grid.hi), values.dtype)
 
     @staticmethod
@@ -146,7 +146,7 @@ class _Learned(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(values, scale, zero_point)
         kernels, x, s, z = operands(values, scale, zero_point, grid)
-        ctx.grid, ctx.z = grid, z
+        ctx.grid, ctx.z = grid, None if grid.block else z  # for blocks it is as large as x
         ctx.grad_scale, ctx.spend = grad_scale, spend_gradient
         return _typed(kernels.forward(x, s, z, grid.lo, grid.hi), values.dtype)
 

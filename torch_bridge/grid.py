@@ -68,7 +68,8 @@ class Grid(NamedTuple):
             axis = self.axis % terms.dim()
             owner = torch.arange(terms.shape[axis], device=terms.device) // self.block
             return terms.new_zeros(like.shape).index_add(axis, owner, terms)
-        return terms.sum(self.others(terms, like)).reshape(like.shape)
+        dims = self.others(terms, like)
+        return (terms.sum(dims) if dims else terms).reshape(like.shape)  # [] would mean all
 
     def others(self, x: Tensor, like: Tensor) -> list[int]:
         """The dimensions of x along which one scale is shared."""

@@ -39,6 +39,10 @@ class Override:
     observer_options: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the observer."""
 
+    def __post_init__(self) -> None:
+        if self.bits is not None and not isinstance(self.bits, int):
+            raise OptionError(f"{self.bits!r} is no number of bits", fix="choose 2 to 16")
+
     @classmethod
     def of(cls, given: Override | Mapping[str, Any] | str | None) -> Override:
         """From what a user wrote: an Override, its fields, or the name of an algorithm."""
@@ -48,6 +52,11 @@ class Override:
             return given
         if isinstance(given, str):
             return cls(algorithm=given)
+        if not isinstance(given, Mapping):
+            raise OptionError(
+                f"{given!r} does not say how to quantize",
+                fix="give an algorithm's name, or changes such as {'bits': 4}",
+            )
         known = {f.name for f in fields(cls)}
         for key in given:
             if key not in known:
@@ -90,7 +99,7 @@ class Override:
     def _settled(self, spec: QSpec) -> QSpec:
         """Scales of wide codes do not learn, unless the user says how."""
         asked = self.algorithm is not None or self.options
-        learns = spec.algorithm == "lsq" and not spec.observer.startswith("lsq")
+        learns = spec.algorithm == "lsq" and not observer(spec.observer).only_a_start
         if learns and not asked and spec.bits > MOST_LEARNED_BITS:
             return replace(spec, algorithm="fixed")
         return spec

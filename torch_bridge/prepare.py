@@ -56,6 +56,15 @@ def prepare(
 ) -> nn.Module:
     """A copy of `model` with quantizers where `backend` has them, all of them off.
 
+    Two kinds of scales keep the range that was observed, although the algorithm could learn them:
+
+    * those of the network's inputs with 8 bits or more. They are not trained, so the gradient of
+      the whole input is saved. `q.x_fake_quant.requires_grad_(True)` lets that of `x` learn
+      (`onnxq_report` has the paths). The steps that the observers 'lsq' and 'lsq-plus' give are no
+      ranges to keep: those learn.
+    * those of more than 8 bits, where a backend says 'lsq': they are 'fixed', as learned ones
+      drift. Naming the algorithm (`activation="lsq"`) lets them learn.
+
     Args:
         model: a float model; it is not changed.
         backend: a name ('onnxq backends' lists them) or a Backend.
@@ -69,12 +78,19 @@ def prepare(
         concrete_args: values of arguments that the graph is made for.
         tracer: a torch.fx.Tracer, or a class of one, to trace with.
         preserve_attributes: paths of attributes and methods that the prepared model must have.
-        freeze_bn: use the running statistics of batch normalisations in training too.
+        freeze_bn: use the running statistics of batch normalisations in training too. Weights
+            are rounded as those statistics fold into them, so activation checkpointing needs it:
+            its second forward pass would find statistics that the first has moved.
 
     Returns:
         The prepared model, with `onnxq_report` (what was done) and `onnxq_backend` (its name).
     """
     backend = find_backend(backend) if isinstance(backend, str) else backend
+    if not isinstance(model, nn.Module):
+        raise OptionError(
+            f"a {type(model).__name__} is no torch module",
+            fix="pass a torch.nn.Module; one around a function calls it in forward",
+        )
     if any(isinstance(m, FakeQuantize) for m in model.modules()):
         raise OptionError(
             f"{type(model).__name__} is prepared already",

@@ -32,7 +32,8 @@ LEARN_INPUTS_BELOW = 8
 """With fewer bits than these the scale of a network's input learns.
 
 With more, the range of the data is as good a range, devices that fill the input keep theirs, and
-the gradient of the whole input, which that one number needs, is not computed at all.
+the gradient of the whole input, which that one number needs, is not computed at all. What an
+observer gives as a start only (LSQ's spreads the codes over many times the range) learns always.
 """
 
 
@@ -106,7 +107,8 @@ def _insert(graph_module: fx.GraphModule, spot: Spot, maker: Maker, rules: Rules
     first = spot.producers[0]
     bits = rules.placement.boundary_bits if spot.boundary else None
     quantizer = maker.for_activation(_tensor_name(first), unsigned=spot.unsigned, bits=bits)
-    if quantizer.spec.bits >= LEARN_INPUTS_BELOW and _are_inputs(spot.producers):
+    fine = quantizer.spec.bits >= LEARN_INPUTS_BELOW and not quantizer.observer.only_a_start
+    if fine and _are_inputs(spot.producers):
         quantizer.requires_grad_(False)
     path = fresh_name(graph_module, f"{first.name}_fake_quant")
     graph_module.add_submodule(path, quantizer.train(graph_module.training))

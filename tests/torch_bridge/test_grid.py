@@ -57,6 +57,11 @@ def test_gather_is_spread_reversed(grid: Grid, shape: tuple[int, ...]) -> None:
     torch.testing.assert_close(grid.gather(x, values), want)
 
 
+def test_one_scale_for_each_element_of_a_vector() -> None:
+    terms = torch.tensor([1.0, 2.0, 3.0])
+    assert torch.equal(Grid(0, -8, 7).gather(terms, torch.ones(3)), terms)
+
+
 def test_misfits_say_what_does_not_fit() -> None:
     with pytest.raises(QParamsError, match=r"\[3\] do not fit a tensor of shape \[4, 5\].*axis 1"):
         Grid(1, 0, 3).spread(torch.ones(3), torch.ones(4, 5))

@@ -31,6 +31,15 @@ def test_forms() -> None:
     assert "'observer'" in caught.value.fix
 
 
+def test_values_that_are_no_changes() -> None:
+    with pytest.raises(OptionError, match="4 does not say how to quantize") as caught:
+        Override.of(4)  # type: ignore[arg-type]
+    assert "{'bits': 4}" in caught.value.fix
+    for bits in ("8", 4.0):
+        with pytest.raises(OptionError, match="bits"):
+            Override.of({"bits": bits})
+
+
 def test_all_changes_at_once() -> None:
     changed = Override(algorithm="fixed", observer="mse", bits=4, per_channel=False).applied(
         SPEC, "weights", "chip"

@@ -373,6 +373,11 @@ def test_inputs_that_do_not_fit() -> None:
         prepare(small(), "tensorrt", (torch.zeros(2, 5, 16, 16),))
 
 
+def test_only_modules_are_prepared() -> None:
+    with pytest.raises(OptionError, match="a function is no torch module"):
+        prepare(lambda x: x, "tensorrt", IMAGE)  # type: ignore[arg-type]
+
+
 def test_a_prepared_model_is_not_prepared_again() -> None:
     with pytest.raises(OptionError, match="is prepared already"):
         prepare(prepare(small(), "tensorrt", IMAGE), "tensorrt", IMAGE)

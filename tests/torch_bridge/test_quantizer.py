@@ -16,6 +16,7 @@ from torch_bridge.fake_quant import FakeQuantize  # noqa: E402
 from torch_bridge.overrides import Override  # noqa: E402
 from torch_bridge.prepare import prepare  # noqa: E402
 from torch_bridge.quantizer import Maker  # noqa: E402
+from torch_bridge.state import calibrating, enable_quantization  # noqa: E402
 
 
 def activations(model: nn.Module, backend: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -410,3 +411,22 @@ def test_the_scale_of_an_input_learns_only_below_8_bits(bits: int, learns: bool)
     assert first is learns
     assert scales
     assert all(scales.values())
+    # A user may decide otherwise.
+    prepared.x_fake_quant.requires_grad_(True)
+    image = torch.rand(IMAGE.shape, generator=torch.Generator().manual_seed(0))
+    with calibrating(prepared), torch.no_grad():
+        prepared(image)
+    enable_quantization(prepared)
+    prepared(image).sum().backward()
+    assert prepared.x_fake_quant.scale.grad != 0
+
+
+@pytest.mark.parametrize("backend", ["academic", "qonnx"])
+def test_a_step_that_is_only_a_start_learns_at_inputs_too(backend: str) -> None:
+    """LSQ's observer spreads 8 bits over many times the range of the data."""
+    prepared = prepare(Residual(), backend, (IMAGE,))
+    first = prepared.get_submodule("x_fake_quant")
+    assert first.spec.bits == 8
+    assert first.scale.requires_grad
+    settled = prepare(Residual(), backend, (IMAGE,), activation={"observer": "minmax"})
+    assert not settled.get_submodule("x_fake_quant").scale.requires_grad

@@ -45,6 +45,14 @@ class QDrop(Lsq):
     def quantize(self, x: Tensor) -> Tensor:
         """Round; in training mode only a random part."""
         y = super().quantize(x)
-        if not self.training or self.probability >= 1:
+        if not self._drops:
             return y
         return torch.where(torch.rand_like(x) < self.probability, y, x)
+
+    def quantize_scaled(self, x: Tensor, gain: Tensor) -> Tensor | None:
+        """In one go only where nothing is dropped."""
+        return None if self._drops else super().quantize_scaled(x, gain)
+
+    @property
+    def _drops(self) -> bool:
+        return self.training and self.probability < 1

@@ -120,8 +120,7 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
             or not isinstance(quantizer, FakeQuantize)
             or layout.groups != 1
             or quantizer.spec.axis != layout.axis
-            or quantizer._forward_hooks
-            or quantizer._forward_pre_hooks
+            or _has_hooks(quantizer)
             or size.min().item() < SMALLEST_GAIN
         ):
             return None
@@ -142,6 +141,17 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
                 "BN normalises another dimension than Linear makes",
                 fix="exclude this pair from fusion",
             )
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Whether somebody looks at what goes through this module: torch asks the same in a call."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or nn.modules.module._has_any_global_hook()
+    )
 
 
 class FusedQatConv1d(FusedQatLayer, ConvOp, nn.Conv1d): ...

@@ -16,7 +16,7 @@ has no data left passes an empty tensor.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,9 @@ class Observer(nn.Module):
     Attributes:
         name: What messages call this observer; set by its owner.
     """
+
+    only_a_start: ClassVar[bool] = False
+    """Whether its scale is one to learn from, rather than to keep."""
 
     min_val: Tensor
     max_val: Tensor

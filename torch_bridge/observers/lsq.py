@@ -6,6 +6,7 @@ s = 2 * mean|x| / sqrt(hi),    z = 0, or clamp(lo - round(min / s)) where not sy
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ from torch_bridge.spec import QuantizerSpec
 
 class LSQ(LastBatch):
     """The step size that LSQ starts training from."""
+
+    only_a_start: ClassVar[bool] = True
 
     mean_abs: Tensor
 

@@ -9,6 +9,8 @@ code is spent on negative values.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -20,6 +22,8 @@ from torch_bridge.spec import QuantizerSpec
 
 class LSQPlus(LastBatch):
     """The scale and offset that LSQ+ starts training from."""
+
+    only_a_start: ClassVar[bool] = True
 
     mean: Tensor
     std: Tensor
