@@ -14,9 +14,10 @@ are three implementations that agree to the last bit in y and dx:
 
 * `composed`: one expression per formula. Used while tracing, on other devices and data types,
   and where zero points differ by channel.
-* `eager`: a few vectorised passes in place over pieces that stay in the cache, and masks by
-  `hardtanh_backward`, which needs no boolean tensor. Three to five times as fast as `composed` on
-  a CPU. A zero point that all channels share may be given as a number.
+* `eager`: in C (`torch_bridge.native`), or without it a few vectorised passes in place over pieces
+  that stay in the cache, and masks by `hardtanh_backward`, which needs no boolean tensor. The
+  latter is three to five times as fast as `composed` on a CPU, the former twice as fast again. A
+  zero point that all channels share may be given as a number.
 * compiled: `composed` through torch.compile, one pass each; see `compile_kernels`.
 
 Scale and zero point come shaped so that they broadcast against x; zero points are floats that
@@ -33,6 +34,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+
+from torch_bridge import native
 
 Dims = list[int]
 
@@ -91,6 +94,8 @@ def _eager_forward(x: Tensor, s: Tensor, z: Tensor | float, lo: int, hi: int) ->
     if shift is None:
         return _forward(x, s, z, lo, hi)
     low, high, zero = lo - shift, hi - shift, _zero(x.dtype)
+    if native.takes(s, low, high, x):
+        return native.forward(x, s, low, high)
     y = torch.empty_like(x)
     step = s.item() if s.numel() == 1 else None
     for s_part, x_part, y_part in _pieces(s, x, y) or [(s, x, y)]:
@@ -135,7 +140,9 @@ def _eager_lsq(
         return _lsq(dy, x, s, torch.as_tensor(z, dtype=x.dtype), lo, hi, dims)
     low, high = lo - shift, hi - shift
     dx = dy if spend and dy.is_contiguous() else torch.empty_like(x)
-    shared = list(range(s.numel() > 1, x.dim()))  # what has the same scale, in `_pieces`
+    shared = list(range(s.numel() > 1, x.dim()))  # what has the same scale, if it lies in rows
+    if dims == shared and native.takes(s, low, high, x, dy, dx):
+        return dx, native.lsq(dy, x, s, low, high, dx)
     pieces = _pieces(s, x, dy, dx) if dims == shared else None
     if pieces is None:
         v, terms = _lsq_terms(x, s, low, high, *(torch.empty_like(x) for _ in range(3)))

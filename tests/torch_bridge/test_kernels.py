@@ -22,6 +22,13 @@ from torch_bridge.kernels import (  # noqa: E402
 )
 
 
+@pytest.fixture(params=["in C", "by torch"])
+def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "by torch":
+        monkeypatch.setattr(kernels.native, "takes", lambda *_: False)
+
+
+@pytest.mark.usefixtures("_both_ways")
 @pytest.mark.parametrize("channel", [False, True])
 @pytest.mark.parametrize("zero_point", [0.0, 3.0, None])
 def test_eager_and_composed_agree_to_the_last_bit(channel: bool, zero_point: float | None) -> None:
@@ -41,6 +48,7 @@ def test_eager_and_composed_agree_to_the_last_bit(channel: bool, zero_point: flo
             torch.testing.assert_close(got[1], wanted[1], rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.usefixtures("_both_ways")
 @pytest.mark.parametrize("shape", [(7, 30_011), (3, 5, 17_001), (70_001, 3), (2, 100_003)])
 @pytest.mark.parametrize("channel", [False, True])
 def test_large_tensors_are_computed_in_pieces(channel: bool, shape: tuple[int, ...]) -> None:
@@ -139,6 +147,7 @@ def test_only_what_came_in_is_kept_for_the_backward_pass() -> None:
     assert {t.data_ptr() for t in kept} == own
 
 
+@pytest.mark.usefixtures("_both_ways")
 @pytest.mark.parametrize("shape", [(6, 5), (300, 400)])
 @pytest.mark.parametrize("channel", [False, True])
 def test_a_gradient_that_is_spent_becomes_that_of_x(shape: tuple[int, int], channel: bool) -> None:
