@@ -1,7 +1,8 @@
 """What quantization costs in training: `python -m benchmarks.training`.
 
 * One step (forward, backward, SGD) of ResNet-18, batch 16, 64x64, as a multiple of the float step:
-  ours eager and with compiled kernels (LSQ, weights per channel, activations per tensor), and
+  ours eager and with `compile_kernels`, both also as they are where there was no compiler for the
+  kernels in C (LSQ, weights per channel, activations per tensor), and
   torch.ao's FX quantization-aware training beside it, with its observers (its default) and without
   (as ours). Both quantize the same tensors: what torch.ao rounds besides is taken out.
 * The float step with copies in the place of quantizers, which is the least that any quantizer
@@ -33,7 +34,7 @@ from torch import Tensor, fx, nn
 import torch_bridge as tb
 from benchmarks.clock import in_turns
 from benchmarks.resnet18 import ResNet18
-from torch_bridge import functional
+from torch_bridge import functional, native
 from torch_bridge.functional import compile_kernels, fake_quantize
 from torch_bridge.kernels import Kernels
 
@@ -115,6 +116,16 @@ def quantizer_calls(model: fx.GraphModule) -> list[fx.Node]:
     return [node for node in calls if is_quantizer(model.get_submodule(node.target))]
 
 
+def without_c(job: Job) -> Job:
+    """The job as it is where no compiler was at hand."""
+
+    def run() -> None:
+        with patch.object(native, "library", lambda: None):
+            job()
+
+    return run
+
+
 def copying(job: Job) -> Job:
     """The job with quantizers that only copy, forward and backward."""
 
@@ -161,6 +172,8 @@ def measure(rounds: int) -> dict[str, dict[str, Any]]:
     networks = {"ours, eager": mine, **torch_ao(x, mine)}
     jobs = {name: step(network, x, target) for name, network in networks.items()}
     jobs["ours, compiled"] = compiled(jobs["ours, eager"])
+    jobs["ours, eager, without C"] = without_c(jobs["ours, eager"])
+    jobs["ours, compiled, without C"] = without_c(jobs["ours, compiled"])
     jobs["copies in the place of quantizers"] = copying(step(ours(x), x, target))
     found = ratios(step(ResNet18().train(), x, target), jobs, rounds)
 
@@ -176,7 +189,7 @@ def measure(rounds: int) -> dict[str, dict[str, Any]]:
     for name, values_of in found.items():
         low, median, high = statistics.quantiles(values_of, n=4)
         figures[name] = {"median": median, "quartiles": [low, high]}
-        network = networks.get(name.replace("compiled", "eager"))
+        network = networks.get("ours, eager" if name.startswith("ours") else name)
         if network is not None:
             figures[name]["quantizers"] = quantizers(network)
     return figures

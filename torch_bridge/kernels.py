@@ -242,10 +242,12 @@ _WORTH_COMPILING = 1 << 16
 
 
 def compile_kernels(on: bool = True) -> None:
-    """Let torch.compile make the kernels, or go back to the eager ones.
+    """Let torch.compile make the kernels that are not there in C, or go back to the eager ones.
 
-    Needs a C++ compiler at run time, and some seconds at the first call. Results are the same to
-    the last bit, but for the order in which the gradients of scales are summed.
+    Those are the kernels for other devices and data types, and all of them where `torch_bridge`
+    was installed without a compiler. Needs a C++ compiler at run time, and some seconds at the
+    first call. Results are the same to the last bit, but for the order in which the gradients of
+    scales are summed.
     """
     global _compiled
     _compiled = _compile() if on else None
@@ -317,8 +319,7 @@ def kernels_for(x: Tensor) -> Kernels:
     """The fastest implementation for this tensor."""
     if tracing():
         return COMPOSED
-    if _compiled is not None and x.numel() >= _WORTH_COMPILING:
-        return _compiled
     if x.device.type == "cpu" and x.dtype == torch.float32:
-        return EAGER
-    return COMPOSED
+        small = x.numel() < _WORTH_COMPILING
+        return EAGER if _compiled is None or small or native.library() else _compiled
+    return COMPOSED if _compiled is None else _compiled

@@ -80,6 +80,7 @@ def same_bits(y: Any, want: np.ndarray) -> bool:
 @pytest.fixture
 def _compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(kernels, "_WORTH_COMPILING", 0)
+    monkeypatch.setattr(kernels.native, "library", lambda: None)
     functional.compile_kernels(True)
     yield
     functional.compile_kernels(False)

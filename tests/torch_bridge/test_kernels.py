@@ -263,3 +263,15 @@ def test_the_eager_kernels_are_for_float32_on_the_cpu() -> None:
     assert kernels_for(torch.ones(1)) is EAGER
     assert kernels_for(torch.ones(1, dtype=torch.float64)) is COMPOSED
     assert kernels_for(torch.ones(1, device="meta")) is COMPOSED
+
+
+def test_what_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Kernels(*COMPOSED)._replace(ste=None)
+    monkeypatch.setattr(kernels, "_compiled", made)
+    large = torch.ones(kernels._WORTH_COMPILING)
+    monkeypatch.setattr(kernels.native, "library", lambda: None)
+    assert kernels_for(large) is made
+    assert kernels_for(large[:-1]) is EAGER  # calling it would take longer
+    assert kernels_for(torch.ones(1, dtype=torch.float64)) is made
+    monkeypatch.setattr(kernels.native, "library", object)
+    assert kernels_for(large) is EAGER  # faster still
