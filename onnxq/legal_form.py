@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import onnx_graphsurgeon as gs
+
 from onnxq.backend import Backend
 from onnxq.discovery import find_pass
 from onnxq.errors import BackendError, listed
@@ -114,6 +116,15 @@ def legal_form(
     return LegalForm(made.model, made.traces, Change(keep.model, made.model, lossy))
 
 
+def broken_rules(node: gs.Node, backend: Backend) -> list[str]:
+    """What the target's scheme does not have of this quantizer; constants may be activations."""
+    params = row_of(node)
+    rules = list(backend.scheme.violations(params))
+    if rules and is_operand(node):
+        rules = min(rules, list(backend.scheme.activation.violations(params)), key=len)
+    return rules
+
+
 def check_scheme(model: Model, backend: Backend, allow_requantize: bool = False) -> None:
     """One error for everything that the target would not accept."""
     broken: dict[str, None] = {}  # in order, each once
@@ -121,9 +132,7 @@ def check_scheme(model: Model, backend: Backend, allow_requantize: bool = False)
     for node in model.nodes(*QUANTIZERS):
         params = row_of(node)
         linear = linear and isinstance(params, QParams)
-        rules = backend.scheme.violations(params)
-        if rules and is_operand(node):
-            rules = min(rules, list(backend.scheme.activation.violations(params)), key=len)
+        rules = broken_rules(node, backend)
         if rules:
             broken[f"'{params.tensor}' ({params.role}): {'; '.join(rules)}"] = None
     if broken:

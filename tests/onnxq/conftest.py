@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from onnxq import cli
+from passes import to_qdq
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -22,3 +24,16 @@ def onnxq(capsys: pytest.CaptureFixture[str]) -> Run:
         return int(ended.value.code or 0), out, err
 
     return run
+
+
+@pytest.fixture
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Make the writer of QDQ wrong, from the call on."""
+    right = to_qdq._constants
+
+    def wrong(*arguments: object) -> object:
+        scale, zero_point = right(*arguments)  # type: ignore[arg-type]
+        scale.values = np.asarray(scale.values * np.float32(1.2))
+        return scale, zero_point
+
+    return lambda: monkeypatch.setattr(to_qdq, "_constants", wrong)

@@ -22,25 +22,6 @@ def network(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Make the writer of QDQ wrong."""
-
-    def now() -> None:
-        import passes.to_qdq as writer
-
-        right = writer._constants
-
-        def wrong(*arguments: object) -> object:
-            scale, zero_point = right(*arguments)  # type: ignore[arg-type]
-            scale.values = np.asarray(scale.values * np.float32(1.2))
-            return scale, zero_point
-
-        monkeypatch.setattr(writer, "_constants", wrong)
-
-    return now
-
-
 def test_what_is_not_proven_does_not_replace_what_is(
     onnxq: Run, network: Path, tmp_path: Path, spoil: Callable[[], None]
 ) -> None:
