@@ -174,17 +174,18 @@ def convert(
         source = load(path)
     source = readable_form(source)
     check_readable(source)
-    notes: list[str] = []
+    notes = [*source.upgrades]
     beside = [encodings] if isinstance(encodings, str | Path | QParamTable) else list(encodings)
     if beside:
         progress("reading encodings")
-        source, notes = with_encodings(
+        source, told = with_encodings(
             canonical(source)[0],
             beside,
             backend=backend,
             allow_missing=allow_missing,
             weights=weights,
         )
+        notes += told
     elif weights is not None:
         raise OptionError(
             "weights are quantized where encodings leave them out, and there are none",

@@ -38,8 +38,11 @@ _MIN_OPSET = 15  # CastLike
 
 
 @functools.cache
-def function(opset: int) -> FunctionProto:
-    """The body for models of `opset` (onnxruntime wants both to agree)."""
+def function(opset: int, between: int = TensorProto.FLOAT) -> FunctionProto:
+    """The body for models of `opset` (onnxruntime wants both to agree).
+
+    `between` is the type that codes are clipped in: the first bodies that onnxq wrote had INT32.
+    """
 
     def ref(name: str, attribute: str) -> AttributeProto:
         return AttributeProto(name=name, ref_attr_name=attribute, type=AttributeProto.INT)
@@ -47,7 +50,7 @@ def function(opset: int) -> FunctionProto:
     def bound(attribute: str) -> list[NodeProto]:
         constant = helper.make_node("Constant", [], [attribute])
         constant.attribute.append(ref("value_int", attribute))
-        cast = helper.make_node("Cast", [attribute], [f"{attribute}_f"], to=TensorProto.FLOAT)
+        cast = helper.make_node("Cast", [attribute], [f"{attribute}_f"], to=between)
         return [constant, cast]
 
     quantize = helper.make_node("QuantizeLinear", ["x", "scale", "zero_point"], ["q"])
@@ -65,7 +68,7 @@ def function(opset: int) -> FunctionProto:
             *bound("quant_min"),
             *bound("quant_max"),
             quantize,
-            helper.make_node("Cast", ["q"], ["f"], to=TensorProto.FLOAT),
+            helper.make_node("Cast", ["q"], ["f"], to=between),
             helper.make_node("Clip", ["f", "quant_min_f", "quant_max_f"], ["c"]),
             helper.make_node("CastLike", ["c", "zero_point"], ["d"]),
             dequantize,
@@ -79,6 +82,11 @@ def function(opset: int) -> FunctionProto:
     )
     made.doc_string = "Quantize to quant_min..quant_max and back; see onnxq.fake_quantize."
     return made
+
+
+def written_bodies(opset: int) -> tuple[FunctionProto, ...]:
+    """All bodies that onnxq has written for `opset`, the present one first."""
+    return function(opset), function(opset, TensorProto.INT32)
 
 
 def container(kind: QType) -> QType:

@@ -15,13 +15,14 @@ Anything else is refused by name: the opset is raised completely or not at all.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import onnx_graphsurgeon as gs
-from onnx import AttributeProto, FunctionProto, NodeProto, defs, helper
+from onnx import AttributeProto, FunctionProto, defs, helper
 
 from onnxq.errors import UnsupportedModelError
+from onnxq.function_form import all_nodes
 from onnxq.graph import MAX_IR, MAX_OPSET, Model, domain_of
 from onnxq.local_functions import fresh
 from onnxq.opset_rules import MOVED, RULES, move_to_input, refusal
@@ -123,7 +124,7 @@ def _restamped(function: FunctionProto, version: int) -> FunctionProto:
     entry = next((e for e in function.opset_import if e.domain in _DEFAULT), None)
     if entry is None or entry.version >= version:
         return function
-    for node in _all_nodes(function.node):
+    for node in all_nodes(function.node):
         if node.domain in _DEFAULT:
             before, after = schema_of(node.op_type, entry.version), schema_of(node.op_type, version)
             if before is not None and before.since_version != after.since_version:
@@ -138,13 +139,3 @@ def _restamped(function: FunctionProto, version: int) -> FunctionProto:
         if imported.domain in _DEFAULT:
             imported.version = version
     return twin
-
-
-def _all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """The nodes and those in their bodies."""
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            yield from _all_nodes(attribute.g.node)
-            for body in attribute.graphs:
-                yield from _all_nodes(body.node)

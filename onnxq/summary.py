@@ -100,6 +100,7 @@ def summarize(model: Model) -> Summary:
             *(skip for trace in traces for skip in trace.skips if skip.where not in refused),
         ],
         notes=[
+            *readable.upgrades,
             *(f"{trace.name}: {note}" for trace in traces for note in trace.notes),
             *_logarithmic(table),
         ],
