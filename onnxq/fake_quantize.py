@@ -180,6 +180,13 @@ def params_of(
             f"FakeQuantize {describe(node)}: '{missing.name}' is computed at run time",
             fix="run 'fold-constants' first; dynamic quantization is not supported",
         )
+    for real in node.inputs[:2]:
+        if real.dtype is not None and np.dtype(real.dtype).kind in "iubOSU":
+            raise QParamsError(
+                f"FakeQuantize {describe(node)}: '{real.name}' is {np.dtype(real.dtype)}, which is "
+                "no float type",
+                fix="the file is not a valid ONNX model: export it again",
+            )
     lo, hi = int(node.attrs["quant_min"]), int(node.attrs["quant_max"])
     block = int(node.attrs.get("block_size", 0))
     per_tensor = scale.ndim == 0 or (scale.size == 1 and not block)

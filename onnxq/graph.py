@@ -18,6 +18,7 @@ from onnxq import exporter, files, importer
 from onnxq.cloning import clone_graph, clone_tensor
 from onnxq.errors import InvalidModelError, LoadError, OnnxqError
 from onnxq.exporter import live_nodes
+from onnxq.function_calls import check_functions
 from onnxq.gc_pause import gc_paused
 from onnxq.importer import bodies
 from onnxq.qparam_table import QParamTable
@@ -282,11 +283,17 @@ def from_proto(proto: ModelProto, base_dir: Path | None = None) -> Model:
             "this protobuf is not an ONNX model (it has no graph or no version)",
             fix="give a file written by an ONNX exporter",
         )
+    check_functions(proto.functions)
     header = importer.header_of(proto, _MODEL_BODY)
     graph = importer.import_graph(proto.graph, base_dir, overridable=proto.ir_version >= 4)
     importer.mark_unread(graph)
     opsets: dict[str, int] = {}
     for entry in proto.opset_import:
+        if not 0 <= entry.version < 2**31:
+            raise InvalidModelError(
+                f"domain '{entry.domain}' has version {entry.version}, which is no opset",
+                fix="the file is not a valid ONNX model: export it again",
+            )
         if opsets.setdefault(entry.domain, entry.version) != entry.version:
             raise InvalidModelError(
                 f"two versions of domain '{entry.domain}' are imported",
@@ -298,10 +305,12 @@ def from_proto(proto: ModelProto, base_dir: Path | None = None) -> Model:
             model.qparams = QParamTable.loads(entry.value)
             del header.metadata_props[index]
             break
-    from onnxq.local_functions import take_functions
+    from onnxq.local_functions import own_forms, take_functions
+    from onnxq.node_form import check_nodes
 
     take_functions(model)
     model.check()
+    check_nodes(model.nodes(), own_forms())
     return model
 
 

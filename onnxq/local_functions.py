@@ -11,19 +11,19 @@ compute. So only bodies that onnxq wrote are taken out. Others move to a domain 
 from __future__ import annotations
 
 import functools
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import onnx_graphsurgeon as gs
 from onnx import FunctionProto, NodeProto, helper
 
 from onnxq import fake_quantize, fake_quantize_log, upsample
-from onnxq.errors import InvalidModelError, UnsupportedModelError, near_matches
+from onnxq.errors import UnsupportedModelError, near_matches
 from onnxq.exporter import describe
 from onnxq.fake_quantize import DOMAIN
 from onnxq.function_form import all_nodes, form_of
-from onnxq.graph import Model
+from onnxq.graph import MAX_OPSET, Model
+from onnxq.node_form import NodeForm, call_form
 
 FOREIGN = "foreign.onnxq"
 """Where functions of the domain `onnxq` that onnxq did not write are kept."""
@@ -77,7 +77,6 @@ def take_functions(model: Model) -> None:
     One stays where nothing would add it again: in a model without nodes that call it, and where
     other functions do. Bodies that onnxq did not write stay, as functions of the user's.
     """
-    _check_unique(model.functions)
     _set_foreign_apart(model)
     _check_calls(model)
     inner = {n.op_type for f in model.functions for n in all_nodes(f.node) if n.domain == DOMAIN}
@@ -85,6 +84,12 @@ def take_functions(model: Model) -> None:
     model.functions = [f for f in model.functions if not _is_one_of(f, taken)]
     if taken and not any(f.domain == DOMAIN for f in model.functions):
         model.opsets.pop(DOMAIN, None)
+
+
+@functools.cache
+def own_forms() -> Mapping[str, NodeForm]:
+    """What calls of each function must have."""
+    return {op: call_form(local.body(MAX_OPSET)) for op, local in _FUNCTIONS.items()}
 
 
 def fresh(function: FunctionProto, opset: int) -> FunctionProto | None:
@@ -110,17 +115,6 @@ def _forms(name: str, blocks: bool) -> frozenset[str | None]:
 
 
 # -- what files may hold ------------------------------------------------------------------------
-
-
-def _check_unique(functions: Iterable[FunctionProto]) -> None:
-    count = Counter((f.domain, f.name, f.overload) for f in functions)
-    for (domain, name, overload), times in count.items():
-        if times > 1:
-            which = f" (overload '{overload}')" if overload else ""
-            raise InvalidModelError(
-                f"function '{domain}::{name}'{which} is defined {times} times",
-                fix="the file is not a valid ONNX model: export it again",
-            )
 
 
 def _set_foreign_apart(model: Model) -> None:

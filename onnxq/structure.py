@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import ChainMap
 
 import onnx_graphsurgeon as gs
-from onnx import defs
 
 from onnxq.errors import InvalidModelError
 from onnxq.exporter import describe, sorted_nodes
@@ -57,8 +56,6 @@ def _check(graph: gs.Graph, outer: ChainMap[str, int], made: dict[str, int]) -> 
                 raise InvalidModelError(f"tensor '{name}' is made by two nodes", fix=fix)
     known = names.get
     for node in nodes:
-        if _lacks_input(node):
-            raise InvalidModelError(f"node {describe(node)} has no input", fix=fix)
         for tensor in node.inputs:
             if known(tensor.name) == id(tensor):
                 continue
@@ -72,18 +69,3 @@ def _check(graph: gs.Graph, outer: ChainMap[str, int], made: dict[str, int]) -> 
     for tensor in graph.outputs:
         if not is_known(tensor):
             raise InvalidModelError(f"nothing makes the graph output '{tensor.name}'", fix=fix)
-
-
-def _lacks_input(node: gs.Node) -> bool:
-    """Whether an operator of ONNX has nothing as its first input, although it needs that one.
-
-    Later inputs are left to the readers: some tools leave out a scale and tell it elsewhere.
-    """
-    if node.inputs and node.inputs[0].name:
-        return False
-    # The first input of Scan could be left out in opset 8.
-    if node.domain not in (None, "", "ai.onnx") or node.op == "Scan" or not defs.has(node.op):
-        return False
-    schema = defs.get_schema(node.op)
-    optional = defs.OpSchema.FormalParameterOption.Optional
-    return schema.min_input > 0 and schema.inputs[0].option != optional

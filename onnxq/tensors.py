@@ -7,9 +7,10 @@ Nothing is cached, so a model of many gigabytes costs no memory for weights that
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -51,7 +52,7 @@ def numpy_dtype(onnx_type: int) -> np.dtype[Any]:
 
 def packed_size(tensor: TensorProto) -> int:
     """How many bytes the values take in raw or external data; 4 and 2 bits are packed."""
-    count = int(np.prod(tensor.dims, dtype=np.int64))
+    count = math.prod(tensor.dims)
     bits = _PACKED_BITS.get(tensor.data_type)
     return -(-count * bits // 8) if bits else count * numpy_dtype(tensor.data_type).itemsize
 
@@ -70,6 +71,11 @@ class ExternalData:
     def of(tensor: TensorProto, base_dir: Path | None) -> ExternalData:
         """Resolve the entries of `tensor`; the file must exist and be long enough."""
         who = f"initializer '{tensor.name}'"
+        if tensor.data_type == TensorProto.STRING:
+            raise LoadError(
+                f"{who}: strings are kept in the model itself, never as external data",
+                fix="the model file is damaged: export or copy it again",
+            )
         entries = {e.key: e.value for e in tensor.external_data}
         location = entries.get("location", "")
         # By name alone: model hubs keep the files themselves elsewhere and link to them.
@@ -90,7 +96,7 @@ class ExternalData:
                 f"{who}: external data entries {entries} do not fit a tensor of {needed} bytes",
                 fix="the model file is damaged: export or copy it again",
             )
-        if not path.is_file():
+        if not _is_file(path):
             raise LoadError(
                 f"{who}: external data file '{path}' does not exist",
                 fix="copy the data file next to the model, under the name the model gives",
@@ -152,6 +158,13 @@ class ExternalData:
             return np.memmap(file, np.uint8, "r", self.offset, (self.length,))
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # no file system has names as long as this one
+        return False
+
+
 def _stamp(status: os.stat_result) -> tuple[int, ...]:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
@@ -166,6 +179,7 @@ class StoredValues(LazyValues):  # type: ignore[misc]
     def __init__(self, tensor: TensorProto, base_dir: Path | None = None) -> None:
         self.tensor = tensor
         self.external: ExternalData | None = None
+        _check_dims(tensor.dims, tensor.name)
         if tensor.data_location == TensorProto.EXTERNAL:
             self.external = ExternalData.of(tensor, base_dir)
 
@@ -182,7 +196,7 @@ class StoredValues(LazyValues):  # type: ignore[misc]
     @property
     def nbytes(self) -> int:
         """Size in memory."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def load(self) -> Array:
         """The values, read-only."""
@@ -200,6 +214,15 @@ class StoredValues(LazyValues):  # type: ignore[misc]
             values = self.external.map().view(self.dtype).reshape(self.shape)
         values.setflags(write=False)
         return values
+
+
+def _check_dims(dims: Sequence[int], name: str) -> None:
+    # numpy would take -1 for "as many as there are".
+    if any(dim < 0 for dim in dims):
+        raise InvalidModelError(
+            f"tensor '{name}': shape {list(dims)} has a negative dimension",
+            fix="the file is damaged: export or copy it again",
+        )
 
 
 def _decode(tensor: TensorProto) -> Array:
@@ -229,6 +252,7 @@ class SparseStoredValues(StoredValues):
             self.sparse.indices.CopyFrom(_inline(sparse.indices, base_dir))
         self.tensor = self.sparse.values
         self.external = None
+        self._where()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -237,12 +261,30 @@ class SparseStoredValues(StoredValues):
 
     def load(self) -> Array:
         """The dense values."""
-        indices = _decode(self.sparse.indices)
         dense = np.zeros(self.shape, self.dtype)
-        where = tuple(indices.T) if indices.ndim == 2 else np.unravel_index(indices, self.shape)
-        dense[where] = _decode(self.tensor)
+        dense[self._where()] = _decode(self.tensor)
         dense.setflags(write=False)
         return dense
+
+    def _where(self) -> tuple[Array, ...]:
+        """The position of each value, along each axis."""
+        shape, name, indices = self.shape, self.tensor.name, _decode(self.sparse.indices)
+        _check_dims(shape, name)
+        count = math.prod(self.tensor.dims)
+        if len(self.tensor.dims) != 1 or indices.shape not in ((count,), (count, len(shape))):
+            raise _sparse_error(name, f"{count} values have indices of shape {indices.shape}")
+        if indices.dtype != np.int64:
+            raise _sparse_error(name, f"its indices are {indices.dtype}, not int64")
+        most = math.prod(shape) if indices.ndim == 1 else np.asarray(shape, np.int64)
+        if indices.size and not np.all((indices >= 0) & (indices < most)):
+            raise _sparse_error(name, f"an index lies outside of shape {list(shape)}")
+        return tuple(indices.T) if indices.ndim == 2 else np.unravel_index(indices, shape)
+
+
+def _sparse_error(name: str, why: str) -> InvalidModelError:
+    return InvalidModelError(
+        f"sparse tensor '{name}': {why}", fix="the file is damaged: export or copy it again"
+    )
 
 
 def _inline(tensor: TensorProto, base_dir: Path | None) -> TensorProto:

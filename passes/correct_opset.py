@@ -84,7 +84,7 @@ def _first_opset(node: gs.Node, stamp: int) -> int:
 
 def _last_opset(node: gs.Node, stamp: int) -> int:
     """The last opset up to `stamp` that knows the operator as it is written, else `stamp`."""
-    return next((v for v in range(stamp, 0, -1) if _knows(v, node)), stamp)
+    return next((v for v in range(min(stamp, MAX_OPSET), 0, -1) if _knows(v, node)), stamp)
 
 
 def _oldest_opset(node: gs.Node) -> int:

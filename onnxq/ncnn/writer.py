@@ -52,7 +52,11 @@ def layers_of(model: Model) -> list[Layer]:
         lost.update(t.name for t in node.outputs)
     if not refused:
         for tensor in model.graph.outputs:
-            net.blob(tensor)
+            try:
+                net.blob(tensor)
+            except NotInNcnn as why:
+                refused[f"output '{tensor.name}'"] = str(why)
+                fixes[why.fix] = None
     if refused:
         raise BackendError(
             f"{len(refused)} part{'s' if len(refused) > 1 else ''} of the model cannot be written "

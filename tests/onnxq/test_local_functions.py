@@ -231,7 +231,7 @@ def test_a_call_of_nothing_is_refused(field: str) -> None:
 def test_a_function_stands_once(edit: str) -> None:
     proto = brought(edit)
     proto.functions.add().CopyFrom(function(17))
-    with pytest.raises(InvalidModelError, match="'onnxq::FakeQuantize' is defined 2 times"):
+    with pytest.raises(InvalidModelError, match="'onnxq::FakeQuantize' is defined twice"):
         from_proto(proto)
 
 

@@ -33,8 +33,8 @@ BROKEN = {
     ),
     "self cycle": ([helper.make_node("Add", ["x", "y"], ["y"], name="n")], "'n' .*its own output"),
     "dangling input": ([helper.make_node("Add", ["x", "q"], ["y"])], "reads 'q', which nothing"),
-    "no inputs": ([helper.make_node("Clip", [], ["y"], name="n")], "'n' .Clip. has no input"),
-    "blank input": ([helper.make_node("Concat", ["", "x"], ["y"], axis=0)], "Concat.* no input"),
+    "no inputs": ([helper.make_node("Clip", [], ["y"], name="n")], "'n' .Clip. has no inputs"),
+    "blank input": ([helper.make_node("Concat", ["", "x"], ["y"], axis=0)], "Concat.* no input 1"),
     "missing output": ([helper.make_node("Neg", ["x"], ["z"])], "makes the graph output 'y'"),
     "input made by node": (
         [helper.make_node("Neg", ["x"], ["x"]), helper.make_node("Neg", ["x"], ["y"])],

@@ -14,8 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxq import files, tensors
 from onnxq.constants import array
-from onnxq.errors import LoadError, SaveError
+from onnxq.errors import InvalidModelError, LoadError, SaveError
 from onnxq.graph import from_proto, load, save
+from onnxq.tensors import SparseStoredValues, StoredValues
 from tests.same_model import assert_same
 from tests.stored_models import (
     BIG,
@@ -347,3 +348,61 @@ def test_row_10_to_proto_takes_external_data_in(stored: Path) -> None:
     proto = load(stored).to_proto()
     assert all(not t.external_data and not t.data_location for t in proto.graph.initializer)
     assert np.array_equal(numpy_helper.to_array(proto.graph.initializer[1]), BIG + 1)
+
+
+# -- tensors that cannot be -------------------------------------------------------------------
+
+
+def sparse(values: list[float], indices: object, dims: list[int]) -> onnx.SparseTensorProto:
+    return helper.make_sparse_tensor(
+        numpy_helper.from_array(np.float32(values), "s"),
+        numpy_helper.from_array(np.asarray(indices), "i"),
+        dims,
+    )
+
+
+@pytest.mark.parametrize(
+    ("tensor", "why"),
+    [
+        (sparse([1.0], np.int64([4]), [2, 2]), "an index lies outside"),
+        (sparse([1.0], np.int64([-1]), [2, 2]), "an index lies outside"),
+        (sparse([1.0], np.int64([[0, 2]]), [2, 2]), "an index lies outside"),
+        (sparse([1.0, 2.0], np.int64([0]), [2, 2]), "2 values have indices of shape"),
+        (sparse([1.0], np.int64([[0]]), [2, 2]), "1 values have indices of shape"),
+        (sparse([1.0], np.int32([0]), [2, 2]), "its indices are int32"),
+        (sparse([1.0], np.int64([0]), [-2, 2]), "negative dimension"),
+    ],
+)
+def test_sparse_tensor_that_cannot_be(tensor: onnx.SparseTensorProto, why: str) -> None:
+    with pytest.raises(InvalidModelError, match=why):
+        SparseStoredValues(tensor)
+
+
+def test_negative_dimension_is_not_taken_for_as_many_as_there_are() -> None:
+    tensor = numpy_helper.from_array(np.float32([1, 2]), "w")
+    tensor.dims[0] = -1
+    with pytest.raises(InvalidModelError, match=r"'w'.* negative dimension"):
+        StoredValues(tensor)
+
+
+@pytest.mark.parametrize("location", ["n" * 300, "f/" * 3000 + "x"])
+def test_external_name_too_long_for_the_disk(tmp_path: Path, location: str) -> None:
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1])
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    with pytest.raises(LoadError, match=r"'w'.* does not exist"):
+        StoredValues(tensor, tmp_path)
+
+
+def test_external_strings_and_endless_dimensions(tmp_path: Path) -> None:
+    (tmp_path / "d").write_bytes(bytes(8))
+    tensor = TensorProto(name="w", data_type=TensorProto.STRING, dims=[1])
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="d")
+    with pytest.raises(LoadError, match=r"'w'.* never as external data"):
+        StoredValues(tensor, tmp_path)
+    tensor.data_type = TensorProto.FLOAT
+    tensor.dims[:] = [2**32, 2**32]
+    tensor.external_data.add(key="length", value="0")
+    with pytest.raises(LoadError, match=r"'w'.* do not fit"):
+        StoredValues(tensor, tmp_path)

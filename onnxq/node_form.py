@@ -1,0 +1,174 @@
+"""What a node must have so that passes can rely on it: inputs, outputs and attributes.
+
+Operators of ONNX are held to onnx's own schemas, those of the domain `onnxq` to their functions.
+Each node is looked at once, when a model is read. Files are stamped with wrong opsets (see the
+pass `correct-opset`), so a node has to fit what any version of its operator takes: the widest
+number of inputs, and every attribute in a type that it has in some version. Private operators,
+and attributes that no version knows, are left to the readers.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_graphsurgeon as gs
+from onnx import AttributeProto, FunctionProto, defs
+
+from onnxq.errors import InvalidModelError
+from onnxq.exporter import describe
+from onnxq.fake_quantize import DOMAIN
+
+_FIX = "the file is not a valid ONNX model: export it again"
+_TOLD_ELSEWHERE = ("QuantizeLinear", "DequantizeLinear")
+"""Some tools leave out a scale and tell it elsewhere, so readers see to these inputs."""
+_KINDS: Mapping[type, int] = {
+    int: AttributeProto.INT,
+    float: AttributeProto.FLOAT,
+    str: AttributeProto.STRING,
+    bytes: AttributeProto.STRING,
+    gs.Constant: AttributeProto.TENSOR,
+    gs.Graph: AttributeProto.GRAPH,
+}
+_LISTS: Mapping[int, int] = {
+    AttributeProto.INT: AttributeProto.INTS,
+    AttributeProto.FLOAT: AttributeProto.FLOATS,
+    AttributeProto.STRING: AttributeProto.STRINGS,
+    AttributeProto.GRAPH: AttributeProto.GRAPHS,
+}
+
+
+@dataclass(frozen=True)
+class NodeForm:
+    """The inputs, outputs and attributes of an operator."""
+
+    inputs: tuple[int, int]
+    """The least and the most of them; outputs likewise."""
+    outputs: tuple[int, int]
+    needed: tuple[int, ...]
+    """Positions of inputs that must not be left blank, where they are there."""
+    repeated: bool
+    """Whether the first input, which is needed, may come any number of times."""
+    attributes: Mapping[str, frozenset[int]]
+    """The types that each attribute may have."""
+    required: frozenset[str]
+    """Attributes without a default."""
+
+
+def check_nodes(nodes: Iterable[gs.Node], own: Mapping[str, NodeForm]) -> None:
+    """Raise InvalidModelError on a node just read that does not have the form of its operator.
+
+    `own` are the forms of the operators of the domain `onnxq`.
+    """
+    for node in nodes:
+        if node.domain in (None, "ai.onnx"):
+            form = standard_form(node.op)
+        else:
+            form = own.get(node.op) if node.domain == DOMAIN else None
+        if form is not None:
+            _check(node, form)
+        if node.attrs and len(node.attrs) != len(node.source.attribute):
+            raise _wrong(node, "has two attributes of one name")
+
+
+def _check(node: gs.Node, form: NodeForm) -> None:
+    for what, given, (least, most) in (
+        ("inputs", len(node.inputs), form.inputs),
+        ("outputs", len(node.outputs), form.outputs),
+    ):
+        if not least <= given <= most:
+            raise _wrong(node, f"has {given or 'no'} {what}, but takes {_between(least, most)}")
+    for index, tensor in enumerate(node.inputs):
+        if not tensor.name and (index in form.needed or form.repeated):
+            raise _wrong(node, f"has no input {index + 1}, which it needs")
+    if form.required and not form.required <= node.attrs.keys():
+        missing = sorted(form.required - node.attrs.keys())
+        raise _wrong(node, f"lacks the attribute '{missing[0]}'")
+    for name, value in node.attrs.items():
+        types = form.attributes.get(name)
+        if types is not None and not _is_one_of(value, types):
+            wanted = " or ".join(sorted(map(AttributeProto.AttributeType.Name, types)))
+            raise _wrong(node, f"has an attribute '{name}' that is not of type {wanted}")
+
+
+def _wrong(node: gs.Node, why: str) -> InvalidModelError:
+    return InvalidModelError(f"node {describe(node)} {why}", fix=_FIX)
+
+
+def _between(least: int, most: int) -> str:
+    if least == most:
+        return str(least)
+    return f"{least} or more" if most >= _ANY else f"{least} to {most}"
+
+
+def _is_one_of(value: Any, types: frozenset[int]) -> bool:
+    if isinstance(value, AttributeProto):  # the importer has no Python value for it
+        return not value.ref_attr_name and value.type in types
+    if type(value) is not list:
+        return _KINDS.get(type(value)) in types
+    if not value:
+        return not types.isdisjoint(_LISTS.values())
+    return _LISTS.get(_KINDS.get(type(value[0]), 0)) in types
+
+
+# -- where forms come from --------------------------------------------------------------------
+
+_ANY = 2**31 - 1
+_BLANK = defs.OpSchema.FormalParameterOption.Optional
+
+
+@functools.cache
+def standard_form(op: str) -> NodeForm | None:
+    """What any version of an operator of ONNX takes; None where there is no such operator."""
+    versions = list(_versions(op))
+    if not versions:
+        return None
+    types: dict[str, set[int]] = {}
+    for schema in versions:
+        for name, attribute in schema.attributes.items():
+            types.setdefault(name, set()).add(int(attribute.type.value))
+    counts = [len(schema.inputs) for schema in versions]
+    told = 1 if op in _TOLD_ELSEWHERE else _ANY
+    return NodeForm(
+        (min(told, *(s.min_input for s in versions)), max(s.max_input for s in versions)),
+        (min(s.min_output for s in versions), max(s.max_output for s in versions)),
+        tuple(
+            index
+            for index in range(min(min(counts), told))
+            if all(schema.inputs[index].option != _BLANK for schema in versions)
+        ),
+        all(s.max_input == _ANY for s in versions) and len(versions[0].inputs) == 1,
+        {name: frozenset(kinds) for name, kinds in types.items()},
+        frozenset.intersection(
+            *(frozenset(n for n, a in s.attributes.items() if a.required) for s in versions)
+        ),
+    )
+
+
+def _versions(op: str) -> Iterable[Any]:
+    newest = _ANY
+    while newest > 0 and defs.has(op, newest, ""):
+        schema = defs.get_schema(op, newest, "")
+        yield schema
+        newest = schema.since_version - 1
+
+
+def call_form(function: FunctionProto) -> NodeForm:
+    """The form of calls to a function of which every input is needed."""
+    types = {
+        a.ref_attr_name: frozenset({int(a.type)})
+        for node in function.node
+        for a in node.attribute
+        if a.ref_attr_name
+    }
+    inputs, outputs = len(function.input), len(function.output)
+    return NodeForm(
+        (inputs, inputs),
+        (outputs, outputs),
+        tuple(range(inputs)),
+        False,
+        types,
+        frozenset(function.attribute),
+    )
