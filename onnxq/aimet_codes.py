@@ -6,18 +6,22 @@ Versions 0.6.1 and 1.0.0 count codes from 0, whatever the type: with b bits and 
                                                  offset = -(z + 2^(b-1)) (signed type)
 
 so offset <= 0 and s * offset is the smallest value. "Symmetric" in these files means the signed
-type. Only whole ranges of b bits exist: -127..127 cannot be told from a zero point of -1.
+type, with one zero point throughout. Only whole ranges of b bits exist: -127..127 cannot be told
+from a zero point of -1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from onnxq import side_rows, strict_json
 from onnxq.errors import LoadError
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import Array, QParams, Role
+from onnxq.strict_json import Entry
 from onnxq.tensor_parts import TensorParts
 
 GROUPS = {"activation_encodings": Role.ACTIVATION, "param_encodings": Role.WEIGHT}
@@ -43,6 +47,20 @@ def writable(
     return side_rows.writable(
         rows, f"encodings {version}", lambda row: side_rows.partial_codes(row) or more(row), fix
     )
+
+
+def offset_refusal(row: QParams) -> str | None:
+    """Why the offsets of `row` go neither with a symmetric grid nor with an asymmetric one."""
+    if row.qtype.signed and np.unique(row.zero_point).size > 1:
+        return f"{row.qtype} with zero points that differ between channels"
+    return None
+
+
+def check_symmetric(entry: Entry, key: str, offsets: Collection[int]) -> None:
+    """Refuse a grid that calls itself symmetric and has several zero points."""
+    if len(set(offsets)) > 1:
+        least, most = min(offsets), max(offsets)
+        raise entry.error(f"'{key}' says symmetric, but its offsets range from {least} to {most}")
 
 
 def axis_refusal(row: QParams, parts: TensorParts) -> str | None:

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from onnxq.errors import QParamsError, near_matches
-from onnxq.qparams import Grid, Reader, Role
-
-_KEYS = {"tensor", "role", "data_max", "readers"}
+from onnxq.errors import QParamsError
+from onnxq.qparams import Grid, Reader, Role, readers_of, rejecting, role_of, row_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +73,9 @@ class LogParams:
     @classmethod
     def from_json(cls, row: Any) -> LogParams:
         """Inverse of `to_json`."""
-        fix = "write one JSON object per tensor, with 'tensor', 'role' and 'data_max'"
-        if not isinstance(row, Mapping):
-            raise QParamsError(f"a logarithmic row of the table is {row!r}", fix=fix)
-        name = row.get("tensor", "?")
-        for key in row:
-            if key not in _KEYS:
-                raise QParamsError(
-                    f"row for tensor '{name}': unknown key '{key}'", fix=near_matches(key, _KEYS)
-                )
-        try:
-            readers = row.get("readers")
+        with rejecting():
+            entry = row_entry(row)
+            entry.only(("tensor", "role", "data_max"), ("readers",))
             return cls(
-                str(row["tensor"]),
-                float(row["data_max"]),
-                Role(row["role"]),
-                None if readers is None else tuple(Reader(str(n), int(i)) for n, i in readers),
+                entry.text("tensor"), entry.number("data_max"), role_of(entry), readers_of(entry)
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise QParamsError(f"row for tensor '{name}': {error}", fix=fix) from error

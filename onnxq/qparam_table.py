@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from onnxq import strict_json
 from onnxq.errors import QParamsError, near_matches
 from onnxq.log_params import LogParams
-from onnxq.qparams import QParams, Role
+from onnxq.qparams import QParams, Role, rejecting
+from onnxq.strict_json import Entry
 
 JSON_SCHEMA = "onnxq.qparams"
 JSON_VERSION = 1
@@ -97,22 +99,25 @@ class QParamTable:
             raise QParamsError("this JSON is not an onnxq quantization table", fix=fix)
         version = document.get("version")
         if type(version) is not int or not 1 <= version <= JSON_VERSION:
-            raise QParamsError(f"cannot read a quantization table of version {version!r}", fix=fix)
-        rows, logarithmic = document.get("rows"), document.get("logarithmic", [])
-        if not isinstance(rows, list) or not isinstance(logarithmic, list):
-            raise QParamsError("the quantization table has no list of rows", fix=fix)
+            raise QParamsError(
+                f"cannot read a quantization table of version {json.dumps(version)[:60]}", fix=fix
+            )
+        with rejecting():
+            whole = Entry(document, "the quantization table", fix)
+            whole.only(("schema", "version", "rows"), ("logarithmic",))
+            for key in ("rows", "logarithmic"):
+                if not isinstance(document.get(key, []), list):
+                    raise whole.error(f"'{key}' is not a list of rows")
         return cls(
-            [QParams.from_json(row) for row in rows],
-            [LogParams.from_json(row) for row in logarithmic],
+            [QParams.from_json(row) for row in document["rows"]],
+            [LogParams.from_json(row) for row in document.get("logarithmic", ())],
         )
 
     @classmethod
     def loads(cls, text: str) -> QParamTable:
         """Inverse of `dumps`."""
-        try:
-            document = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise QParamsError(
-                f"the quantization table is not JSON: {error}", fix="check that the file is whole"
-            ) from error
+        with rejecting():
+            document = strict_json.parse(
+                text, "an onnxq quantization table", "check that the file is whole"
+            )
         return cls.from_json(document)

@@ -17,19 +17,20 @@ bit-equal to QuantizeLinear and DequantizeLinear for float32 input.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import math
-import operator
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from onnxq.errors import QParamsError, near_matches
+from onnxq.errors import LoadError, QParamsError
 from onnxq.qtype import QType, qtype
+from onnxq.strict_json import Entry
 
 Array = npt.NDArray[Any]
 
@@ -321,51 +322,64 @@ class QParams:
         return out
 
     @classmethod
-    def from_json(cls, row: Mapping[str, Any]) -> QParams:
+    def from_json(cls, row: Any) -> QParams:
         """Inverse of `to_json`."""
-        if not isinstance(row, Mapping):
-            raise QParamsError(
-                f"a row of the quantization table is {row!r}, not an object",
-                fix="write one JSON object per tensor",
-            )
-        unknown = set(row) - _JSON_KEYS
-        missing = {"tensor", "type", "scale", "zero_point"} - set(row)
-        if unknown or missing:
-            key = sorted(unknown or missing)[0]
-            raise QParamsError(
-                f"row for tensor '{row.get('tensor', '?')}': "
-                + (f"unknown key '{key}'" if unknown else f"key '{key}' is missing"),
-                fix=near_matches(key, _JSON_KEYS) if unknown else f"add '{key}' to the row",
-            )
-        readers = row.get("readers")
-        axis, block, lo, hi = (row.get(key) for key in ("axis", "block", "lo", "hi"))
-        try:
+        with rejecting():
+            entry = row_entry(row)
+            entry.only(_REQUIRED, _OPTIONAL)
             return cls(
-                tensor=str(row["tensor"]),
-                qtype=qtype(row["type"]),
-                scale=np.array(row["scale"], dtype=np.float64),
-                zero_point=np.array(row["zero_point"], dtype=np.float64),
-                axis=None if axis is None else operator.index(axis),
-                block=0 if block is None else operator.index(block),
-                lo=None if lo is None else operator.index(lo),
-                hi=None if hi is None else operator.index(hi),
-                role=Role(row.get("role", "activation")),
-                readers=None
-                if readers is None
-                else tuple(Reader(str(n), operator.index(i)) for n, i in readers),
-                source=str(row.get("source", "")),
+                tensor=entry.text("tensor"),
+                qtype=qtype(entry.text("type")),
+                scale=entry.array("scale"),
+                zero_point=entry.whole_array("zero_point"),
+                role=role_of(entry),
+                readers=readers_of(entry),
+                source=entry.text("source") if "source" in entry.value else "",
+                **{key: entry.integer(key) for key in _INTEGERS if key in entry.value},
             )
-        except (TypeError, ValueError) as error:  # a text where a number belongs, and the like
-            raise QParamsError(
-                f"row for tensor '{row['tensor']}': {error}",
-                fix="write the row as 'collect-qparams' does",
-            ) from error
 
 
-_JSON_KEYS = {
-    *("tensor", "role", "type", "scale", "zero_point", "lo", "hi"),
-    *("axis", "block", "readers", "source"),
-}
+_REQUIRED = ("tensor", "type", "scale", "zero_point")
+_INTEGERS = ("axis", "block", "lo", "hi")
+_OPTIONAL = (*_INTEGERS, "role", "readers", "source")
+
+
+# -- rows of tables as JSON ---------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def rejecting() -> Iterator[None]:
+    """Say of what was read wrongly that it is the parameters that cannot be used."""
+    try:
+        yield
+    except LoadError as error:
+        raise QParamsError(error.what, fix=error.fix) from error
+
+
+def row_entry(row: Any) -> Entry:
+    """A row of a table as it stands in JSON."""
+    fix = "write the row as 'collect-qparams' does: one JSON object per tensor"
+    entry = Entry.of(row, "a row of the quantization table", fix)
+    return Entry(entry.value, f"row for tensor '{entry.value.get('tensor', '?')}'", fix)
+
+
+def role_of(entry: Entry) -> Role:
+    """The role that a row has; one that does not say is for an activation."""
+    if "role" not in entry.value:
+        return Role.ACTIVATION
+    return Role(entry.choice("role", *(str(role) for role in Role)))
+
+
+def readers_of(entry: Entry) -> tuple[Reader, ...] | None:
+    """The uses that a row is for; None: all."""
+    if "readers" not in entry.value:
+        return None
+    found = entry.value["readers"]
+    for reader in found if isinstance(found, list) else [None]:
+        pair = reader if isinstance(reader, list) and len(reader) == 2 else [None, None]
+        if not isinstance(pair[0], str) or type(pair[1]) is not int or pair[1] < 0:
+            raise entry.error("'readers' is not a list of pairs: a tensor and the number of input")
+    return tuple(Reader(*reader) for reader in found)
 
 
 def _ends(values: Array) -> tuple[float, float]:

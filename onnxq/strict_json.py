@@ -1,6 +1,7 @@
 """JSON read strictly: every key once, every value of its type, errors that name the place.
 
-Python's own reader takes the last of two equal keys and lets a missing one surface far away.
+Python's own reader takes the last of two equal keys and lets a missing one surface far away. It
+also reads as much as there is: here size, depth and the length of numbers have limits.
 """
 
 from __future__ import annotations
@@ -9,31 +10,76 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from onnxq import decimal_text
 from onnxq.errors import LoadError, near_matches
+
+LARGEST = 256 * 2**20
+"""Characters of a document: encodings of the largest networks have half as many."""
+DEEPEST = 32
+"""Lists and objects within each other; tensors have fewer axes."""
+WIDEST = 2**62
+"""Whole numbers stay below: sums with codes and offsets then fit 64 bits."""
+
+_TEXTS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+_NO_BRACKETS = re.compile(r"[^][{}]+")
+_ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+class _Refused(ValueError):
+    """JSON that is beyond a limit, or has a key twice."""
 
 
 def parse(text: str, what: str, fix: str) -> Any:
     """The document in `text`; the error says that it is not `what`, and where."""
     try:
-        return json.loads(text, object_pairs_hook=_unique)
+        return _loaded(text, _unique)
     except json.JSONDecodeError as error:
         why = f"line {error.lineno} column {error.colno}: {error.msg}"
-    except RecursionError:
-        why = "it is nested too deeply"
-    except ValueError as error:  # a key twice, or a number with more digits than Python reads
+    except _Refused as error:
         why = str(error)
     raise LoadError(f"not {what}: {why}", fix=fix)
+
+
+def _loaded(text: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """Python's reading within the limits, which are looked at first."""
+    if len(text) > LARGEST:
+        raise _Refused(f"it has {len(text)} characters; {LARGEST} are read at most")
+    if _depth(text) > DEEPEST:
+        raise _Refused(f"it is nested too deeply, more than {DEEPEST} lists and objects")
+
+    def integer(digits: str) -> int:
+        if len(digits) > decimal_text.LONGEST:
+            line = text.count("\n", 0, text.index(digits)) + 1
+            raise _Refused(f"line {line}: a number of {len(digits)} digits")
+        return int(digits)
+
+    document = json.loads(text, object_pairs_hook=pairs, parse_int=integer)
+    if _ESCAPED.search(text) and _SURROGATE.search(json.dumps(document, ensure_ascii=False)):
+        raise _Refused("a text in it holds half a surrogate pair, which is no character")
+    return document
+
+
+def _depth(text: str) -> int:
+    """How many lists and objects lie within each other, brackets in texts aside."""
+    brackets = _NO_BRACKETS.sub("", _TEXTS.sub("", text))
+    codes = np.frombuffer(brackets.encode(), np.uint8)
+    steps = np.where((codes == ord("[")) | (codes == ord("{")), np.int8(1), np.int8(-1))
+    return int(np.cumsum(steps, dtype=np.int32).max(initial=0))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"key '{twice}' stands twice")
+        raise _Refused(f"key '{twice}' stands twice")
     return found
 
 
@@ -45,25 +91,25 @@ def dump(document: Any) -> str:
 def peek(text: str) -> Any:
     """The document in `text`, None where there is none: for telling formats apart."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return _loaded(text)
+    except ValueError:
         return None
 
 
 def damage(text: str) -> str | None:
-    """Where an object or list in `text` ends too early or is no JSON; None: neither is the case."""
+    """Why an object or list in `text` cannot be read; None: it can, or is something else."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
-        json.loads(text)
+        _loaded(text)
     except json.JSONDecodeError as error:
         # What is cut off ends within a text, a word or a number, or where a token should stand.
         rest = text[error.pos :].strip()
         cut = error.msg.startswith("Unterminated") or re.fullmatch(r"[-+.\w]*", rest)
         at = f"line {error.lineno} column {error.colno}"
         return f"not complete JSON: {at}" if cut else f"not JSON: {at}: {error.msg}"
-    except (ValueError, RecursionError):  # numbers too long, nesting too deep: not cut off
-        return None
+    except _Refused as error:
+        return f"not JSON that is read: {error}"
     return None
 
 
@@ -119,6 +165,27 @@ class Entry:
         """A list of whole numbers."""
         return [self._integer(f"{key}[{i}]", v) for i, v in enumerate(self._list(key))]
 
+    def array(self, key: str) -> npt.NDArray[np.float64]:
+        """A finite number, or lists of them within each other, equally long at each depth."""
+        try:
+            flat = np.array(self.value[key], dtype=object)
+        except ValueError:  # lists of different lengths
+            flat = np.empty(0)
+        if not flat.size or not all(is_number(v) for v in flat.reshape(-1)):
+            raise self.error(
+                f"'{key}' is {_shown(self.value[key])}, neither a finite number nor lists of them "
+                "of equal length"
+            )
+        return flat.astype(np.float64)
+
+    def whole_array(self, key: str) -> npt.NDArray[np.int64]:
+        """The same of whole numbers."""
+        values = self.array(key)
+        odd = values[(values != np.rint(values)) | (np.abs(values) >= WIDEST)]
+        if odd.size:
+            raise self.error(f"'{key}' holds {odd[0]:g}, which is not a whole number of 64 bits")
+        return values.astype(np.int64)
+
     def choice(self, key: str, *choices: Any) -> Any:
         """One of `choices`, of the same type: the text "True" is not the value true."""
         value = self.value[key]
@@ -134,6 +201,20 @@ class Entry:
             raise self.error(f"'{key}' is {_shown(value)}, not a text")
         return value
 
+    def decimal(self, what: str, text: str) -> float:
+        """The number in a word of a text file; `what` it is, for the message."""
+        value = decimal_text.number(text)
+        if value is None:
+            raise self.error(f"{what} {_shown(text)} is not a finite decimal number")
+        return value
+
+    def whole_decimal(self, what: str, text: str) -> int:
+        """The same of a whole number."""
+        value = decimal_text.integer(text)
+        if value is None or abs(value) >= WIDEST:
+            raise self.error(f"{what} {_shown(text)} is not a whole decimal number of 64 bits")
+        return value
+
     def _list(self, key: str) -> list[Any]:
         value = self.value[key]
         if not isinstance(value, list) or not value:
@@ -146,10 +227,11 @@ class Entry:
         return float(value)
 
     def _integer(self, key: str, value: Any) -> int:
-        number = self._number(key, value)
-        if not number.is_integer():
+        if not self._number(key, value).is_integer():
             raise self.error(f"'{key}' is {_shown(value)}, not a whole number")
-        return int(number)
+        if abs(value) >= WIDEST:
+            raise self.error(f"'{key}' is {_shown(value)}, which does not fit 64 bits")
+        return int(value)
 
 
 def _shown(value: Any) -> str:

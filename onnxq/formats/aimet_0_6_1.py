@@ -43,7 +43,7 @@ def _refusal(row: QParams, parts: TensorParts) -> str | None:
     """Why a reader could not find the axis of `row` again; None where it can."""
     if row.block:
         return "one scale per block"
-    return codes.axis_refusal(row, parts)
+    return codes.offset_refusal(row) or codes.axis_refusal(row, parts)
 
 
 def _entries(row: QParams) -> list[dict[str, Any]]:
@@ -106,6 +106,8 @@ def _row(name: str, entries: list[Entry], role: Role, parts: TensorParts) -> QPa
     bits, signed = first.integer("bitwidth"), first.value["is_symmetric"] == "True"
     scales = [entry.number("scale") for entry in entries]
     offsets = [entry.integer("offset") for entry in entries]
+    if signed:
+        codes.check_symmetric(first, "is_symmetric", offsets)
     if side_rows.container(bits, signed) is None:
         raise first.error(f"{bits} bits are not a width onnxq knows")
     low, high = side_rows.code_range(bits, signed)

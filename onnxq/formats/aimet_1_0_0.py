@@ -43,6 +43,8 @@ def write(table: QParamTable, model: Model) -> str:
 
 
 def _refusal(row: QParams, parts: TensorParts) -> str | None:
+    if why := codes.offset_refusal(row):
+        return why
     if not row.block:
         return codes.axis_refusal(row, parts)
     assert row.axis is not None
@@ -142,6 +144,8 @@ def _row(entry: Entry, role: Role, parts: TensorParts) -> QParams:
     scale, offset = np.array(entry.numbers("scale")), np.array(entry.integers("offset"))
     if scale.size != offset.size:
         raise entry.error(f"{scale.size} scales, but {offset.size} offsets")
+    if signed:
+        codes.check_symmetric(entry, "is_sym", offset.tolist())
     if ("block_size" in entry.value) != (kind == "PER_BLOCK"):
         what = "is missing for" if kind == "PER_BLOCK" else "does not go with"
         raise entry.error(f"'block_size' {what} enc_type {kind}")

@@ -24,7 +24,7 @@ from onnxq.graph import Model
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import Array, QParams, Role
 from onnxq.side_file import SideFile
-from onnxq.strict_json import Entry, is_number
+from onnxq.strict_json import Entry
 from onnxq.tensor_parts import TensorParts
 
 VERSION = "2.0.0"
@@ -111,14 +111,12 @@ def _row(entry: Entry, parts: TensorParts) -> QParams:
     if named is None:
         raise entry.error(f"'output_dtype' is '{entry.text('output_dtype')}', not like 'uint8'")
     bits, signed, name = int(named[2]), not named[1], entry.text("name")
-    scale = _array(entry, "y_scale")
-    zero_point = _array(entry, "y_zero_point") if "y_zero_point" in entry.value else None
-    if zero_point is None:
-        zero_point = np.zeros(scale.shape)
+    scale = entry.array("y_scale")
+    zero_point = np.zeros(scale.shape, np.int64)
+    if "y_zero_point" in entry.value:
+        zero_point = entry.whole_array("y_zero_point")
     if zero_point.shape != scale.shape:
         raise entry.error(f"y_scale has shape {scale.shape}, y_zero_point {zero_point.shape}")
-    if np.any(zero_point != np.rint(zero_point)):
-        raise entry.error("'y_zero_point' holds a number that is not whole")
     axis = entry.integer("axis") if "axis" in entry.value else None
     block = entry.integer("block_size") if "block_size" in entry.value else 0
     if block < 0 or ("block_size" in entry.value and not block):
@@ -130,18 +128,6 @@ def _row(entry: Entry, parts: TensorParts) -> QParams:
     kind = side_rows.container(bits, signed)
     role = Role.ACTIVATION if kind is None else parts.role(name, kind)
     return side_rows.make_row(entry, name, bits, signed, scale, zero_point, role, axis, block)
-
-
-def _array(entry: Entry, key: str) -> Array:
-    """A number or nested lists of numbers, all of one length at a depth."""
-    value = entry.value[key]
-    try:
-        flat = np.array(value, dtype=object)
-        if flat.size and all(is_number(v) for v in flat.reshape(-1)):
-            return flat.astype(np.float64)
-    except ValueError:  # lists of different lengths
-        pass
-    raise entry.error(f"'{key}' is neither a finite number nor lists of them of equal length")
 
 
 def _spread(values: Array, shape: tuple[int, ...] | None, axis: int) -> Array:

@@ -93,7 +93,8 @@ class _Record:
 
     line: int
     key: str = ""
-    values: dict[str, list[str]] = field(default_factory=dict)
+    values: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    """What stands in which line, by field."""
 
     @property
     def where(self) -> str:
@@ -120,7 +121,7 @@ def _records(text: str) -> Iterator[_Record]:
         elif parsed[2] and depth == 1 and not found.key:
             found.key = parsed[3]
         elif parsed[4] in _FIELDS and depth == 2:
-            found.values.setdefault(parsed[4], []).append(parsed[5])
+            found.values.setdefault(parsed[4], []).append((number, parsed[5]))
         else:
             raise LoadError(f"line {number}: '{line}' does not belong here", fix=_FIX)
         if depth < 0:
@@ -160,10 +161,12 @@ def _row(record: _Record, name: str, which: str, axis: int | None) -> QParams:
     scales, zeros = (record.values.get(f"{key}_{which}", []) for key in ("scale", "offset"))
     if not scales or len(scales) != len(zeros) or (which == "d" and len(scales) != 1):
         raise entry.error(f"{len(scales)} times scale_{which}, {len(zeros)} times offset_{which}")
-    try:
-        steps, codes = [float(s) for s in scales], [int(z) for z in zeros]
-    except ValueError as error:
-        raise entry.error(f"not a number: {error}") from error
+    steps = [_at(entry, at).decimal(f"scale_{which}", text) for at, text in scales]
+    codes = [_at(entry, at).whole_decimal(f"offset_{which}", text) for at, text in zeros]
+    for key in _SIZES:
+        for at, text in record.values.get(key, ()):
+            if _at(entry, at).whole_decimal(key, text) < 1:
+                raise _at(entry, at).error(f"{key} is {text}, not a size")
     one = axis is None
     return side_rows.make_row(
         entry,
@@ -175,6 +178,10 @@ def _row(record: _Record, name: str, which: str, axis: int | None) -> QParams:
         Role.ACTIVATION,
         axis=axis,
     )
+
+
+def _at(entry: Entry, line: int) -> Entry:
+    return Entry({}, f"line {line}, {entry.where}", _FIX)
 
 
 def _recognises(content: str) -> bool:

@@ -209,16 +209,24 @@ def read(data: bytes, model: Model) -> QParamTable:
             raise LoadError(
                 f"algo {number} does not quantize", fix="give a file that only quantizes"
             )
+        for part in (algorithm, algorithm.quant_params):
+            _check_known(part, f"algo {number}")
         for index, layer in enumerate(algorithm.quant_params.layer):
             where = f"layer {index} ('{layer.op_name}')"
-            unknown: Any = UnknownFieldSet(layer)
-            for field in unknown:
-                raise LoadError(f"{where}: field {field.field_number} is not read", fix=_FIX)
+            for part in (layer, *layer.input, *layer.output, *layer.weight):
+                _check_known(part, where)
             for entry in (*layer.input, *layer.output):
                 _keep(found, _row(entry, parts, Role.ACTIVATION, where), where)
             for entry in layer.weight:
                 _keep(found, _row(entry, parts, Role.WEIGHT, where), where)
     return QParamTable(list(found.values()))
+
+
+def _check_known(message: Any, where: str) -> None:
+    """Refuse fields that onnxq does not know: they may change what the others mean."""
+    unknown: Any = UnknownFieldSet(message)
+    for field in unknown:
+        raise LoadError(f"{where}: field {field.field_number} is not read", fix=_FIX)
 
 
 def _keep(found: dict[str, QParams], row: QParams, where: str) -> None:
@@ -240,6 +248,8 @@ def _row(entry: Any, parts: TensorParts, role: Role, where: str) -> QParams:
     lo, hi = entry.clamp_min, entry.clamp_max
     if not -128 <= lo < hi <= 127:
         raise LoadError(f"{where}: '{name}' has codes {lo}..{hi}, not within 8 bits", fix=_FIX)
+    if not 2 <= entry.bits <= 8 or not -(1 << entry.bits - 1) <= lo < hi < 1 << entry.bits - 1:
+        raise LoadError(f"{where}: '{name}' has codes {lo}..{hi} of {entry.bits} bits", fix=_FIX)
     scales = np.array(entry.scales, np.float32)
     axis = parts.channel_axis(name) if role is Role.WEIGHT and scales.size > 1 else None
     zero = np.array(getattr(entry, "zero_point", 0), np.int64)

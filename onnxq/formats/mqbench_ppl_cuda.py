@@ -14,6 +14,7 @@ import re
 import numpy as np
 
 from onnxq import side_rows
+from onnxq.decimal_text import number as number_in
 from onnxq.errors import LoadError
 from onnxq.graph import Model
 from onnxq.qparam_table import QParamTable
@@ -23,7 +24,7 @@ from onnxq.strict_json import Entry
 from onnxq.tensor_parts import TensorParts
 
 _FIX = "lines are '<tensor>: <largest magnitude>'"
-_LINE = re.compile(r"(.+): ([-+.0-9eE]+|nan|inf|-inf)")
+_LINE = re.compile(r"(.+): (\S+)")
 
 
 def write(table: QParamTable, model: Model) -> str:
@@ -63,18 +64,18 @@ def read(text: str, model: Model) -> QParamTable:
         entry = Entry({}, f"line {number}, tensor '{name}'", _FIX)
         if name in rows:
             raise entry.error("it has a line already")
-        try:
-            scale = float(value) / 127.0
-        except ValueError as error:
-            raise entry.error(f"'{value}' is not a number") from error
+        scale = entry.decimal("magnitude", value) / 127.0
         row = side_rows.make_row(entry, name, 8, True, scale, 0, Role.ACTIVATION)
         rows[name] = side_rows.with_role(row.with_(lo=-127), parts)
     return QParamTable(list(rows.values()))
 
 
 def _recognises(content: str) -> bool:
-    lines = [line for line in content.split("\n") if line.strip()]
-    return bool(lines) and all(_LINE.fullmatch(line.removesuffix("\r")) for line in lines)
+    lines = [
+        _LINE.fullmatch(line.removesuffix("\r")) for line in content.split("\n") if line.strip()
+    ]
+    found = [line[2] for line in lines if line is not None]
+    return len(found) == len(lines) and any(number_in(value) is not None for value in found)
 
 
 FORMAT = SideFile(

@@ -13,12 +13,11 @@ a .param file of the same names, such as the one that onnxq writes. ncnn stops a
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq.constants import array
+from onnxq.decimal_text import number as number_in
 from onnxq.edit import read_by, users
 from onnxq.errors import LoadError, near_matches
 from onnxq.graph import Model
@@ -28,12 +27,14 @@ from onnxq.qparams import GRAPH_OUTPUT, Array, QParams, Reader, Role
 from onnxq.qtype import qtype
 from onnxq.side_file import SideFile
 from onnxq.side_rows import not_writable
+from onnxq.strict_json import Entry
 from onnxq.weight_axis import weight_axis
 
 WEIGHT = "_param_0"
 LOWEST, HIGHEST = -127, 127
 LONGEST_KEY = 255
 _WHAT = "an ncnn quantization table"
+_LINE_FIX = "a line is '<layer>_param_0 <scale> ...' or '<layer> <scale>', positive numbers"
 _FIX = "quantize for ncnn: int8 on -127..127 with zero point 0, at the inputs of its int8 layers"
 
 
@@ -182,11 +183,9 @@ def _lines(text: str) -> dict[str, tuple[int, list[float]]]:
             continue
         if ended:
             raise _wrong(number, f"line {ended} is blank, and ncnn stops reading there")
-        try:
-            values = [float(word) for word in words[1:]]
-        except ValueError as error:
-            raise _wrong(number, str(error)) from error
-        if not values or not all(math.isfinite(v) and v > 0 for v in values):
+        entry = Entry({}, f"line {number} of the ncnn table", _LINE_FIX)
+        values = [entry.decimal("scale", word) for word in words[1:]]
+        if not values or min(values) <= 0:
             raise _wrong(number, f"'{words[0]}' has no scales, or some that are not positive")
         if words[0] in found:
             raise _wrong(number, f"'{words[0]}' stands twice")
@@ -213,19 +212,15 @@ def _row(tensor: str, steps: Array, **more: object) -> QParams:
 
 
 def _wrong(number: int, why: str) -> LoadError:
-    return LoadError(
-        f"line {number} of the ncnn table: {why}",
-        fix="a line is '<layer>_param_0 <scale> ...' or '<layer> <scale>', positive numbers",
-    )
+    return LoadError(f"line {number} of the ncnn table: {why}", fix=_LINE_FIX)
 
 
 def recognises(content: str) -> bool:
-    """Whether every line is a key with scales, and some key is for weights."""
-    try:
-        lines = _lines(content)
-    except LoadError:
-        return False
-    return any(key.endswith(WEIGHT) for key in lines)
+    """Whether every line has a key and more, and some key is for weights."""
+    lines = [line.split() for line in content.split("\n") if line.strip()]
+    return all(len(words) > 1 for words in lines) and any(
+        words[0].endswith(WEIGHT) and number_in(words[1]) is not None for words in lines
+    )
 
 
 FORMAT = SideFile(

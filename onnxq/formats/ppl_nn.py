@@ -120,6 +120,8 @@ def _row(name: str, entry: Entry, parts: TensorParts) -> QParams:
         low, high = [entry.number("tensor_min")], [entry.number("tensor_max")]
     if len({len(scale), len(zero), len(low), len(high)}) != 1:
         raise entry.error("its lists are not equally long")
+    if "sym" in entry.value and entry.choice("sym", True, False) and any(zero):
+        raise entry.error("a zero point that is not 0, but 'sym' is true")
     for s, z, least, most in zip(scale, zero, low, high, strict=True):
         side_rows.check_end(entry, "tensor_min", least, s, lo - z)
         side_rows.check_end(entry, "tensor_max", most, s, hi - z)

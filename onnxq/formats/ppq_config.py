@@ -130,8 +130,12 @@ def _row(name: str, entry: Entry, values: Entry, parts: TensorParts) -> QParams 
         return None
     policy = Entry.of(entry.value["policy"], f"{entry.where}, 'policy'", _FIX)
     policy.only(_POLICIES, _MORE_POLICIES)
-    if policy.value["FLOATING"] or policy.value.get("DYNAMIC") or not policy.value["LINEAR"]:
+    is_so = {key: policy.choice(key, True, False) for key in policy.value}
+    if is_so["FLOATING"] or is_so.get("DYNAMIC") or not is_so["LINEAR"]:
         raise entry.error("only linear grids that are fixed beforehand are supported")
+    for one, other in (("PER_TENSOR", "PER_CHANNEL"), ("SYMMETRICAL", "ASYMMETRICAL")):
+        if is_so[one] == is_so[other]:
+            raise policy.error(f"'{one}' and '{other}' are both {str(is_so[one]).lower()}")
     key = str(entry.integer("dominator"))
     if key not in values.value:
         raise entry.error(f"'values' has nothing for its dominator {key}")
@@ -139,7 +143,7 @@ def _row(name: str, entry: Entry, values: Entry, parts: TensorParts) -> QParams 
     value.only(("scale", "zero_point"))
     lo, hi = entry.integer("quant_min"), entry.integer("quant_max")
     bits, signed = entry.integer("bit_width"), lo < 0
-    channels = policy.choice("PER_CHANNEL", True, False)
+    channels = is_so["PER_CHANNEL"]
     row = side_rows.make_row(
         entry,
         name,
@@ -150,6 +154,8 @@ def _row(name: str, entry: Entry, values: Entry, parts: TensorParts) -> QParams 
         Role.ACTIVATION,
         axis=parts.channel_axis(name) if channels else None,
     )
+    if is_so["SYMMETRICAL"] and row.qtype.signed and row.zero_point.any():
+        raise value.error("a zero point that is not 0, but the policy is SYMMETRICAL")
     if not row.qtype.lo <= lo < hi <= row.qtype.hi:
         raise entry.error(f"codes {lo}..{hi} do not fit {bits} bits")
     return side_rows.with_role(row.with_(lo=lo, hi=hi), parts)

@@ -20,7 +20,6 @@ layout is read, lists on one line or as items below their key: it is no YAML rea
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
@@ -107,7 +106,7 @@ def read(text: str, model: Model) -> QParamTable:
 
 def _row(name: str, entry: Entry, parts: TensorParts) -> QParams:
     entry.only(_KEYS, _MORE)
-    kind = re.fullmatch(r"(u?)int(\d+)", str(entry.value["dtype"]))
+    kind = re.fullmatch(r"(u?)int([0-9]{1,2})", str(entry.value["dtype"]))
     if kind is None or side_rows.container(int(kind[2]), not kind[1]) is None:
         raise entry.error(f"'dtype' is {entry.value['dtype']}, which onnxq does not know")
     bits, signed = int(kind[2]), not kind[1]
@@ -155,7 +154,7 @@ def _document(text: str) -> dict[str, dict[str, Any]]:
         if body.startswith("- "):
             if indent < 8 or not isinstance(tensor.get(key), list):
                 raise LoadError(f"line {number}: an item without a key above it", fix=_FIX)
-            tensor[key].append(_value(body[2:]))
+            tensor[key].append(_at(number).decimal("item", body[2:].strip()))
             continue
         if value is not None and value.startswith("[") and not value.endswith("]"):
             raise LoadError(f"line {number}: its list does not end; is the file whole?", fix=_FIX)
@@ -171,7 +170,7 @@ def _document(text: str) -> dict[str, dict[str, Any]]:
                 section[name] = value
         elif indent == 8 and section:
             key = name
-            _new(tensor, name, [] if value is None else _value(value), number)
+            _new(tensor, name, [] if value is None else _value(value, number), number)
         else:
             raise LoadError(f"line {number}: its indentation is {indent}, not 0, 4 or 8", fix=_FIX)
     for name in (_CUSTOM, _PARAMETERS):
@@ -192,18 +191,17 @@ def _unquoted(text: str) -> str:
     return text
 
 
-def _value(text: str) -> Any:
-    """A list of numbers, a number, or a word; what is no number stays text and is refused later."""
+def _at(number: int) -> Entry:
+    return Entry({}, f"line {number}", _FIX)
+
+
+def _value(text: str, number: int) -> list[float] | str:
+    """A list of numbers, or a word."""
     text = text.strip()
-    if text.startswith("[") and text.endswith("]"):
-        return [_value(part) for part in text[1:-1].split(",")] if text[1:-1].strip() else []
-    if re.fullmatch(r"[-+]?\d+", text):
-        return int(text)
-    try:
-        number = float(text)
-    except ValueError:
+    if not (text.startswith("[") and text.endswith("]")):
         return _unquoted(text)
-    return number if math.isfinite(number) else text
+    inner = text[1:-1].strip()
+    return [_at(number).decimal("item", part.strip()) for part in inner.split(",") if inner]
 
 
 def _left_out(document: dict[str, dict[str, Any]]) -> set[str]:

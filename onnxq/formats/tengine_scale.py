@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 
 from onnxq import side_rows
+from onnxq.decimal_text import integer, number
 from onnxq.errors import LoadError
 from onnxq.graph import Model
 from onnxq.implied_ranges import with_implied, without_implied
@@ -24,7 +25,7 @@ from onnxq.strict_json import Entry
 from onnxq.tensor_parts import TensorParts
 
 _FIX = "lines are '<tensor> <scale> <zero point>'"
-_LINE = re.compile(r"(\S+) ([-+.0-9eE]+|nan|inf|-inf) (-?\d+)")
+_LINE = re.compile(r"(\S+) (\S+) (\S+)")
 _FUNCTIONS = ("Relu", "Clip")
 _LAYERS = ("Conv",)
 
@@ -54,29 +55,35 @@ def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
     parts = TensorParts(model)
     rows: dict[str, QParams] = {}
-    for number, line in enumerate(text.split("\n"), 1):
+    for at, line in enumerate(text.split("\n"), 1):
         line = line.strip()
         if not line:
             continue
         found = _LINE.fullmatch(line)
         if found is None:
-            raise LoadError(f"line {number} is not '<tensor> <scale> <zero point>'", fix=_FIX)
+            raise LoadError(f"line {at} is not '<tensor> <scale> <zero point>'", fix=_FIX)
         name, scale, zero = found.groups()
-        entry = Entry({}, f"line {number}, tensor '{name}'", _FIX)
+        entry = Entry({}, f"line {at}, tensor '{name}'", _FIX)
         if name in rows:
             raise entry.error("it has a line already")
-        try:
-            step = float(scale)
-        except ValueError as error:
-            raise entry.error(f"scale '{scale}' is not a number") from error
-        row = side_rows.make_row(entry, name, 8, False, step, int(zero), Role.ACTIVATION)
+        row = side_rows.make_row(
+            entry,
+            name,
+            8,
+            False,
+            entry.decimal("scale", scale),
+            entry.whole_decimal("zero point", zero),
+            Role.ACTIVATION,
+        )
         rows[name] = side_rows.with_role(row, parts)
     return without_implied(QParamTable(list(rows.values())), model, _FUNCTIONS, _LAYERS)
 
 
 def _recognises(content: str) -> bool:
-    lines = [line.strip() for line in content.split("\n") if line.strip()]
-    return bool(lines) and all(_LINE.fullmatch(line) for line in lines)
+    lines = [_LINE.fullmatch(line.strip()) for line in content.split("\n") if line.strip()]
+    found = [line.groups() for line in lines if line is not None]
+    sound = (number(scale) is not None and integer(zero) is not None for _, scale, zero in found)
+    return len(found) == len(lines) and any(sound)
 
 
 FORMAT = SideFile(
@@ -85,7 +92,7 @@ FORMAT = SideFile(
     write,
     read,
     recognises=_recognises,
-    detection="text with lines '<tensor> <scale> <zero point>'",
+    detection="text of lines '<tensor> <scale> <zero point>'",
     suffix=".scale",
     weights=False,
     narrow=False,

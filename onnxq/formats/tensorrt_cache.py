@@ -12,9 +12,10 @@ import re
 import struct
 
 from onnxq.errors import LoadError, SaveError
-from onnxq.formats.tensorrt_ranges import rows, scales
+from onnxq.formats.tensorrt_ranges import row_of, scales
 from onnxq.graph import Model
 from onnxq.qparam_table import QParamTable
+from onnxq.qparams import QParams
 from onnxq.side_file import SideFile
 
 HEADER = "TRT-8601-EntropyCalibration2"
@@ -42,7 +43,7 @@ def read(text: str, model: Model) -> QParamTable:
         raise LoadError(
             "not a TensorRT calibration cache", fix="its first line is TRT-<version>-<calibrator>"
         )
-    found: dict[str, float] = {}
+    found: dict[str, QParams] = {}
     for number, line in enumerate(lines[1:], 2):
         if not line.strip():
             continue
@@ -58,8 +59,9 @@ def read(text: str, model: Model) -> QParamTable:
                 f"line {number} of the calibration cache gives tensor '{name}' a second scale",
                 fix="delete one of the two lines",
             )
-        (found[name],) = struct.unpack(">f", bytes.fromhex(digits))
-    return rows(found)
+        (scale,) = struct.unpack(">f", bytes.fromhex(digits))
+        found[name] = row_of(name, scale, f"line {number} of the calibration cache")
+    return QParamTable(list(found.values()))
 
 
 FORMAT = SideFile(

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from onnxq import side_rows, strict_json
-from onnxq.errors import LoadError, QParamsError
+from onnxq.errors import LoadError
 from onnxq.graph import Model
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams, Role
-from onnxq.qtype import qtype
 from onnxq.side_file import SideFile
+from onnxq.strict_json import Entry
 
 _WHAT = "a TensorRT range file"
 _FIX = 'expected {"tensorrt": {"blob_range": {"<tensor>": <absmax>, ...}}}'
@@ -44,15 +42,10 @@ def _refusal(row: QParams) -> str | None:
     return side_rows.per_channel(row)
 
 
-def rows(found: dict[str, float]) -> QParamTable:
-    """A table of symmetric int8 activations with these scales."""
-    table = QParamTable()
-    for name, scale in found.items():
-        try:
-            table.add(QParams(name, qtype("int8"), np.asarray(scale), np.zeros(())))
-        except QParamsError as error:
-            raise LoadError(error.what, fix=error.fix) from error
-    return table
+def row_of(name: str, scale: float, where: str) -> QParams:
+    """A symmetric int8 activation; the error says where in the file it stands."""
+    entry = Entry({}, where, _FIX)
+    return side_rows.make_row(entry, name, 8, True, scale, 0, Role.ACTIVATION)
 
 
 def write(table: QParamTable, model: Model) -> str:
@@ -63,24 +56,23 @@ def write(table: QParamTable, model: Model) -> str:
 
 def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
-    document = strict_json.parse(text, _WHAT, _FIX)
-    try:
-        entries = list(document["tensorrt"]["blob_range"].items())
-    except (LookupError, TypeError, AttributeError) as error:
-        raise LoadError(f"not {_WHAT}: {error!r}", fix=_FIX) from error
-    return read_ranges(dict(entries))
+    document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
+    document.only(("tensorrt",))
+    inner = Entry.of(document.value["tensorrt"], "'tensorrt'", _FIX)
+    inner.only(("blob_range",))
+    return read_ranges(Entry.of(inner.value["blob_range"], "'blob_range'", _FIX).value)
 
 
 def read_ranges(ranges: dict[str, Any]) -> QParamTable:
     """The rows of absmax per tensor."""
-    found: dict[str, float] = {}
+    table = QParamTable()
     for name, value in ranges.items():
         if not strict_json.is_number(value) or not 0 < value < _TOO_WIDE:
             raise LoadError(
                 f"range of tensor '{name}' is {value!r}", fix="it must be a positive float32"
             )
-        found[name] = value / 127.0
-    return rows(found)
+        table.add(row_of(name, value / 127.0, f"range of tensor '{name}'"))
+    return table
 
 
 def _recognises(content: str) -> bool:

@@ -14,6 +14,7 @@ array of a layer with weights begins with a tag of 4 bytes that tells its type (
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ import numpy as np
 
 from onnxq.errors import LoadError, SaveError
 from onnxq.qparams import Array
+from onnxq.strict_json import Entry
 
 MAGIC = "7767517"
 INT8_TAG = 0x000D4B38
@@ -74,7 +76,7 @@ def sizes(layer: Layer) -> list[int]:
     if layer.type == "LayerNorm":
         return [count(0)] * 2 if count(2, 1) else []
     if layer.type == "MemoryData":
-        return [int(np.prod([count(key, 0) or 1 for key in (0, 1, 2)]))]
+        return [math.prod(count(key, 0) or 1 for key in (0, 1, 2))]
     return []
 
 
@@ -125,12 +127,7 @@ def read_param(text: str) -> list[Layer]:
     for number, line in enumerate(lines[2:], 3):
         if not line.strip():
             continue
-        try:
-            layer = _layer(line.split())
-        except (ValueError, IndexError) as error:
-            raise LoadError(
-                f"line {number} of the .param file is not a layer: {error}", fix=_FIX
-            ) from error
+        layer = _layer(line.split(), Entry({}, f"line {number} of the .param file", _FIX))
         for blob in layer.bottoms:
             if blob not in made:
                 raise layer.error(f"nothing before it makes blob '{blob}'")
@@ -149,19 +146,35 @@ def read_param(text: str) -> list[Layer]:
     return layers
 
 
-def _layer(words: list[str]) -> Layer:
+def _layer(words: list[str], line: Entry) -> Layer:
+    if len(words) < 4:
+        raise line.error("not a layer: it has no type, name and numbers of blobs")
     kind, name = words[:2]
-    bottoms, tops = int(words[2]), int(words[3])
+    bottoms, tops = (line.whole_decimal("number of blobs", word) for word in words[2:4])
     ends = 4 + bottoms, 4 + bottoms + tops
     if bottoms < 0 or tops < 0 or len(words) < ends[1]:
-        raise ValueError("names of blobs are missing")
+        raise line.error("not a layer: names of blobs are missing")
     params: dict[int, Value] = {}
     for word in words[ends[1] :]:
         key, _, value = word.partition("=")
-        params[int(key)] = float(value) if set(value) & set(".eEn") else int(value)
-    if any(not np.isfinite(value) for value in params.values()):
-        raise ValueError("a parameter is not a finite number")
+        number = line.whole_decimal("parameter", key)
+        if number in params:
+            raise line.error(f"parameter {number} stands twice")
+        params[number] = _value(line, value)
     return Layer(kind, name, tuple(words[4 : ends[0]]), tuple(words[ends[0] : ends[1]]), params)
+
+
+def _value(line: Entry, text: str) -> Value:
+    """A parameter, which ncnn holds in 32 bits."""
+    if set(text) & set(".eE"):
+        value = line.decimal("value", text)
+        if abs(value) > np.finfo(np.float32).max:
+            raise line.error(f"{text} does not fit a float32")
+        return value
+    whole = line.whole_decimal("value", text)
+    if not -(2**31) <= whole < 2**31:
+        raise line.error(f"{text} does not fit 32 bits")
+    return whole
 
 
 # -- bytes ----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ ulp; where a tensor is rounded by layers of its own, the step is stored as it is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
@@ -46,6 +46,7 @@ def model_of(layers: list[Layer]) -> Model:
         translate = _READERS.get(layer.type)
         if translate is None:
             raise layer.error("a layer of this type is not read")
+        _check_form(layer)
         translate(graph, layer)
     for layer in layers:
         for blob in layer.tops:
@@ -98,7 +99,11 @@ def _step(layer: Layer, scales: Array) -> Array:
     """The steps of stored scales."""
     if not (scales > 0).all():
         raise layer.error("a scale is not positive")
-    return (1.0 / scales.astype(np.float64)).astype(np.float32)
+    with np.errstate(over="ignore"):
+        steps = (1.0 / scales.astype(np.float64)).astype(np.float32)
+    if not np.isfinite(steps).all():
+        raise layer.error("a scale is so small that its inverse is no float32")
+    return steps
 
 
 def _input(graph: _Graph, layer: Layer) -> None:
@@ -110,18 +115,23 @@ def _input(graph: _Graph, layer: Layer) -> None:
 
 def _shape(layer: Layer) -> list[int]:
     count = sum(key in layer.params for key in (0, 1, 2))
-    return [layer.integer(key) for key in reversed(range(count))]
+    found = [layer.integer(key) for key in reversed(range(count))]
+    if not found or min(found) < (-1 if layer.type == "Reshape" else 1):
+        raise layer.error(f"{found} is not a shape")
+    return found
 
 
 def _kernel(graph: _Graph, layer: Layer, shape: tuple[int, ...], axis: int) -> tuple[str, str]:
     """The tensor to multiply and the weight, both behind quantizers where the layer has int8."""
     source, stored = graph.name(layer.bottoms[0]), layer.weights[0]
     name = f"{layer.name}.weight"
+    if stored.dtype != np.int8 and layer.integer(8, 0):
+        raise layer.error("it has scales, but its weights are not int8")
     if stored.dtype != np.int8:
         values = stored.reshape(shape)
         return source, graph.constant(name, values if axis == 0 else values.swapaxes(0, 1))
-    if not layer.integer(8, 0):
-        raise layer.error("its weights are int8, but it has no scales")
+    if layer.integer(8, 0) not in (1, 2):
+        raise layer.error("its weights are int8, but it has no scales, or some for its output")
     steps, step = (_step(layer, w) for w in layer.weights[-2:])
     steps = np.repeat(steps, shape[0] // steps.size)
     values = stored.reshape(shape) * steps.reshape(-1, *[1] * (len(shape) - 1))
@@ -151,8 +161,10 @@ def _window(layer: Layer) -> dict[str, list[int]]:
 def _conv(graph: _Graph, layer: Layer) -> None:
     outputs, group = layer.integer(0), layer.integer(7, 1)
     rows, columns = layer.integer(11), layer.integer(1)
+    if min(outputs, group, rows, columns) < 1:
+        raise layer.error("its outputs, groups or kernel are not positive")
     inner, rest = divmod(layer.integer(6), outputs * rows * columns)
-    if rest or group < 1 or outputs % group:
+    if rest or inner < 1 or outputs % group:
         raise layer.error("the size of its weights does not fit its kernel")
     shape = (outputs, inner, rows, columns)
     back = layer.type == "Deconvolution"
@@ -168,8 +180,10 @@ def _conv(graph: _Graph, layer: Layer) -> None:
 
 def _inner_product(graph: _Graph, layer: Layer) -> None:
     outputs = layer.integer(0)
+    if outputs < 1:
+        raise layer.error(f"it has {outputs} outputs")
     inner, rest = divmod(layer.integer(2), outputs)
-    if rest:
+    if rest or inner < 1:
         raise layer.error("the size of its weights is no multiple of its outputs")
     source, weight = _kernel(graph, layer, (outputs, inner), 1)
     bias = _bias(graph, layer, 1)
@@ -187,6 +201,8 @@ def _split(graph: _Graph, layer: Layer) -> None:
 
 def _quantize(graph: _Graph, layer: Layer) -> None:
     (top,), (bottom,) = layer.tops, layer.bottoms
+    if layer.weights[0].size != 1:
+        raise layer.error(f"{layer.weights[0].size} scales, and one is read")
     graph.rank[top] = graph.rank[bottom]
     graph.codes[top] = graph.name(bottom), float(layer.weights[0][0])
 
@@ -281,6 +297,8 @@ def _clip(graph: _Graph, layer: Layer) -> None:
 
 
 def _layer_norm(graph: _Graph, layer: Layer) -> None:
+    if len(layer.weights) != 2:
+        raise layer.error("one without gain and shift is not read")
     names = [
         graph.constant(f"{layer.name}.{what}", value)
         for what, value in zip(("gain", "shift"), layer.weights, strict=True)
@@ -363,3 +381,58 @@ _READERS: dict[str, _Reader] = {
     "Softmax": _same("Softmax", lambda layer: {"axis": layer.integer(0, 0) + 1}),
 }
 """What is read, by type of layer."""
+
+
+class _Form(NamedTuple):
+    """What a layer may have: parameters, and how many blobs it reads and makes."""
+
+    params: frozenset[int]
+    bottoms: tuple[int, int] = (1, 1)
+    tops: tuple[int, int] = (1, 1)
+
+
+_MANY = 1 << 16
+_WINDOW = {0, 1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16}
+_FORMS = {
+    "Input": _Form(frozenset({0, 1, 2}), (0, 0)),
+    "Convolution": _Form(frozenset({*_WINDOW, 8})),
+    "ConvolutionDepthWise": _Form(frozenset({*_WINDOW, 7, 8})),
+    "Deconvolution": _Form(frozenset({*_WINDOW, 18, 19})),
+    "InnerProduct": _Form(frozenset({0, 1, 2, 8})),
+    "Split": _Form(frozenset(), tops=(1, _MANY)),
+    "Quantize": _Form(frozenset({0})),
+    "Cast": _Form(frozenset({0, 1})),
+    "BinaryOp": _Form(frozenset({0, 1, 2}), (1, 2)),
+    "MemoryData": _Form(frozenset({0, 1, 2}), (0, 0)),
+    "Reshape": _Form(frozenset({0, 1, 2})),
+    "Pooling": _Form(frozenset({0, 1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15})),
+    "Permute": _Form(frozenset({0})),
+    "Clip": _Form(frozenset({0, 1})),
+    "LayerNorm": _Form(frozenset({0, 1, 2})),
+    "PReLU": _Form(frozenset({0})),
+    "Interp": _Form(frozenset({0, 1, 2, 3, 4})),
+    "ReLU": _Form(frozenset({0})),
+    "HardSwish": _Form(frozenset({0, 1})),
+    "HardSigmoid": _Form(frozenset({0, 1})),
+    "Sigmoid": _Form(frozenset()),
+    "TanH": _Form(frozenset()),
+    "MatMul": _Form(frozenset(), (2, 2)),
+    "Concat": _Form(frozenset({0}), (1, _MANY)),
+    "Softmax": _Form(frozenset({0, 1})),
+}
+
+
+def _check_form(layer: Layer) -> None:
+    """Refuse parameters that the writer never writes, and other numbers of blobs."""
+    form = _FORMS[layer.type]
+    for key in layer.params:
+        if key not in form.params:
+            raise layer.error(f"parameter {key} is not read")
+    for blobs, (least, most), verb in (
+        (layer.bottoms, form.bottoms, "reads"),
+        (layer.tops, form.tops, "makes"),
+    ):
+        if not least <= len(blobs) <= most:
+            raise layer.error(f"it {verb} {len(blobs)} blobs")
+    if layer.type == "BinaryOp" and (len(layer.bottoms) == 1) != bool(layer.integer(1, 0)):
+        raise layer.error(f"it reads {len(layer.bottoms)} blobs, parameter 1 says otherwise")

@@ -64,12 +64,14 @@ def test_it_is_no_linear_grid() -> None:
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ([], "a logarithmic row"),
+        ([], "a row of the quantization table"),
         ({"tensor": "x", "role": "weight"}, "'x'.*data_max"),
         ({"tensor": "x", "role": "wait", "data_max": 1}, "'x'.*wait"),
         ({"tensor": "x", "role": "weight", "data_max": 1, "scale": 1}, "'x': unknown key 'scale'"),
         ({"tensor": "x", "role": "weight", "data_max": -1}, "not a positive"),
         ({"tensor": "x", "role": "weight", "data_max": "wide"}, "'x'"),
+        ({"tensor": "x", "role": "weight", "data_max": "1_0"}, "'x': 'data_max'"),
+        ({"tensor": "x", "role": "weight", "data_max": True}, "'x': 'data_max'"),
     ],
 )
 def test_bad_rows_are_refused(row: Any, why: str) -> None:

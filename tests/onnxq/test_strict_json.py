@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -35,7 +36,18 @@ def test_parse_is_the_inverse_of_dump(document: Any) -> None:
         ('{"a": 1,\n "b": }', "line 2 column 7"),
         ('{"a": 1, "b": {"c": 1, "d": 2, "c": 3}}', "key 'c' stands twice"),
         ("[" * 100_000, "nested too deeply"),
-        ("1" * 5000, "digits"),
+        ("[" * 33 + "]" * 33, "nested too deeply"),
+        ('{"a": ' * 33 + "1" + "}" * 33, "nested too deeply"),
+        ('{"a":\n' + "1" * 5000 + "}", "line 2: a number of 5000 digits"),
+        ('["\\ud800"]', "surrogate"),
+        ('{"\\udc00": 1}', "surrogate"),
+        ('"' + '\\"' * 100_000, "line 1 column 1: Unterminated"),
+        ("\ufeff[]", "line 1 column 1"),
+        ("[1\0]", "line 1 column 3"),
+        ("[1_0]", "line 1 column 3"),
+        ("[+1]", "line 1 column 2"),
+        ("[0x1]", "line 1 column 3"),
+        ("[\u0661]", "line 1 column 2"),
     ],
 )
 def test_what_is_not_json_is_told_with_its_place(text: str, why: str) -> None:
@@ -44,6 +56,25 @@ def test_what_is_not_json_is_told_with_its_place(text: str, why: str) -> None:
     assert caught.value.fix == "give a thing"
     if "twice" not in why:
         assert strict_json.peek(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 32 + "]" * 32,
+        '{"' + "[" * 1000 + '": 1}',
+        r'["\"", "\\", "[[[", "\ud83d\ude00"]',
+        "[" + "[]," * 1000 + "[]]",
+    ],
+)
+def test_what_is_within_the_limits_is_read(text: str) -> None:
+    assert strict_json.parse(text, "a thing", "give a thing") == json.loads(text)
+
+
+def test_a_document_is_measured_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strict_json, "LARGEST", 5)
+    with pytest.raises(LoadError, match="6 characters; 5 are read at most"):
+        strict_json.parse("[1, 2]", "a thing", "give a thing")
 
 
 def test_names_stay_readable_and_nan_is_never_written() -> None:
@@ -75,6 +106,7 @@ def test_values() -> None:
     assert found.integers("js") == [-1, 3]
     assert found.text("t") == "a"
     assert found.choice("b", True, False) is True
+    assert entry(i=2**61 + 1).integer("i") == 2**61 + 1
     found.only(["n", "i", "ns", "js", "t"], ["b", "other"])
 
 
@@ -83,6 +115,9 @@ def test_values() -> None:
     [
         ({"a": "1"}, lambda e: e.number("a"), "'a' is \"1\", not a finite number"),
         ({"a": 1.5}, lambda e: e.integer("a"), "'a' is 1.5, not a whole number"),
+        ({"a": 2**62}, lambda e: e.integer("a"), "does not fit 64 bits"),
+        ({"a": -1e300}, lambda e: e.integer("a"), "does not fit 64 bits"),
+        ({"a": True}, lambda e: e.integer("a"), "'a' is true"),
         ({"a": 1}, lambda e: e.numbers("a"), "not a list of numbers"),
         ({"a": []}, lambda e: e.numbers("a"), "not a list of numbers"),
         ({"a": [1, None]}, lambda e: e.numbers("a"), "'a[1]' is null"),
@@ -119,7 +154,7 @@ def test_every_beginning_of_a_document_is_told_to_be_cut_off(length: int) -> Non
     assert re.fullmatch(r"not complete JSON: line [12] column \d+", found)
 
 
-@pytest.mark.parametrize("text", [WHOLE, "", "no JSON", "3", "[" * 100_000 + "]" * 100_000])
+@pytest.mark.parametrize("text", [WHOLE, "", "no JSON", "3"])
 def test_what_is_whole_or_something_else_is_not_cut_off(text: str) -> None:
     assert strict_json.damage(text) is None
 
@@ -128,3 +163,10 @@ def test_a_mistake_in_the_middle_is_told_as_such() -> None:
     assert strict_json.damage('{"a": 1\n "b": 2}') == (
         "not JSON: line 2 column 2: Expecting ',' delimiter"
     )
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000 + "]" * 100_000, "[" + "1" * 5000 + "]"])
+def test_what_is_beyond_a_limit_is_told_as_such(text: str) -> None:
+    found = strict_json.damage(text)
+    assert found is not None
+    assert found.startswith("not JSON that is read: ")

@@ -111,3 +111,17 @@ def tables(draw: st.DrawFn, channels: bool = True, blocks: bool = False) -> QPar
     params = draw(st.lists(st.sampled_from([*SHAPES, *BIASES]), unique=True))
     names = draw(st.lists(st.sampled_from(ACTIVATIONS), unique=True)) + params
     return QParamTable([draw(rows(name, channels, blocks)) for name in names])
+
+
+def one_zero_point(**options: bool) -> st.SearchStrategy[QParamTable]:
+    """The same, signed weights with one zero point each: "symmetric" grids have no others."""
+
+    def settled(table: QParamTable) -> QParamTable:
+        return QParamTable(
+            [
+                row.with_(zero_point=row.zero_point.reshape(-1)[0]) if row.qtype.signed else row
+                for row in table
+            ]
+        )
+
+    return tables(**options).map(settled)

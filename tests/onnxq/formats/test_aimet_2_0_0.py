@@ -88,7 +88,7 @@ def test_float_tensors_have_no_row() -> None:
         ({"y_scale": []}, "neither a finite number"),
         ({"y_scale": True}, "neither a finite number"),
         ({"y_scale": 0}, "not a positive finite number"),
-        ({"y_zero_point": 0.5}, "not whole"),
+        ({"y_zero_point": 0.5}, "'y_zero_point' holds 0.5"),
         ({"y_zero_point": 256}, "zero point 256"),
         ({"y_zero_point": [1]}, "y_scale has shape ()"),
         ({"y_scale": [1.0, 1.0], "y_zero_point": ...}, "2 scales but no axis"),

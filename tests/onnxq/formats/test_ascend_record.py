@@ -83,8 +83,11 @@ def test_rows_that_do_not_fit_are_refused() -> None:
     [
         (TEXT.replace("node_c", "other"), r"record 'other' \(line 1\): no layer"),
         (TEXT + TEXT, r"record 'node_c' \(line 13\): stands twice"),
-        (TEXT.replace("scale_d: 0.5", "scale_d: nan"), "tensor 'x': .*scale nan"),
-        (TEXT.replace("scale_d: 0.5", "scale_d: half"), "not a number"),
+        (
+            TEXT.replace("scale_d: 0.5", "scale_d: nan"),
+            "line 4, .*'x': scale_d \"nan\"",
+        ),
+        (TEXT.replace("scale_d: 0.5", "scale_d: half"), 'line 4, .*scale_d "half" is not'),
         (TEXT.replace("    offset_d: -3\n", ""), "1 times scale_d, 0 times offset_d"),
         (TEXT.replace("offset_d: -3", "offset_d: -300"), "zero point -300"),
         (TEXT.replace("width", "depth"), "line 10: 'depth: 4' does not belong here"),

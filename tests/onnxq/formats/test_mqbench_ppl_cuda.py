@@ -51,7 +51,8 @@ def test_rows_that_do_not_fit_are_refused() -> None:
         ("x: 1.5\nx: 1.5", "line 2, tensor 'x': it has a line already"),
         ("x: nan", "line 1, tensor 'x'.*nan"),
         ("x: -1", "scale -0.00"),
-        ("x: 1e", "'1e' is not a number"),
+        ("x: 1e", "line 1, tensor 'x': magnitude \"1e\" is not a finite decimal number"),
+        ("x: 1\ny: 1_0", "line 2, tensor 'y': magnitude \"1_0\""),
     ],
 )
 def test_bad_files_are_refused(text: str, why: str) -> None:

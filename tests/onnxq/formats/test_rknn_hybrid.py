@@ -92,7 +92,10 @@ def test_rows_that_do_not_fit_are_refused() -> None:
         (TEXT.replace("dtype: int8", "dtype: complex"), "'dtype' is complex"),
         (TEXT.replace("qtype: asym", "qtype: sym"), "qtype sym"),
         (TEXT.replace("qtype: asym", "qtype: odd"), "'qtype' is \"odd\""),
-        (TEXT.replace("scale: [0.5]", "scale: [nan]"), "not a finite number"),
+        (
+            TEXT.replace("scale: [0.5]", "scale: [nan]"),
+            'line 9: item "nan" is not a finite decimal number',
+        ),
         (TEXT.replace("scale: [0.5]", "scale: []"), "not a list of numbers"),
         (TEXT.replace("scale: [0.5]", "scale: [0.5, 0.5]"), "not equally long"),
         (TEXT.replace("scale: [0.5]", "scale: [0.6]"), "'min' is -63"),

