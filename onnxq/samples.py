@@ -257,6 +257,11 @@ def _feeds(where: str, record: Mapping[str, Stack], inputs: Sequence[TensorSpec]
 
 def _split(where: str, spec: TensorSpec, stack: Stack) -> tuple[int, Iterator[Array]]:
     """How many samples `stack` holds for this input, and the samples."""
+    if not _may_become(stack.dtype, spec.dtype):
+        raise LoadError(
+            f"{where}: the {stack.dtype} array for input '{spec.name}' cannot become {spec.dtype}",
+            fix=f"save it as {spec.dtype}",
+        )
     rank, given = len(spec.shape), stack.shape
     if rank == 0:  # a scalar, or a tensor of unknown rank: taken as it is
         return 1, stack.pieces(None)
@@ -285,6 +290,17 @@ def _fits(shape: Sequence[int], wanted: Sequence[int | str | None]) -> bool:
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Whether values of this type are real numbers; the types of ml_dtypes included."""
     return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
+
+
+def _may_become(given: np.dtype[Any], wanted: np.dtype[Any] | None) -> bool:
+    """Whether some values of the one type can be told in the other: `cast` looks at each."""
+    if wanted is None or given == wanted:
+        return True
+    if wanted.kind == "O":
+        return given.kind in "UTO"
+    if given.kind == "V" and not is_float(given):
+        return given.itemsize == wanted.itemsize
+    return given.kind in "biu" or (is_float(given) and is_float(wanted))
 
 
 def cast(where: str, spec: TensorSpec, array: Array) -> Array:

@@ -195,7 +195,7 @@ def test_what_is_missing_or_unreadable_is_named(tmp_path: Path) -> None:
     ]:
         with pytest.raises(LoadError, match=message):
             list(samples(inputs, data))
-    for file, message in [("objects", "Python objects"), ("short", "ends too early")]:
+    for file, message in [("objects", "Python objects"), ("short", "68 bytes follow")]:
         with pytest.raises(LoadError, match=rf"{file}\.npy.*{message}"):
             list(samples(inputs[:1], tmp_path / f"{file}.npy"))
 
@@ -289,3 +289,10 @@ def test_if_no_size_fits_the_inputs_and_the_reason_are_named() -> None:
     )
     with pytest.raises(VerifyError, match=r"'x' float32\[N, K\].*bad"):
         list(samples(run))
+
+
+@pytest.mark.parametrize("kind", ["complex64", "datetime64[s]", "S4", "float64"])
+def test_a_type_that_cannot_be_is_refused_before_values_are_read(kind: str) -> None:
+    spec = TensorSpec("x", (1, 2), "tensor(int64)", np.dtype(np.int64))
+    with pytest.raises(LoadError, match=r"cannot become int64\n"):
+        list(samples([spec], {"x": np.zeros((1, 2), kind)}))
