@@ -1,8 +1,8 @@
 """A network converted for a backend, run by the real consumer, compared with the reference session.
 
-The consumer runs in a process of its own: a fault there is a failed test, and libraries that do
-not bear each other never meet. The unit is the step of the output's quantizer; where an output is
-float, it is the step that 8 bits would have: its largest magnitude / 127.
+The consumer runs in a process of its own (`lowered`): a fault there is a failed test, and
+libraries that do not bear each other never meet. The unit is the step of the output's quantizer;
+where an output is float, it is the step that 8 bits would have: its largest magnitude / 127.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -28,13 +28,25 @@ from onnxq.diff import RunningDiff, Tolerance
 from onnxq.runtime import open_model
 from onnxq.step_size import Step, Steps
 from tests import networks
+from tests.consumers.lowered import VARIABLE, ConsumerFailed, run_lowered
+from tests.tables import TableRow
 
 RUNNERS = Path(__file__).parent / "runners"
 SAMPLES = 8
 NETWORKS = tuple(networks.NETWORKS)
 
 Values = dict[str, np.ndarray]
-Runner = Callable[[Path, Values, list[str], Path], Values]
+
+
+class Ran(NamedTuple):
+    """What a consumer computed."""
+
+    values: Values
+    lowered: str
+    """The instruction set it had to be limited to, see `lowered`; '': none."""
+
+
+Runner = Callable[[Path, Values, list[str], Path], Ran]
 
 
 @dataclass(frozen=True)
@@ -56,13 +68,11 @@ class Measurement:
     elements: int = 0
     refused: str = ""
     """What the consumer says of a file that it does not run."""
+    lowered: str = ""
+    """The instruction set it had to be limited to on this machine; '': none."""
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
-
-
-class ConsumerFailed(AssertionError):
-    """The consumer's process ended with an error."""
 
 
 def version_of(distribution: str, why: str) -> str:
@@ -84,12 +94,13 @@ def written(backend: str) -> Backend:
 def python(script: str, interpreter: str = sys.executable) -> Runner:
     """A consumer with a Python interface; one that needs other packages has its own interpreter."""
 
-    def run(model: Path, feeds: Values, outputs: list[str], folder: Path) -> Values:
+    def run(model: Path, feeds: Values, outputs: list[str], folder: Path) -> Ran:
         inputs, found = folder / "inputs.npz", folder / "outputs.npz"
         np.savez(inputs, **feeds)
-        _run([interpreter, str(RUNNERS / script), str(model), str(inputs), str(found)])
+        command = [interpreter, str(RUNNERS / script), str(model), str(inputs), str(found)]
+        lowered = run_lowered(command)
         with np.load(found) as values:
-            return {key: values[key] for key in values.files}
+            return Ran({key: values[key] for key in values.files}, lowered)
 
     return run
 
@@ -97,7 +108,7 @@ def python(script: str, interpreter: str = sys.executable) -> Runner:
 def node(script: str, packages: Path) -> Runner:
     """A consumer that node runs."""
 
-    def run(model: Path, feeds: Values, outputs: list[str], folder: Path) -> Values:
+    def run(model: Path, feeds: Values, outputs: list[str], folder: Path) -> Ran:
         runs = []
         for key, value in feeds.items():
             name, _, number = key.rpartition("/")
@@ -107,22 +118,15 @@ def node(script: str, packages: Path) -> Runner:
             runs.append({"name": name, "dims": value.shape, "file": str(file), "outputs": made})
         manifest = folder / "manifest.json"
         manifest.write_text(json.dumps({"model": str(model), "runs": runs}), encoding="utf-8")
-        _run(["node", str(RUNNERS / script), str(packages), str(manifest)])
+        lowered = run_lowered(["node", str(RUNNERS / script), str(packages), str(manifest)])
         found = {}
         for number, entry in enumerate(runs):
             for name, file in entry["outputs"].items():
                 shape = json.loads(Path(f"{file}.json").read_text(encoding="utf-8"))
                 found[f"{name}/{number}"] = np.fromfile(file, np.float32).reshape(shape)
-        return found
+        return Ran(found, lowered)
 
     return run
-
-
-def _run(command: list[str]) -> None:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    if done.returncode:
-        raise ConsumerFailed(f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"[-4000:])
 
 
 def node_packages(package: str) -> tuple[Path, str]:
@@ -162,7 +166,8 @@ def measure(
     reference = runtime.reference(source)
     keyed = {f"{name}/{i}": value for i, feed in enumerate(feeds) for name, value in feed.items()}
     outputs = [o.name for o in reference.outputs]
-    found = run(folder / f"model{suffix or done.artifacts[0].suffix}", keyed, outputs, folder)
+    file = folder / f"model{suffix or done.artifacts[0].suffix}"
+    found, lowered = run(file, keyed, outputs, folder)
     steps = Steps(open_model(source))
     diffs, unit = [], "step"
     for name in outputs:
@@ -184,6 +189,7 @@ def measure(
         max_steps=round(max(d.max for d in diffs), 6),
         moved=round(sum(d.moved * d.count for d in diffs) / elements, 6),
         elements=elements,
+        lowered=lowered,
     )
 
 
@@ -200,3 +206,14 @@ def refused(
     with pytest.raises(ConsumerFailed, match=re.escape(reason)):
         measure(consumer, version, backend, network, run, folder)
     return Measurement(consumer, version, backend.name, None, network, "float", refused=reason)
+
+
+def tell_lowered(found: Measurement, table_row: TableRow) -> None:
+    """Let the end of the run name a runtime that this machine's instruction set kills."""
+    if found.lowered:
+        table_row(
+            "runtimes that died here and had to be lowered",
+            runtime=f"{found.consumer} {found.version}",
+            network=found.network,
+            **{VARIABLE: found.lowered},
+        )

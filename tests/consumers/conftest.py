@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.consumers.compare import Measurement
+from tests.consumers.compare import Measurement, tell_lowered
+from tests.tables import TableRow
 
 
 def _key(row: dict[str, Any]) -> tuple[str, ...]:
@@ -18,16 +19,25 @@ def _key(row: dict[str, Any]) -> tuple[str, ...]:
     return tuple(row[name] or "" for name in names)
 
 
-@pytest.fixture(scope="session")
-def record() -> Iterator[Callable[[Measurement], Measurement]]:
-    """Takes a measurement down; what did not run stays in the file, unless of another version."""
-    made: list[Measurement] = []
+@pytest.fixture
+def record(
+    measurements: list[Measurement], table_row: TableRow
+) -> Callable[[Measurement], Measurement]:
+    """Takes a measurement down; the end of the run names runtimes that had to be lowered."""
 
     def note(measurement: Measurement) -> Measurement:
-        made.append(measurement)
+        measurements.append(measurement)
+        tell_lowered(measurement, table_row)
         return measurement
 
-    yield note
+    return note
+
+
+@pytest.fixture(scope="session")
+def measurements() -> Iterator[list[Measurement]]:
+    """All of them; what did not run stays in the file, unless of another version."""
+    made: list[Measurement] = []
+    yield made
     path = os.environ.get("ONNXQ_CONSUMERS_JSON")
     if not path or not made:
         return

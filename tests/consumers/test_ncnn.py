@@ -39,6 +39,6 @@ def test_operator(name: str, quantized: bool, tmp_path: Path) -> None:
     files = write(model)
     write_text(tmp_path / "m.param", str(files["param"]))
     write_bytes(tmp_path / "m.bin", bytes(files["bin"]))
-    found = python("run_ncnn.py")(tmp_path / "m.param", {"x/0": x}, ["y"], tmp_path)
+    found = python("run_ncnn.py")(tmp_path / "m.param", {"x/0": x}, ["y"], tmp_path).values
     (want,) = run(model, x)
     np.testing.assert_allclose(found["y/0"].reshape(want.shape), want, rtol=1e-4, atol=1e-5)

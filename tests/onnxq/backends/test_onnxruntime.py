@@ -129,6 +129,5 @@ def test_default_kernels_are_right_on_every_cpu() -> None:
     assert safe.proven
     assert saturates(safe.model, feeds) is None
     assert not any("saturate" in note for note in safe.notes)
-    if saturates(plain.model, feeds) is None:
-        pytest.skip("this CPU has VNNI (or is no x86): its 8-bit kernels do not saturate")
-    assert any("its 8-bit kernels saturate" in note for note in plain.notes)
+    told = any("its 8-bit kernels saturate" in note for note in plain.notes)
+    assert told == (saturates(plain.model, feeds) is not None)  # the one or the other, by the CPU
