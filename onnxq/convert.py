@@ -37,7 +37,7 @@ from onnxq.prove import prove
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import Role
 from onnxq.quantizers import QUANTIZERS
-from onnxq.side_file import Content
+from onnxq.side_file import Content, EmptySideFile
 from onnxq.stale_files import stale_files
 from onnxq.verify import Report
 
@@ -222,9 +222,11 @@ def convert(
             try:
                 if output.legacy:
                     check_clean(model, output.beside)
-                content = output.format.write(model.qparams, model)
+                content = output.format.write_some(model.qparams, model)
             except (SaveError, BackendError) as error:
-                if not output.legacy:
+                if not output.legacy and not (
+                    isinstance(error, EmptySideFile) and output.format.magnitudes
+                ):
                     raise
                 left_out.setdefault(error.what, []).append(output.suffix.lstrip("_"))
                 continue

@@ -85,7 +85,7 @@ def export_side_file(
         notes += ends.rewrites
     if not side_file.weights and table.of(Role.WEIGHT, Role.BIAS):
         notes.append(f"{side_file.name} holds activations only: weights are not in the file")
-    content = side_file.write(table, clean)
+    content = side_file.write_some(table, clean)
     clean.qparams = QParamTable()
     done = SideExport(
         format=side_file,

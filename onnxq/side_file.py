@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from onnxq.errors import LoadError
+from onnxq.errors import LoadError, SaveError
 from onnxq.graph import Model
 from onnxq.qparam_table import QParamTable
+from onnxq.qparams import Role
 
 Content = str | bytes
 """What a side file holds: text, or bytes where the format is binary."""
@@ -20,6 +21,10 @@ def _never(content: Any) -> bool:
 
 def _no_tensor(content: Any) -> frozenset[str]:
     return frozenset()
+
+
+class EmptySideFile(SaveError):
+    """A side file would say nothing, and whoever reads it would take the model for a float one."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,19 @@ class SideFile:
             return self.recognises(self.decode(data))
         except LoadError:
             return False
+
+    def write_some(self, table: QParamTable, model: Model) -> Content:
+        """What `write` makes, refused where nothing of weights alone can be told."""
+        content = self.write(table, model)
+        roles = {row.role for row in (*table, *table.logarithmic)}
+        if Role.ACTIVATION not in roles and self.read(content, model).is_empty:
+            raise EmptySideFile(
+                "the side file would be empty: no activation of the model has a quantizer",
+                fix=f"{self.name} does not hold weights: calibrate the model or train it with "
+                "quantized activations; for weights alone take a backend such as onnxruntime, "
+                "openvino or qnn, or the format onnxq",
+            )
+        return content
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object for listings."""

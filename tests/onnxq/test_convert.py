@@ -10,12 +10,13 @@ import pytest
 
 import onnxq
 from onnxq import runtime
-from onnxq.backend import Backend
-from onnxq.discovery import find_backend
-from onnxq.errors import BackendError, OptionError
-from onnxq.graph import from_proto, load
-from tests.build import log_quantize, parse, quantize
+from onnxq.backend import Backend, TableFile
+from onnxq.discovery import backends, find_backend
+from onnxq.errors import BackendError, OptionError, SaveError
+from onnxq.graph import Model, from_proto, load
+from tests.build import log_quantize, parse, quantize, weight
 from tests.zoo import QDQ, ZOO
+from tests.zoo_build import Build
 
 
 def test_the_callers_model_is_untouched() -> None:
@@ -152,3 +153,49 @@ def test_old_files_beside_a_model_that_still_quantizes_are_left_out() -> None:
     done = onnxq.convert(quantize(parse(RUN_TIME_SCALE), "y"), "tensorrt")
     assert [a.suffix for a in done.artifacts] == ["_qdq.onnx"]
     assert any("not written" in note for note in done.notes)
+
+
+# -- weights alone -----------------------------------------------------------------------------
+
+
+def weights_only() -> Model:
+    b = Build()
+    made = b.op("Relu", b.conv(b.input("x", [1, 3, 8, 8]), 3, 4), out="y")
+    model = from_proto(b.model(made))
+    (conv,) = model.nodes("Conv")
+    return weight(model, conv.inputs[1].name, lo=-127, scale=2.0**-7)
+
+
+WAYS = [
+    (name, variant)
+    for name, backend in backends().items()
+    if isinstance(backend, Backend) and backend.writes
+    for variant in (None, *backend.variants)
+]
+
+
+@pytest.mark.parametrize(("name", "variant"), WAYS)
+def test_no_side_file_is_empty(name: str, variant: str | None) -> None:
+    backend = find_backend(name) if variant is None else find_backend(name).variant(variant)
+    formats = {o.suffix: o.format for o in backend.outputs if isinstance(o, TableFile)}
+    if (name, variant) in {("tengine", None), ("ncnn", "table"), ("nnie", None)}:
+        with pytest.raises((BackendError, SaveError)):
+            onnxq.convert(weights_only(), name, variant=variant, verify=False)
+        return
+    done = onnxq.convert(weights_only(), name, variant=variant, verify=False)
+    for artifact in done.artifacts:
+        if artifact.suffix in formats:
+            held = formats[artifact.suffix].read(artifact.content, done.model)
+            assert not held.is_empty
+    missing = formats.keys() - {artifact.suffix for artifact in done.artifacts}
+    assert all(any(s.lstrip("_") in note for note in done.notes) for s in missing)
+    assert bool(missing) == (name in {"tensorrt", "tensorrt-nlp", "ppl-cuda"})
+
+
+def test_a_target_of_ranges_refuses_weights_alone() -> None:
+    with pytest.raises(SaveError, match="no activation of the model has a quantizer") as caught:
+        onnxq.convert(weights_only(), "tengine")
+    assert "calibrate the model" in caught.value.fix
+    done = onnxq.convert(weights_only(), "tensorrt")
+    assert [a.suffix for a in done.artifacts] == ["_qdq.onnx"]
+    assert any("clip_ranges.json, calibration.cache not written" in note for note in done.notes)

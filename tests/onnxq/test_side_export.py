@@ -247,3 +247,10 @@ def test_readers_that_differ_are_told_by_the_file_or_refused(name: str) -> None:
         else:
             with pytest.raises(SaveError, match=REASONS):
                 export_side_file(model, name)
+
+
+def test_a_format_for_activations_is_not_written_for_weights_alone() -> None:
+    model = weight(parse(NET), "w")
+    with pytest.raises(SaveError, match="no activation of the model has a quantizer"):
+        export_side_file(model, "tensorrt-cache")
+    assert export_side_file(model, "onnxq").proven
