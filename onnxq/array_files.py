@@ -26,6 +26,7 @@ from typing import IO, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.lib import format as npy
 
+from onnxq import regular_file
 from onnxq.errors import LoadError
 from onnxq.qparams import Array
 
@@ -232,8 +233,10 @@ _UNREADABLE = (
 def readable(path: Path) -> Iterator[None]:
     """Turn what zipfile and numpy raise for a bad file into an error that names it."""
     try:
+        regular_file.status(path)
+    except LoadError as error:
+        raise LoadError(f"'{path}': {error.what}", fix=error.fix) from error
+    try:
         yield
-    except FileNotFoundError as error:
-        raise LoadError(f"'{path}' does not exist", fix="check the path") from error
     except _UNREADABLE as error:
         raise LoadError(f"'{path}' cannot be read: {error}", fix=_SAVE_AGAIN) from error

@@ -10,10 +10,12 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
-from onnxq import __version__, cli_failure, discovery, files, render
+from onnxq import __version__, cli_failure, cli_paths, discovery, render
 from onnxq.cli_encodings import encodings, formats
 from onnxq.cli_lint import explain, lint
 from onnxq.cli_options import (
+    MODEL,
+    PATH,
     AllowMissing,
     BackendName,
     DataPath,
@@ -39,6 +41,7 @@ from onnxq.dialects import READERS, check_readable
 from onnxq.discovery import Broken, find_pass
 from onnxq.encodings import Weights, with_encodings
 from onnxq.errors import OptionError
+from onnxq.file_set import check_folder, check_target
 from onnxq.graph import Model, load, save
 from onnxq.pipeline import Dump, Pipeline
 from onnxq.prove import Proof
@@ -81,7 +84,7 @@ def convert_(
     as_json: Json = False,
 ) -> None:
     """Convert a quantized model for a backend and prove the files."""
-    files.check_folder(output)
+    check_folder(output)
     with progress_line(as_json) as progress:
         done = convert(
             model,
@@ -128,7 +131,7 @@ def run(
     passes: Annotated[
         str, typer.Option("--passes", "-p", help='Like "fold-batch-norm,to-qdq{opset=21}".')
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.", **PATH)],
     encodings: EncodingFiles = None,
     allow_missing: AllowMissing = False,
     weights: WeightRanges = None,
@@ -140,8 +143,8 @@ def run(
     pipeline = Pipeline.parse(passes)
     if not len(pipeline):
         raise OptionError("no passes are given", fix="'onnxq passes' lists them")
-    files.check_target(output)
-    files.check_folder(output.parent)
+    check_target(output)
+    check_folder(output.parent)
     canonical = any(step.needs_canonical for step in pipeline)
     if canonical:
         listed = {step.name for step in pipeline}
@@ -190,8 +193,8 @@ def _quantized(
 
 @app.command("verify")
 def verify_(
-    trusted: Annotated[Path, typer.Argument(help="The ONNX file to trust.", show_default=False)],
-    other: Annotated[Path, typer.Argument(help="The ONNX file to check.", show_default=False)],
+    trusted: Annotated[Path, typer.Argument(help="The ONNX file to trust.", **MODEL)],
+    other: Annotated[Path, typer.Argument(help="The ONNX file to check.", **MODEL)],
     data: DataPath = None,
     per_layer: Annotated[
         bool, typer.Option("--per-layer", help="Compare tensors of the same name, too.")
@@ -352,6 +355,7 @@ def _options(
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line; errors become one message and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    cli_paths.forget()
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
     for stream in (sys.stdout, sys.stderr):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from onnxq import cli_failure, discovery, files, render
+from onnxq import cli_failure, discovery, render
 from onnxq.cli_options import (
     DataPath,
     Explain,
@@ -21,6 +21,7 @@ from onnxq.cli_options import (
     show_verdict,
 )
 from onnxq.discovery import Broken
+from onnxq.file_set import check_folder
 from onnxq.side_export import export_side_file
 
 
@@ -36,7 +37,7 @@ def encodings(
     as_json: Json = False,
 ) -> None:
     """Take a model apart into a float model and its quantization."""
-    files.check_folder(output)
+    check_folder(output)
     with progress_line(as_json) as progress:
         progress(f"reading {model}")
         done = export_side_file(

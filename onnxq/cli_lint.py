@@ -9,6 +9,7 @@ import typer
 
 from onnxq import render_lint
 from onnxq.cli_options import (
+    MODEL,
     BackendName,
     Json,
     ModelPath,
@@ -24,9 +25,7 @@ from onnxq.lint import lint_path
 def lint(
     model: Annotated[
         Path,
-        typer.Argument(
-            help="An ONNX file, or a folder that 'onnxq convert' wrote.", show_default=False
-        ),
+        typer.Argument(help="An ONNX file, or a folder that 'onnxq convert' wrote.", **MODEL),
     ],
     backend: BackendName,
     variant: VariantName = None,

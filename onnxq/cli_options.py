@@ -13,21 +13,30 @@ import typer
 from rich.console import RenderableType
 
 from onnxq import render
+from onnxq.cli_paths import path_given, with_notes
 
-ModelPath = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
+PATH: dict[str, Any] = {"parser": path_given, "metavar": "<path>"}
+"""How an option takes a path."""
+
+MODEL: dict[str, Any] = {"parser": path_given, "show_default": False}
+"""How an argument takes a path."""
+
+ModelPath = Annotated[Path, typer.Argument(help="An ONNX file.", **MODEL)]
 BackendName = Annotated[str, typer.Option("--backend", "-b", help="See 'onnxq backends'.")]
 VariantName = Annotated[
     str | None,
     typer.Option("--variant", help="Another way to deploy: 'onnxq backends' lists them."),
 ]
-OutputFolder = Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.")]
+OutputFolder = Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.", **PATH)]
 NoVerify = Annotated[bool, typer.Option("--no-verify", help="Skip the proof.")]
 DumpFolder = Annotated[
-    Path | None, typer.Option("--dump", help="Write the model after every pass here.")
+    Path | None, typer.Option("--dump", help="Write the model after every pass here.", **PATH)
 ]
 DataPath = Annotated[
     Path | None,
-    typer.Option("--data", help="Inputs: .npz, .npy, or a folder of them. Default: random."),
+    typer.Option(
+        "--data", help="Inputs: .npz, .npy, or a folder of them. Default: random.", **PATH
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Samples = Annotated[int, typer.Option("--samples", min=1, help="Number of random inputs.")]
@@ -39,7 +48,7 @@ EncodingFiles = Annotated[
     list[Path] | None,
     typer.Option(
         "--encodings",
-        metavar="<path>",
+        **PATH,
         help="Side file with the quantization of a float model; may be given several times. "
         "See 'onnxq formats'.",
     ),
@@ -61,7 +70,7 @@ def show(as_json: bool, document: Callable[[], Any], view: Callable[[], Renderab
     """Print a result, for a program or for a person."""
     if as_json:
         # Pure ASCII: valid whatever encoding standard output has.
-        sys.stdout.write(json.dumps(document(), allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(with_notes(document()), allow_nan=False) + "\n")
     else:
         render.console().print(view())
 

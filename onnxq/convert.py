@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import onnx_graphsurgeon as gs
 
 from onnxq.backend import Backend, OnnxFile, TableFile
+from onnxq.data_file import Origin
 from onnxq.dialects import READERS, check_readable
 from onnxq.discovery import chosen_backend, find_pass
 from onnxq.encodings import Encodings, Weights, with_encodings
@@ -70,6 +71,10 @@ class Conversion(MadeFiles):
         written = super().save(folder)
         self.stale = stale_files(Path(folder), self.stem, self.backend, written)
         return written
+
+    def _origins(self) -> Iterator[Origin | None]:
+        yield self.source.origin
+        yield from super()._origins()
 
     @property
     def model(self) -> Model:

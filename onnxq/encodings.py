@@ -18,6 +18,7 @@ from onnxq.backend import Backend
 from onnxq.coverage import Coverage, examine
 from onnxq.discovery import Broken, find_pass
 from onnxq.errors import LoadError, OptionError
+from onnxq.files import read_bytes
 from onnxq.float_graph import FloatGraph
 from onnxq.graph import Model
 from onnxq.pipeline import Pipeline
@@ -92,11 +93,9 @@ def _damage(data: bytes, name: str, known: list[SideFile]) -> LoadError | None:
 def read_content(path: Path) -> tuple[SideFile, Content]:
     """A side file's format and what it holds."""
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise LoadError(
-            f"{path}: {error.strerror or error}", fix="give a file that can be read"
-        ) from error
+        data = read_bytes(path)
+    except LoadError as error:
+        raise LoadError(f"{path}: {error.what}", fix=error.fix) from error
     found = detect(data, str(path))
     return found, found.decode(data)
 

@@ -58,6 +58,7 @@ def functions_inlined(model: Model) -> Model:
     except (RuntimeError, EncodeError, ValueError):
         return model
     twin = from_proto(made)
+    twin.origin = model.origin
     names = ", ".join(f"'{f.domain}::{f.name}'" for f in chosen)
     twin.upgrades = [*model.upgrades, f"functions that quantize were inlined: {names}"]
     return twin

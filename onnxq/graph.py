@@ -16,8 +16,10 @@ from onnx import FunctionProto, GraphProto, ModelProto, helper
 
 from onnxq import exporter, files, importer
 from onnxq.cloning import clone_graph, clone_tensor
+from onnxq.data_file import Origin
 from onnxq.errors import InvalidModelError, LoadError, OnnxqError
 from onnxq.exporter import live_nodes
+from onnxq.file_set import FileSet
 from onnxq.function_calls import check_functions
 from onnxq.gc_pause import gc_paused
 from onnxq.importer import bodies
@@ -55,6 +57,8 @@ class Model:
         """What raised the opset or IR version so far, for reports."""
         self.export_notes: list[str] = []
         """What the last `to_proto` had to raise in what it wrote."""
+        self.origin: Origin | None = None
+        """The files it was loaded from, also after passes: saving must not destroy them."""
         self.made: list[gs.Constant] = []
         self._names: set[str] | None = None
         self._counters: dict[str, int] = {}
@@ -193,6 +197,7 @@ class Model:
         )
         twin.qparams = self.qparams.copy()
         twin.upgrades = list(self.upgrades)
+        twin.origin = self.origin
         twin.made = [clone_tensor(c, tensors) for c in self.made]
         twin._names = None if self._names is None else set(self._names)
         twin._counters = dict(self._counters)
@@ -325,27 +330,41 @@ def load(path: str | Path) -> Model:
     """Read an ONNX file. External data stays on disk until it is needed."""
     path = Path(path)
     try:
-        return from_proto(files.read_model(path), path.parent)
+        content = files.read_bytes(path)
+        proto = files.parse_model(content)
+        model = from_proto(proto, path.parent)
     except OnnxqError as error:
         raise type(error)(f"{path}: {error.what}", fix=error.fix) from error
+    model.origin = Origin.of(path, content, proto)
+    return model
 
 
 def save(model: Model, path: str | Path, *, external_data: bool | None = None) -> list[Path]:
     """Write an ONNX file and, where needed, its data file; returns what was written.
 
     External data is used when asked for, when the model came with some, and when a single file
-    would pass protobuf's 2 GiB. Both files are written beside the target and moved into place at
-    the end, so a failure leaves what was there before.
+    would pass protobuf's 2 GiB. It goes to `<name>.data`, or to `<name>.1.data` where that file
+    belongs to another model. Both files are written beside the target and moved into place at the
+    end, so a failure leaves what was there before.
     """
     path = Path(path)
-    if external_data is None:
-        constants = [c for g in model.graphs() for c in g.record.constants] + model.made
-        attributes = (v for n in model.nodes() for v in n.attrs.values())
-        constants += [v for v in attributes if isinstance(v, gs.Constant)]
-        external_data = files.needs_external_data(constants)
-    return files.write_model(model.to_proto, path, external_data)
+    external_data = _is_external(model) if external_data is None else external_data
+    return files.write_model(model.to_proto, path, external_data, model.origin)
+
+
+def stage(model: Model, to: FileSet, name: str) -> list[str]:
+    """Add a model to a set of files that are written together; returns the names it takes."""
+    return files.stage_model(to, model.to_proto, name, _is_external(model), model.origin)
+
+
+def _is_external(model: Model) -> bool:
+    constants = [c for g in model.graphs() for c in g.record.constants] + model.made
+    attributes = (v for n in model.nodes() for v in n.attrs.values())
+    constants += [v for v in attributes if isinstance(v, gs.Constant)]
+    return files.needs_external_data(constants)
 
 
 __all__ = [
     *("MAX_IR", "MAX_OPSET", "Model", "domain_of", "from_proto", "load", "new_model", "save"),
+    "stage",
 ]

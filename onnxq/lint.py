@@ -7,6 +7,7 @@ backend lists more in its `lint` field, which may come from any package.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,7 @@ def _loaded(path: Path, backend: Backend) -> Model:
     for table in backend.outputs:
         if isinstance(table, TableFile) and not table.format.magnitudes and _is_clean(backend):
             side = path.with_name(path.name.removesuffix(table.beside) + table.suffix)
-            if path.name.endswith(table.beside) and side.exists():
+            if path.name.endswith(table.beside) and os.path.exists(side):
                 return with_encodings(model, side, allow_missing=True)[0]
     return model
 
@@ -93,7 +94,7 @@ def _is_clean(backend: Backend) -> bool:
 
 
 def _models(path: Path, backend: Backend) -> list[Path]:
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return [path]
     ways = [backend, *map(backend.variant, backend.variants)]
     firsts = [[o.suffix for o in way.outputs if isinstance(o, OnnxFile)][:1] for way in ways]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onnxq import files
-from onnxq.graph import Model, save
+from onnxq.data_file import Origin, check_needed
+from onnxq.errors import OptionError
+from onnxq.file_set import FileSet, check_folder
+from onnxq.graph import Model, stage
 from onnxq.pass_ import Trace
 from onnxq.prove import Proof
 from onnxq.qparam_table import QParamTable
@@ -23,14 +24,14 @@ class Artifact:
     summary: str
     content: Model | Content
 
-    def write(self, folder: Path, stem: str) -> list[Path]:
-        """Write the file; returns what was written."""
-        path = folder / f"{stem}{self.suffix}"
+    def stage(self, files: FileSet, stem: str) -> list[Path]:
+        """Add the file to `files`; returns what will be written."""
+        name = f"{stem}{self.suffix}"
         if isinstance(self.content, Model):
-            return save(self.content, path)
-        if isinstance(self.content, bytes):
-            return [files.write_bytes(path, self.content)]
-        return [files.write_text(path, self.content)]
+            return [files.folder / made for made in stage(self.content, files, name)]
+        content = self.content
+        files.stage(name).write(content if isinstance(content, bytes) else content.encode())
+        return [files.folder / name]
 
 
 @dataclass(kw_only=True)
@@ -54,16 +55,24 @@ class MadeFiles:
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write all files into `folder`, or none: they are complete before the first is moved."""
-        self.files = _write_all(self.artifacts, Path(folder), self.stem)
-        return self.files
+        folder = Path(folder)
+        if Path(self.stem).name != self.stem:
+            raise OptionError(
+                f"'{self.stem}' cannot be the stem of file names",
+                fix="give a stem without '/'",
+            )
+        names = [f"{self.stem}{artifact.suffix}" for artifact in self.artifacts]
+        check_folder(folder)
+        for origin in filter(None, self._origins()):
+            for name in names:
+                check_needed(folder / name, origin)
+        with FileSet(folder, names) as files:
+            written = [path for a in self.artifacts for path in a.stage(files, self.stem)]
+        self.files = written
+        return written
 
-
-def _write_all(artifacts: Iterable[Artifact], folder: Path, stem: str) -> list[Path]:
-    files.check_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".onnxq-", dir=folder) as name:
-        made = [p for a in artifacts for p in a.write(Path(name), stem)]
-        targets = [folder / p.name for p in made]
-        if made:
-            files.move_all(list(zip(made, targets, strict=True)))
-    return targets
+    def _origins(self) -> Iterator[Origin | None]:
+        """The files that the models were made from."""
+        for artifact in self.artifacts:
+            if isinstance(artifact.content, Model):
+                yield artifact.content.origin

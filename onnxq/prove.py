@@ -25,6 +25,7 @@ from onnxq.discovery import find_pass
 from onnxq.edit import describe
 from onnxq.errors import OnnxqError
 from onnxq.fake_quantize import FAKE_QUANTIZE
+from onnxq.file_set import FileSet
 from onnxq.graph import Model, domain_of, load
 from onnxq.native_model import models
 from onnxq.pipeline import Pipeline
@@ -76,9 +77,8 @@ def prove(
     trusted = conversion.source if change is None else change.after
     with tempfile.TemporaryDirectory(prefix="onnxq-") as name:
         folder = Path(name)
-        written = {}
-        for artifact in conversion.artifacts:
-            written[artifact.suffix] = artifact.write(folder, "model")[0]
+        with FileSet(folder, durable=False) as files:
+            written = {a.suffix: a.stage(files, "model")[0] for a in conversion.artifacts}
         first = conversion.artifacts[0]
         for kind in _sessions(conversion):
             progress(f"proving {first.suffix.lstrip('_')} in onnxruntime ({kind} session)")

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import onnx
 from google.protobuf.message import EncodeError
 
+from onnxq import regular_file
 from onnxq.errors import LoadError, OnnxqError, UnsupportedModelError, VerifyError, near_matches
 from onnxq.files import read_model
 from onnxq.ort_errors import ort_errors, reason, refusal
@@ -316,8 +317,10 @@ def _open(
         source = opened.path
     if isinstance(source, (str, os.PathLike)) and not taps:
         model, label = os.fspath(source), f"'{source}'"
-        if not Path(source).is_file():
-            raise LoadError(f"{label} does not exist or is not a file", fix="check the path")
+        try:
+            regular_file.status(Path(source))
+        except LoadError as error:
+            raise LoadError(f"{label}: {error.what}", fix=error.fix) from error
     else:
         opened = open_model(source)
         model, label, spill = _message(opened, taps), opened.label, opened.spill

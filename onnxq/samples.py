@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from onnxq.array_files import Stack, StoredStack, in_memory, open_npz
+from onnxq.array_files import Stack, StoredStack, in_memory, open_npz, readable
 from onnxq.errors import LoadError, OnnxqError, VerifyError
 from onnxq.ort_values import TensorSpec
 from onnxq.qparams import Array
@@ -180,8 +180,13 @@ def _filled(inputs: Iterable[TensorSpec], batch: int, size: int) -> tuple[Tensor
 def _records(data: Data, inputs: Sequence[TensorSpec]) -> Iterator[Record]:
     if isinstance(data, (str, os.PathLike)):
         path = Path(data)
-        if path.is_dir():
-            files = sorted(p for p in path.iterdir() if p.suffix in (".npy", ".npz"))
+        if os.path.isdir(path):
+            try:
+                files = sorted(p for p in path.iterdir() if p.suffix in (".npy", ".npz"))
+            except OSError as error:
+                raise LoadError(
+                    f"folder '{path}' cannot be read ({error.strerror})", fix="check its mode"
+                ) from error
             if not files:
                 raise LoadError(
                     f"folder '{path}' holds no .npy or .npz file", fix="put the samples there"
@@ -203,8 +208,10 @@ def _file_record(path: Path, inputs: Sequence[TensorSpec]) -> Record:
         return where, open_npz(path)
     if path.suffix == ".npy":
         return where, {_only_input(where, inputs): StoredStack(path)}
+    with readable(path):
+        pass
     raise LoadError(
-        f"{where} is not a data file" if path.exists() else f"{where} does not exist",
+        f"{where} is not a data file",
         fix="give an .npz file, an .npy file (one input) or a folder of them",
     )
 

@@ -12,11 +12,14 @@ needs none any more. Files of other backends are a set of their own and stay out
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from onnxq.backend import Backend, Output, TableFile
 from onnxq.discovery import Broken, backends
+
+_DATA = re.compile(r"(\.\d+)?\.data$")  # see onnxq.data_file
 
 
 def stale_files(folder: Path, stem: str, backend: Backend, written: Iterable[Path]) -> list[Path]:
@@ -26,8 +29,8 @@ def stale_files(folder: Path, stem: str, backend: Backend, written: Iterable[Pat
     if not others:
         return []
     names = {f"{stem}{suffix}" for suffix in _suffixes(backend, now, stem)}
-    names |= {f"{name}.data" for name in now | names}
-    return sorted(folder / name for name in others & names)
+    data = {name for name in others if _DATA.sub("", name) in now | names}
+    return sorted(folder / name for name in others & (names | data))
 
 
 def _suffixes(backend: Backend, now: set[str], stem: str) -> Iterator[str]:

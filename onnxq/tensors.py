@@ -20,6 +20,7 @@ import onnx_graphsurgeon as gs
 from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 from onnx_graphsurgeon.ir.tensor import LazyValues
 
+from onnxq import regular_file
 from onnxq.errors import InvalidModelError, LoadError, UnsupportedModelError
 from onnxq.qparams import Array
 
@@ -96,12 +97,13 @@ class ExternalData:
                 f"{who}: external data entries {entries} do not fit a tensor of {needed} bytes",
                 fix="the model file is damaged: export or copy it again",
             )
-        if not _is_file(path):
+        try:
+            status = regular_file.status(path)
+        except LoadError as error:
             raise LoadError(
-                f"{who}: external data file '{path}' does not exist",
+                f"{who}: external data file '{path}': {error.what}",
                 fix="copy the data file next to the model, under the name the model gives",
-            )
-        status = path.stat()
+            ) from error
         if offset + length > status.st_size:
             raise LoadError(
                 f"{who}: external data file '{path}' ends at {status.st_size}, "
@@ -121,10 +123,10 @@ class ExternalData:
     def open(self) -> BinaryIO:
         """The file, which must be the one that was there when the model was read."""
         try:
-            file = self.path.open("rb")
-        except OSError as error:
+            file = regular_file.open_(self.path)
+        except LoadError as error:
             raise LoadError(
-                f"external data file '{self.path}' cannot be read any more ({error.strerror})",
+                f"external data file '{self.path}' cannot be read any more: {error.what}",
                 fix="load the model again once the file is back",
             ) from error
         if _stamp(os.fstat(file.fileno())) != self.stamp:
@@ -156,13 +158,6 @@ class ExternalData:
             return np.empty(0, np.uint8)
         with self.open() as file:
             return np.memmap(file, np.uint8, "r", self.offset, (self.length,))
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # no file system has names as long as this one
-        return False
 
 
 def _stamp(status: os.stat_result) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ import onnx_graphsurgeon as gs
 from onnxq.bias_readers import bias_readers_followed
 from onnxq.edit import insert_at, producer
 from onnxq.errors import LoadError, PassError, QParamsError
+from onnxq.files import read_bytes
 from onnxq.float_graph import FloatGraph, FloatTensor, Use
 from onnxq.float_type import FloatTypes
 from onnxq.graph import Model
@@ -74,9 +75,9 @@ def _plan(
 def _read(path: Path) -> QParamTable:
     fix = "give a quantization table written by onnxq"
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise LoadError(f"{path}: {error.strerror or error}", fix=fix) from error
+        text = read_bytes(path).decode()
+    except LoadError as error:
+        raise LoadError(f"{path}: {error.what}", fix=fix) from error
     except UnicodeDecodeError as error:
         raise LoadError(f"{path}: not a text file", fix=fix) from error
     try:

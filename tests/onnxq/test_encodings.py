@@ -121,7 +121,7 @@ def test_a_damaged_file_is_not_called_one_of_an_unknown_format(text: str, why: s
 
 
 def test_a_file_that_is_not_there(folder: Path) -> None:
-    with pytest.raises(LoadError, match=r"gone\.json: No such file"):
+    with pytest.raises(LoadError, match=r"gone\.json: no such file"):
         with_encodings(load(folder / "demo_float.onnx"), folder / "gone.json")
 
 

@@ -49,7 +49,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, content: bytes | None, mes
 
 
 def test_folder_is_not_a_model(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match="cannot be read"):
+    with pytest.raises(LoadError, match="this is a folder, not a regular file"):
         load(tmp_path)
 
 

@@ -108,7 +108,7 @@ def test_missing_external_data_is_a_load_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("absent.onnx", None, "does not exist"),
+        ("absent.onnx", None, "no such file"),
         ("garbage.onnx", b"not a model", "garbage.onnx"),
         ("empty.onnx", b"", "empty.onnx"),
     ],

@@ -187,7 +187,7 @@ def test_what_is_missing_or_unreadable_is_named(tmp_path: Path) -> None:
         (tmp_path / "cut.npz", r"cut\.npz' cannot be read"),
         (tmp_path / "empty", r"empty' holds no \.npy or \.npz"),
         (tmp_path / "x.csv", r"x\.csv' is not a data file"),
-        (tmp_path / "none.npz", r"none\.npz' does not exist"),
+        (tmp_path / "none.npz", r"none\.npz': no such file"),
         ({"x": one, "y": np.ones((3, 2, 1), np.float32)}, "input 'y' has shape"),
         ({"x": np.ones((2, 2), np.float32), "y": np.ones((3, 2), np.float32)}, "'x' 2, 'y' 3"),
         ([], "no samples"),

@@ -197,7 +197,7 @@ def test_table_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "error", "words"),
     [
-        (None, LoadError, "table.json: No such file"),
+        (None, LoadError, "table.json: no such file"),
         (b"\xff\xfe\x00", LoadError, "table.json: not a text file"),
         (b"{", QParamsError, "table.json: the quantization table is not JSON"),
         (b'{"schema": "other"}', QParamsError, "table.json: this JSON is not an onnxq"),

@@ -1,0 +1,116 @@
+"""What a set of files is about to become, written down before the first file is moved.
+
+All files of a set are complete, under hidden names, before the journal appears; it goes away after
+the last move. So a process that is killed leaves the old set (no journal: the hidden files are
+waste), the new set, or a journal that says how to get from one to the other:
+
+    .onnxq-<token>-<number>.new    a complete file, or one that is being written
+    .onnxq-<token>-<number>.old    a second name of a file that was replaced, to put it back
+    .onnxq-<token>.journal         the moves
+
+Size and time of each file before and after tell whether anybody changed it in between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+OURS = re.compile(r"\.onnxq-([0-9a-f]{16})(?:-\d{1,9}\.(new|old)|\.(journal))")
+"""Every name that onnxq gives to hidden files in folders of the user; no other file is touched."""
+
+Stamp = tuple[int, int]
+"""Size, and time of the last change in nanoseconds."""
+
+
+def stamp(path: Path) -> Stamp | None:
+    """Of the file that `path` leads to; None where there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+@dataclass(frozen=True)
+class Move:
+    """One file of a set: both names are in the folder of the journal."""
+
+    source: str
+    target: str
+    new: Stamp
+    old: Stamp | None
+    """Of the file that is replaced; None where there was none."""
+
+
+def journal_name(token: str) -> str:
+    """The name of the journal of a set."""
+    return f".onnxq-{token}.journal"
+
+
+def dumps(moves: Sequence[Move]) -> bytes:
+    """The content of a journal."""
+    about = "onnxq was replacing these files; its next command in this folder completes that"
+    return json.dumps({"about": about, "moves": [asdict(m) for m in moves]}).encode()
+
+
+def read(path: Path) -> list[Move]:
+    """The moves of a journal.
+
+    Raises ValueError for anything that onnxq did not write: a folder may come from anywhere, and
+    moving files on the word of a stranger must not reach beyond that folder.
+    """
+    folder = path.parent.stat()
+    token = _token(path.name)
+    _check_owner(path, folder)
+    try:
+        moves = [_move(entry) for entry in json.loads(path.read_bytes())["moves"]]
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError("it does not list moves") from error
+    for move in moves:
+        if _token(move.source) != token or not _is_name(move.target):
+            raise ValueError(f"it would move '{move.source}' to '{move.target}'")
+        source = path.with_name(move.source)
+        if os.path.lexists(source):
+            _check_owner(source, folder)
+    return moves
+
+
+def _is_name(text: str) -> bool:
+    return text not in ("", ".", "..") and not set(text) & {"/", "\0"}
+
+
+def _token(name: str) -> str:
+    found = OURS.fullmatch(name)
+    return found[1] if found else ""
+
+
+def _check_owner(path: Path, folder: os.stat_result) -> None:
+    """Raise where `path` is not a file of this user, or of whoever owns the folder."""
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode) or status.st_uid not in (os.geteuid(), folder.st_uid):
+        raise ValueError(f"'{path.name}' is not a file of yours")
+
+
+def _move(entry: object) -> Move:
+    match entry:
+        case {
+            "source": str(source),
+            "target": str(target),
+            "new": [int(size), int(time)],
+            "old": [int(old_size), int(old_time)],
+        }:
+            return Move(source, target, (size, time), (old_size, old_time))
+        case {
+            "source": str(source),
+            "target": str(target),
+            "new": [int(size), int(time)],
+            "old": None,
+        }:
+            return Move(source, target, (size, time), None)
+    raise ValueError("it does not list moves")

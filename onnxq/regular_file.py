@@ -1,0 +1,79 @@
+"""Files that are read are regular files: a device has no end, and a pipe may never have one."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from onnxq.errors import LoadError
+
+LARGEST = 1 << 31
+"""Files that are read whole end here: protobuf's 2 GiB."""
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def status(path: Path) -> os.stat_result:
+    """The status of a regular file; raises LoadError for anything else."""
+    fix = "check the path"
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        raise LoadError("no such file", fix=fix) from None
+    except (OSError, ValueError) as error:
+        raise LoadError(f"cannot be read ({_why(error)})", fix=fix) from error
+    _check(found)
+    return found
+
+
+def open_(path: Path) -> BinaryIO:
+    """A regular file, open for reading; raises LoadError for anything else."""
+    status(path)
+    try:
+        # Without waiting: in the meantime a pipe may have taken its place.
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    except (OSError, ValueError) as error:
+        raise LoadError(f"cannot be read ({_why(error)})", fix="check the path") from error
+    try:
+        _check(os.fstat(file.fileno()))
+    except LoadError:
+        file.close()
+        raise
+    return file
+
+
+def read(path: Path) -> bytes:
+    """The content of a regular file of at most 2 GiB; raises LoadError for anything else."""
+    with open_(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > LARGEST:
+            raise LoadError(
+                f"the file has {size} bytes, and more than 2 GiB cannot be read",
+                fix="keep large weights as external data beside the model",
+            )
+        try:
+            return file.read(LARGEST)
+        except OSError as error:
+            raise LoadError(f"cannot be read ({_why(error)})", fix="check the path") from error
+
+
+def _check(found: os.stat_result) -> None:
+    kind = stat.S_IFMT(found.st_mode)
+    if kind != stat.S_IFREG:
+        pipe = "; write what comes through the pipe to one first" if kind == stat.S_IFIFO else ""
+        raise LoadError(
+            f"this is {_KINDS.get(kind, 'something else')}, not a regular file",
+            fix=f"give a file{pipe}",
+        )
+
+
+def _why(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
