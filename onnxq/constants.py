@@ -38,8 +38,9 @@ def computed(tensor: gs.Tensor | None) -> Array | None:
 def _value(tensor: gs.Tensor | None, operators: Mapping[str, Operator]) -> Array | None:
     if tensor is None or not tensor.name:
         return None
-    known = isinstance(tensor, gs.Constant)
-    value = _stored(tensor) if known else _evaluated(tensor, operators)
+    if isinstance(tensor, gs.Constant):
+        return _stored(tensor)
+    value = _evaluated(tensor, operators)
     if value is not None:
         value = value.view()
         value.setflags(write=False)
@@ -47,7 +48,7 @@ def _value(tensor: gs.Tensor | None, operators: Mapping[str, Operator]) -> Array
 
 
 def _stored(tensor: gs.Constant) -> Array | None:
-    return None if getattr(tensor, "overridable", False) else values_of(tensor)
+    return None if tensor.__dict__.get("overridable") else values_of(tensor)
 
 
 def _evaluated(tensor: gs.Tensor, operators: Mapping[str, Operator]) -> Array | None:

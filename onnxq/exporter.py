@@ -10,7 +10,7 @@ import onnx_graphsurgeon as gs
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from onnxq.errors import InvalidModelError, PassError
-from onnxq.importer import GraphRecord, bodies
+from onnxq.importer import BODY_OPS, GraphRecord, bodies
 from onnxq.tensors import SparseStoredValues, to_tensor_proto
 
 ConstantWriter = Callable[[gs.Constant], TensorProto]
@@ -65,12 +65,11 @@ def sorted_nodes(graph: gs.Graph) -> list[gs.Node]:
     for root in nodes:
         if id(root) not in waiting:
             continue
-        needs = _dependencies(root, waiting)
-        if not needs:
+        if _is_ready(root, waiting):
             waiting.discard(id(root))
             order.append(root)
             continue
-        stack = [(root, iter(needs))]
+        stack = [(root, iter(_dependencies(root, waiting)))]
         open_.add(id(root))
         while stack:
             node, pending = stack[-1]
@@ -102,6 +101,15 @@ def describe(node: gs.Node) -> str:
     return f"({node.op} making {outputs})"
 
 
+def _is_ready(node: gs.Node, waiting: set[int]) -> bool:
+    """Whether all that must come before `node` has come."""
+    for tensor in node.inputs:
+        for producer in tensor.inputs:
+            if id(producer) in waiting:
+                return False
+    return not (node.op in BODY_OPS or node.domain) or not _dependencies(node, waiting)
+
+
 def _dependencies(node: gs.Node, waiting: set[int]) -> list[gs.Node]:
     """Nodes among those `waiting` that must come before `node`, for the sake of its bodies too."""
     found = []
@@ -109,7 +117,7 @@ def _dependencies(node: gs.Node, waiting: set[int]) -> list[gs.Node]:
         for producer in tensor.inputs:
             if id(producer) in waiting:
                 found.append(producer)  # noqa: PERF401 - a call less than a comprehension
-    for body in bodies(node) if node.attrs else ():
+    for body in bodies(node):
         for inner in live_nodes(body):
             found += _dependencies(inner, waiting)
         found += [p for tensor in body.outputs for p in tensor.inputs if id(p) in waiting]

@@ -35,6 +35,8 @@ OP = "FakeQuantize"
 FAKE_QUANTIZE = f"{DOMAIN}::{OP}"
 
 _MIN_OPSET = 15  # CastLike
+_SIGNED = tuple(qtype(f"int{bits}") for bits in (2, 4, 8, 16))
+_UNSIGNED = tuple(qtype(f"uint{bits}") for bits in (2, 4, 8, 16))
 
 
 @functools.cache
@@ -196,8 +198,8 @@ def params_of(
     params = QParams(
         tensor=x.name if tensor is None else tensor,
         qtype=narrowest(qtype(zero_point.dtype), lo, hi),
-        scale=scale.astype(np.float32),
-        zero_point=zero_point.astype(np.int64),
+        scale=scale.astype(np.float32, copy=False),
+        zero_point=zero_point,
         axis=axis,
         block=block,
         lo=lo,
@@ -214,9 +216,7 @@ def narrowest(stored: QType, lo: int, hi: int) -> QType:
     """The smallest type of the same sign that holds lo..hi: -8..7 in int8 means int4."""
     if stored.floating:
         return stored
-    sign = "int" if stored.signed else "uint"
-    for bits in (2, 4, 8, 16):
-        kind = qtype(f"{sign}{bits}")
+    for kind in _SIGNED if stored.signed else _UNSIGNED:
         if kind.bits <= stored.bits and kind.lo <= lo and hi <= kind.hi:
             return kind
     return stored

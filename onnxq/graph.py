@@ -18,11 +18,11 @@ from onnxq import exporter, files, importer
 from onnxq.cloning import clone_graph, clone_tensor
 from onnxq.data_file import Origin
 from onnxq.errors import InvalidModelError, LoadError, OnnxqError
-from onnxq.exporter import live_nodes
+from onnxq.exporter import live_nodes, sorted_nodes
 from onnxq.file_set import FileSet
 from onnxq.function_calls import check_functions
 from onnxq.gc_pause import gc_paused
-from onnxq.importer import bodies
+from onnxq.importer import bodies, holders
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import Role
 from onnxq.structure import check_graph
@@ -85,24 +85,34 @@ class Model:
         while stack:
             graph = stack.pop()
             yield graph
-            for node in live_nodes(graph):
-                if node.attrs:
-                    stack.extend(bodies(node))
+            for node in holders(graph):
+                stack.extend(bodies(node))
 
     def nodes(self, *ops: str) -> list[gs.Node]:
         """Nodes of all graphs, bodies behind the node that holds them.
 
         `ops` are op types of the default domain, or 'domain::Op'; none means all nodes.
         """
+        flat = not any(map(bodies, holders(self.graph)))
+        found = self.graph.nodes if flat else self._nodes_with_bodies()
+        if not ops:
+            return [n for n in found if "removed" not in n.__dict__]
         wanted = {tuple(op.rpartition("::")[::2]) for op in ops}
         types = {op_type for _, op_type in wanted}
+        return [
+            n
+            for n in found
+            if n.op in types and "removed" not in n.__dict__ and (domain_of(n), n.op) in wanted
+        ]
+
+    def _nodes_with_bodies(self) -> list[gs.Node]:
+        """Nodes of all graphs, bodies behind the node that holds them."""
         found: list[gs.Node] = []
         stack = [iter(live_nodes(self.graph))]
         while stack:
             for node in stack[-1]:
-                if not types or (node.op in types and (domain_of(node), node.op) in wanted):
-                    found.append(node)
-                inner = bodies(node) if node.attrs else ()
+                found.append(node)
+                inner = bodies(node)
                 if inner:
                     stack.extend(iter(live_nodes(body)) for body in reversed(inner))
                     break
@@ -179,9 +189,12 @@ class Model:
             inputs[:] = [t for t in inputs if not isinstance(t, gs.Constant)]
         self.header.ir_version = version
 
-    def check(self) -> None:
-        """Raise InvalidModelError on duplicate names, dangling inputs and cycles."""
+    def check(self, *, cycles: bool = True) -> None:
+        """Raise InvalidModelError on duplicate names, dangling inputs and, if asked, cycles."""
         check_graph(self.graph)
+        if cycles:
+            for graph in self.graphs():
+                sorted_nodes(graph)
 
     # -- out --------------------------------------------------------------------------------
 
@@ -224,9 +237,10 @@ class Model:
         if not table.is_empty:
             entry = proto.metadata_props.add()
             entry.key, entry.value = TABLE_KEY, table.dumps()
-        used = {domain_of(node) for node in model.nodes() if _changed_domain(node)}
         opsets = dict(model.opsets)
-        for domain in sorted(used - {"" if d == "ai.onnx" else d for d in opsets}):
+        declared = {"" if d == "ai.onnx" else d for d in opsets}
+        strangers = [node for node in model.nodes() if (node.domain or "") not in declared]
+        for domain in sorted({domain_of(n) for n in strangers if _changed_domain(n)} - declared):
             opsets[domain] = 1
         proto.opset_import.extend(helper.make_opsetid(d, v) for d, v in opsets.items())
         proto.functions.extend(model.functions)

@@ -4,6 +4,9 @@
 attribute hooks and in synchronising empty lists. These functions fill in the same fields and
 nothing else; a test compares them with what the constructors make, so that a new graphsurgeon
 release cannot drift away unseen.
+
+The lists of neighbours are graphsurgeon's too, with a slot for what each holds besides: there are
+two for every node and tensor, and a dictionary each would be a third of all objects of a graph.
 """
 
 from __future__ import annotations
@@ -15,16 +18,23 @@ import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.util.misc import SynchronizedList
 
 
-def _links(parent: object, field: str, to: Sequence[Any] = ()) -> Any:
-    """A list of neighbours that keeps `field` of each of them in step with itself."""
-    links = SynchronizedList.__new__(SynchronizedList)
-    links.parent_obj = parent
-    links.field_name = field
-    if to:
-        list.extend(links, to)
-        for neighbour in to:
-            list.append(getattr(neighbour, field), parent)
-    return links
+class _Inputs(SynchronizedList):  # type: ignore[misc]
+    """The inputs of a node or tensor; it stands among the outputs of each of them."""
+
+    __slots__ = ("parent_obj",)
+    field_name = "outputs"
+
+
+class _Outputs(SynchronizedList):  # type: ignore[misc]
+    """The outputs of a node or tensor; it stands among the inputs of each of them."""
+
+    __slots__ = ("parent_obj",)
+    field_name = "inputs"
+
+
+_new_inputs, _new_outputs, _append = _Inputs.__new__, _Outputs.__new__, list.append
+_new_node, _new_variable = gs.Node.__new__, gs.Variable.__new__
+_new_constant = gs.Constant.__new__
 
 
 def make_node(
@@ -36,13 +46,21 @@ def make_node(
     domain: str | None = None,
 ) -> gs.Node:
     """Same as `gs.Node(op, name, attrs, inputs, outputs, domain)`."""
-    node = gs.Node.__new__(gs.Node)
+    node = _new_node(gs.Node)
     fields = node.__dict__
     fields["op"] = op
     fields["name"] = name
     fields["attrs"] = attrs
-    fields["inputs"] = _links(node, "outputs", inputs)
-    fields["outputs"] = _links(node, "inputs", outputs)
+    links = fields["inputs"] = _new_inputs(_Inputs)
+    links.parent_obj = node
+    list.extend(links, inputs)
+    for tensor in inputs:
+        _append(tensor.outputs, node)
+    links = fields["outputs"] = _new_outputs(_Outputs)
+    links.parent_obj = node
+    list.extend(links, outputs)
+    for tensor in outputs:
+        _append(tensor.inputs, node)
     fields["domain"] = domain
     return node
 
@@ -51,11 +69,13 @@ def make_variable(
     name: str, dtype: Any = None, shape: Any = None, kind: str = "tensor_type"
 ) -> gs.Variable:
     """Same as `gs.Variable(name, dtype, shape, kind)`."""
-    variable = gs.Variable.__new__(gs.Variable)
+    variable = _new_variable(gs.Variable)
     fields = variable.__dict__
     fields["name"] = name
-    fields["inputs"] = _links(variable, "outputs")
-    fields["outputs"] = _links(variable, "inputs")
+    links = fields["inputs"] = _new_inputs(_Inputs)
+    links.parent_obj = variable
+    links = fields["outputs"] = _new_outputs(_Outputs)
+    links.parent_obj = variable
     fields["dtype"] = dtype
     fields["shape"] = shape
     fields["type"] = kind
@@ -64,11 +84,13 @@ def make_variable(
 
 def make_constant(name: str, values: Any) -> gs.Constant:
     """Same as `gs.Constant(name, values)`; `values` is an array or a LazyValues."""
-    constant = gs.Constant.__new__(gs.Constant)
+    constant = _new_constant(gs.Constant)
     fields = constant.__dict__
     fields["name"] = name
-    fields["inputs"] = _links(constant, "outputs")
-    fields["outputs"] = _links(constant, "inputs")
+    links = fields["inputs"] = _new_inputs(_Inputs)
+    links.parent_obj = constant
+    links = fields["outputs"] = _new_outputs(_Outputs)
+    links.parent_obj = constant
     fields["_values"] = values
     fields["data_location"] = None
     fields["_export_dtype"] = None

@@ -26,10 +26,14 @@ import onnx_graphsurgeon as gs
 from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto, helper
 
+from onnxq.errors import InvalidModelError
 from onnxq.gs_objects import make_constant, make_node, make_variable
 from onnxq.tensors import SparseStoredValues, StoredValues, numpy_dtype
 
 _ELEMENT_TYPES = set(helper.get_all_tensor_dtypes())
+BODY_OPS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""The operators of ONNX with graphs in their attributes; those of other domains may have some."""
+
 _BODY_FIELDS = {"node", "initializer", "sparse_initializer", "input", "output", "value_info"}
 
 
@@ -198,12 +202,24 @@ def mark_unread(graph: gs.Graph) -> None:
                 break
         else:
             node.unread_at_load = True
-        for body in bodies(node) if node.attrs else ():
+    for node in holders(graph):
+        for body in bodies(node):
             mark_unread(body)
+
+
+def holders(graph: gs.Graph) -> list[gs.Node]:
+    """The nodes of this graph alone that may have bodies: nearly always few or none."""
+    return [
+        node
+        for node in graph.nodes
+        if (node.op in BODY_OPS or node.domain) and "removed" not in node.__dict__
+    ]
 
 
 def bodies(node: gs.Node) -> Sequence[gs.Graph]:
     """The graphs in the attributes of a node (If, Loop, Scan ...)."""
+    if node.op not in BODY_OPS and not node.domain:
+        return ()
     found: list[gs.Graph] = []
     for value in node.attrs.values():
         first = value[0] if type(value) is list and value else value
@@ -213,6 +229,7 @@ def bodies(node: gs.Node) -> Sequence[gs.Graph]:
 
 
 _PLAIN = {int, float, str}
+_BODY_KINDS = {AttributeProto.GRAPH, AttributeProto.GRAPHS}
 
 
 def _declare(constant: gs.Constant, graph: gs.Graph, scope: Scope) -> None:
@@ -228,13 +245,23 @@ def _import_node(
     base_dir: Path | None,
     overridable: bool,
 ) -> gs.Node:
+    op, domain = proto.op_type, proto.domain
+    attributes = proto.attribute
+    if op not in BODY_OPS and not domain:
+        for attribute in attributes:
+            if attribute.type in _BODY_KINDS:
+                raise InvalidModelError(
+                    f"node '{proto.name or ', '.join(proto.output)}': attribute "
+                    f"'{attribute.name}' is a graph, which {op} does not have",
+                    fix="the file is not a valid ONNX graph: export it again",
+                )
     node = make_node(
-        proto.op_type,
+        op,
         proto.name,
-        {a.name: _import_attribute(a, scope, base_dir, overridable) for a in proto.attribute},
+        {a.name: _import_attribute(a, scope, base_dir, overridable) for a in attributes},
         [scope.read(name) for name in proto.input],
         [scope.make(name) for name in proto.output],
-        proto.domain or None,
+        domain or None,
     )
     node.__dict__.update(source=proto, owner=graph)
     return node

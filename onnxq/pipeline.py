@@ -114,10 +114,11 @@ class Pipeline:
                 step.run(work, trace)
                 # What a pass rewrites it reports. Where there is nothing to clean up, cleaning up
                 # costs more than most passes; the whole is looked at once more at the end.
-                if trace.rewrites or len(work.upgrades) > raised or step is self.steps[-1]:
+                last = index + 1 == len(self.steps)
+                if trace.rewrites or len(work.upgrades) > raised or last:
                     work.sweep()
                     if check:
-                        work.check()
+                        work.check(cycles=last)
                     work.refresh()
             except Exception as error:
                 before = ", ".join(s.name for s in self.steps[:index]) or "nothing"

@@ -34,6 +34,9 @@ from onnxq.strict_json import Entry
 
 Array = npt.NDArray[Any]
 
+_LARGEST = float(np.finfo(np.float32).max)
+_set = object.__setattr__
+
 
 class Role(enum.StrEnum):
     """What a quantized tensor is to its consumer."""
@@ -82,16 +85,17 @@ class QParams:
 
     def __post_init__(self) -> None:
         scale, zero_point = self._own_arrays()
-        lo = self.qtype.lo if self.lo is None else int(self.lo)
-        hi = self.qtype.hi if self.hi is None else int(self.hi)
-        if not self.qtype.lo <= lo < hi <= self.qtype.hi:
+        kind = self.qtype
+        lo = kind.lo if self.lo is None else int(self.lo)
+        hi = kind.hi if self.hi is None else int(self.hi)
+        if not kind.lo <= lo < hi <= kind.hi:
             raise self._rejected(
-                f"range {lo}..{hi} does not fit {self.qtype} ({self.qtype.lo}..{self.qtype.hi})",
+                f"range {lo}..{hi} does not fit {kind} ({kind.lo}..{kind.hi})",
                 "use a wider type or a narrower range",
             )
-        if self.qtype.floating and (lo, hi) != (self.qtype.lo, self.qtype.hi):
+        if kind.floating and (lo, hi) != (kind.lo, kind.hi):
             raise self._rejected(
-                f"range {lo}..{hi} is narrower than {self.qtype}",
+                f"range {lo}..{hi} is narrower than {kind}",
                 "float8 has its whole range only: leave lo and hi out, or use an integer type",
             )
         # A NaN among the scales makes both ends NaN, and every comparison false.
@@ -110,15 +114,17 @@ class QParams:
                 f"zero point {_first(bad)} is outside {lo}..{hi}",
                 "zero must be exactly representable: clamp the range so that it contains 0",
             )
-        if self.qtype.floating and (least or most):
+        if kind.floating and (least or most):
             raise self._rejected(
-                f"zero point {_first(zero_point[zero_point != 0])} for codes of type {self.qtype}",
+                f"zero point {_first(zero_point[zero_point != 0])} for codes of type {kind}",
                 "float8 codes have zero point 0",
             )
         scale.setflags(write=False)
         zero_point.setflags(write=False)
-        for name, value in (("scale", scale), ("zero_point", zero_point), ("lo", lo), ("hi", hi)):
-            object.__setattr__(self, name, value)
+        _set(self, "scale", scale)
+        _set(self, "zero_point", zero_point)
+        _set(self, "lo", lo)
+        _set(self, "hi", hi)
 
     def _rejected(self, why: str, fix: str) -> QParamsError:
         return QParamsError(f"tensor '{self.tensor}': {why}", fix=fix)
@@ -127,6 +133,8 @@ class QParams:
         """Copies of scale and zero point, in one shape that fits axis and block."""
         if isinstance(self.scale, np.ndarray) and self.scale.dtype == np.float32:
             scale = self.scale.copy()
+        elif isinstance(self.scale, float) and self.scale < _LARGEST:
+            scale = np.array(self.scale, np.float32)
         else:
             with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf, refused later
                 scale = np.array(self.scale, dtype=np.float32, order="C")
@@ -139,7 +147,7 @@ class QParams:
                     f"zero point {_first(odd)} is not an integer",
                     "round zero points before they are used; ONNX has integer zero points only",
                 )
-        zero_point = zero_point.astype(np.int64)
+        zero_point = zero_point.astype(np.int64)  # always a copy
         if not scale.size:
             raise self._rejected("there is no scale", "give one scale, or one per channel")
         if self.axis is None:
@@ -385,8 +393,9 @@ def readers_of(entry: Entry) -> tuple[Reader, ...] | None:
 def _ends(values: Array) -> tuple[float, float]:
     """Smallest and largest element."""
     if not values.ndim:
-        return values.item(), values.item()
-    return values.min(), values.max()
+        one = values.item()
+        return one, one
+    return np.minimum.reduce(values, axis=None), np.maximum.reduce(values, axis=None)
 
 
 def _first(values: Array) -> object:

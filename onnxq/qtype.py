@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -30,19 +31,19 @@ class QType:
     largest: int | None = None
     """Largest value of a float8 type; None for integers."""
 
-    @property
+    @cached_property
     def floating(self) -> bool:
         """Whether codes are floats."""
         return self.largest is not None
 
-    @property
+    @cached_property
     def lo(self) -> int:
         """Lowest code."""
         if self.largest is not None:
             return -self.largest
         return -(1 << (self.bits - 1)) if self.signed else 0
 
-    @property
+    @cached_property
     def hi(self) -> int:
         """Highest code."""
         if self.largest is not None:

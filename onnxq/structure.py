@@ -1,4 +1,7 @@
-"""What must hold so that names can be links: one maker each, none missing, no cycle."""
+"""What must hold so that names can be links: one maker each, none missing.
+
+That no node depends on its own output shows when the nodes are sorted.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ from collections import ChainMap
 import onnx_graphsurgeon as gs
 
 from onnxq.errors import InvalidModelError
-from onnxq.exporter import describe, sorted_nodes
-from onnxq.importer import bodies
+from onnxq.exporter import describe, live_nodes
+from onnxq.importer import bodies, holders
 
 
 def check_graph(graph: gs.Graph) -> None:
-    """Raise InvalidModelError on duplicate names, dangling inputs and cycles, bodies included."""
+    """Raise InvalidModelError on duplicate names and dangling inputs, bodies included."""
     _check(graph, ChainMap(), {})
 
 
@@ -38,33 +41,35 @@ def _check(graph: gs.Graph, outer: ChainMap[str, int], made: dict[str, int]) -> 
         if tensor.name in names:
             raise InvalidModelError(f"two graph inputs are named '{tensor.name}'", fix=fix)
         names[tensor.name] = id(tensor)
+    known, declare = names.get, names.setdefault
     for tensor in graph.record.constants:
-        if names.setdefault(tensor.name, id(tensor)) != id(tensor):
+        if declare(tensor.name, id(tensor)) != id(tensor):
             raise InvalidModelError(f"two tensors are named '{tensor.name}'", fix=fix)
-    for tensor in (*graph.inputs, *graph.record.constants):
-        if tensor.inputs:
-            raise InvalidModelError(
-                f"tensor '{tensor.name}' is a graph input or initializer and also made by node "
-                f"{describe(tensor.inputs[0])}",
-                fix=fix,
-            )
-    nodes = sorted_nodes(graph)
-    for node in nodes:
+    for tensors in (graph.inputs, graph.record.constants):
+        for tensor in tensors:
+            if tensor.inputs:
+                raise InvalidModelError(
+                    f"tensor '{tensor.name}' is a graph input or initializer and also made by "
+                    f"node {describe(tensor.inputs[0])}",
+                    fix=fix,
+                )
+    strangers: list[tuple[gs.Node, gs.Tensor]] = []  # read before they are made, or not made here
+    for node in live_nodes(graph):
+        for tensor in node.inputs:
+            if known(tensor.name) != id(tensor) and tensor.name:
+                strangers.append((node, tensor))  # noqa: PERF401 - a call less
         for tensor in node.outputs:
             name, key = tensor.name, id(tensor)
-            if name and (len(tensor.inputs) > 1 or names.setdefault(name, key) != key):
+            if name and (declare(name, key) != key or len(tensor.inputs) > 1):
                 raise InvalidModelError(f"tensor '{name}' is made by two nodes", fix=fix)
-    known = names.get
-    for node in nodes:
-        for tensor in node.inputs:
-            if known(tensor.name) == id(tensor):
-                continue
-            if tensor.name and not is_known(tensor):
-                raise InvalidModelError(
-                    f"node {describe(node)} reads '{tensor.name}', which nothing makes",
-                    fix=f"{fix}, or add '{tensor.name}' as a graph input",
-                )
-        for body in bodies(node) if node.attrs else ():
+    for node, tensor in strangers:
+        if not is_known(tensor):
+            raise InvalidModelError(
+                f"node {describe(node)} reads '{tensor.name}', which nothing makes",
+                fix=f"{fix}, or add '{tensor.name}' as a graph input",
+            )
+    for node in holders(graph):
+        for body in bodies(node):
             _check(body, outer.new_child(names), made)
     for tensor in graph.outputs:
         if not is_known(tensor):

@@ -42,7 +42,7 @@ def cut(links: list[gs.Node], node: gs.Node) -> None:
 def sweep(model: Model) -> int:
     """Drop removed nodes and nodes whose results nobody reads any more; returns how many."""
     graphs = list(model.graphs())
-    suspects = [node for graph in graphs for node in graph.nodes]  # popped last first
+    suspects = [node for graph in graphs for node in graph.nodes if _is_suspect(node)]
     orphans = [b for n in suspects if "removed" in n.__dict__ for b in bodies(n)]
     dropped = 0
     while suspects or orphans:
@@ -70,6 +70,15 @@ def sweep(model: Model) -> int:
             _forget_constants(graph)
             model.forget_names()
     return dropped
+
+
+def _is_suspect(node: gs.Node) -> bool:
+    """Whether a look shows nobody who reads what `node` makes."""
+    for tensor in node.outputs:
+        links = tensor.outputs
+        if links and "removed" not in links[0].__dict__:
+            return False
+    return True
 
 
 def _is_dead(node: gs.Node, model: Model) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import pytest
 
+from onnxq import gc_pause
 from onnxq.gc_pause import gc_paused
 
 
@@ -39,3 +41,37 @@ def test_as_a_decorator() -> None:
 
     assert [enabled(), enabled()] == [False, False]
     assert gc.isenabled()
+
+
+class _Knot:
+    def __init__(self) -> None:
+        self.me = self
+
+
+def test_what_is_made_inside_is_old_at_once() -> None:
+    gc.collect()
+    with gc_paused():
+        kept = [_Knot() for _ in range(100)]
+    young = {id(o) for g in (0, 1) for o in gc.get_objects(g)}
+    assert not any(id(k) in young for k in kept)
+
+
+def test_garbage_of_many_pauses_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc_pause, "MOST_OBJECTS", 5_000)
+    gc.collect()
+    lost = []
+    for _ in range(10):
+        with gc_paused():
+            lost.append([weakref.ref(_Knot()) for _ in range(1_000)])
+    assert all(ref() is None for refs in lost[:4] for ref in refs)
+
+
+def test_what_others_have_frozen_stays_frozen() -> None:
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with gc_paused():
+            pass
+        assert gc.get_freeze_count() == frozen
+    finally:
+        gc.unfreeze()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
+from onnx_graphsurgeon.util.misc import SynchronizedList
 
 from onnxq.gs_objects import make_constant, make_node, make_variable
 
@@ -27,11 +28,15 @@ def test_same_fields_as_the_constructors(mine: object, theirs: object) -> None:
     assert type(mine) is type(theirs)
     assert list(vars(mine)) == list(vars(theirs))
     for name, value in vars(theirs).items():
-        assert type(vars(mine)[name]) is type(value)
-        if isinstance(value, np.ndarray):
-            assert vars(mine)[name] is value
-        elif not isinstance(value, gs.util.misc.SynchronizedList):
-            assert vars(mine)[name] == value
+        made = vars(mine)[name]
+        if isinstance(value, SynchronizedList):
+            assert isinstance(made, SynchronizedList)
+            assert made.field_name == value.field_name
+            assert made.parent_obj is mine
+            assert not vars(made)  # a slot holds the parent, the class the name of the field
+            continue
+        assert type(made) is type(value)
+        assert made is value if isinstance(value, np.ndarray) else made == value
 
 
 def test_links_stay_in_step() -> None:

@@ -23,6 +23,7 @@ from onnxq.constants import array
 from onnxq.edit import constant, new_node, set_input, variable
 from onnxq.errors import InvalidModelError, PassError
 from onnxq.graph import from_proto
+from onnxq.importer import BODY_OPS
 from tests.protos import (
     FLOAT,
     documented,
@@ -340,3 +341,25 @@ def test_nodes_lists_bodies_behind_their_node_and_by_domain() -> None:
     assert model.nodes("Neg")[0].domain in (None, "")
     assert [n.domain for n in model.nodes("com.x::Neg")] == ["com.x"]
     assert len(model.nodes("Neg", "com.x::Neg")) == 2
+
+
+# -- bodies -----------------------------------------------------------------------------------
+
+
+def test_the_operators_with_bodies_are_those_of_onnx() -> None:
+    kinds = {onnx.defs.OpSchema.AttrType.GRAPH, onnx.defs.OpSchema.AttrType.GRAPHS}
+    known = {
+        schema.name
+        for schema in onnx.defs.get_all_schemas_with_history()
+        if not schema.domain and any(a.type in kinds for a in schema.attributes.values())
+    }
+    assert known == BODY_OPS
+
+
+def test_a_body_of_an_operator_that_has_none_is_refused() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
+    )
+    proto.graph.node[0].attribute.append(helper.make_attribute("body", proto.graph))
+    with pytest.raises(InvalidModelError, match="'y': attribute 'body' is a graph, which Relu"):
+        from_proto(proto)
