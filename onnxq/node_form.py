@@ -74,15 +74,17 @@ def check_nodes(nodes: Iterable[gs.Node], own: Mapping[str, NodeForm]) -> None:
 
 
 def _check(node: gs.Node, form: NodeForm) -> None:
-    for what, given, (least, most) in (
-        ("inputs", len(node.inputs), form.inputs),
-        ("outputs", len(node.outputs), form.outputs),
-    ):
-        if not least <= given <= most:
-            raise _wrong(node, f"has {given or 'no'} {what}, but takes {_between(least, most)}")
-    for index, tensor in enumerate(node.inputs):
-        if not tensor.name and (index in form.needed or form.repeated):
+    inputs, given = node.inputs, len(node.inputs)
+    least, most = form.inputs
+    if not least <= given <= most:
+        raise _wrong(node, f"has {given or 'no'} inputs, but takes {_between(least, most)}")
+    for index in range(given) if form.repeated else form.needed:
+        if index < given and not inputs[index].name:
             raise _wrong(node, f"has no input {index + 1}, which it needs")
+    given = len(node.outputs)
+    least, most = form.outputs
+    if not least <= given <= most:
+        raise _wrong(node, f"has {given or 'no'} outputs, but takes {_between(least, most)}")
     if form.required and not form.required <= node.attrs.keys():
         missing = sorted(form.required - node.attrs.keys())
         raise _wrong(node, f"lacks the attribute '{missing[0]}'")
@@ -139,7 +141,7 @@ def standard_form(op: str) -> NodeForm | None:
             for index in range(min(min(counts), told))
             if all(schema.inputs[index].option != _BLANK for schema in versions)
         ),
-        all(s.max_input == _ANY for s in versions) and len(versions[0].inputs) == 1,
+        all(s.max_input == _ANY and len(s.inputs) == 1 for s in versions),
         {name: frozenset(kinds) for name, kinds in types.items()},
         frozenset.intersection(
             *(frozenset(n for n, a in s.attributes.items() if a.required) for s in versions)
