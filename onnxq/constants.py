@@ -13,7 +13,7 @@ from onnxq.graph import domain_of
 from onnxq.qparams import Array
 from onnxq.tensors import SparseStoredValues, values_of
 
-_MOST_NODES = 64
+_MOST_NODES = 16
 """Most nodes with several inputs that are looked through: constants that take more are folded by
 `fold-constants`, and what is no constant at all is given up early."""
 
@@ -78,7 +78,9 @@ def _evaluated(tensor: gs.Tensor, operators: Mapping[str, Operator]) -> Array | 
                 joins += len(needed) > 1
                 if joins > _MOST_NODES:
                     return None
-                stack += waiting
+                # What is computed comes first: it shows whether values must be read at all.
+                stack += [t for t in waiting if isinstance(t, gs.Constant)]
+                stack += [t for t in waiting if not isinstance(t, gs.Constant)]
                 continue
             value = evaluate(node, [known[id(t)] if t.name else None for t in node.inputs])
         if value is None:

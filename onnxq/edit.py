@@ -18,8 +18,9 @@ from onnxq.exporter import describe
 from onnxq.graph import Model, domain_of
 from onnxq.gs_objects import make_constant, make_node, make_variable
 from onnxq.importer import bodies
+from onnxq.links import LONG, cut, put, slot_of
 from onnxq.qparams import GRAPH_OUTPUT, Reader
-from onnxq.sweeping import cut, detach
+from onnxq.sweeping import detach
 
 __all__ = [
     "constant",
@@ -65,15 +66,20 @@ def readers(tensor: gs.Tensor) -> list[gs.Node]:
 def users(tensor: gs.Tensor) -> list[tuple[gs.Node, int]]:
     """Every (node, input number) that reads `tensor`."""
     if len(tensor.outputs) == 1:
-        node = tensor.outputs[0]
-        return [(node, i) for i, t in enumerate(node.inputs) if t is tensor]
-    seen: set[int] = set()
-    found = []
-    for node in tensor.outputs:
-        if id(node) not in seen:
-            seen.add(id(node))
-            found += [(node, i) for i, t in enumerate(node.inputs) if t is tensor]
-    return found
+        return _slots(tensor.outputs[0], tensor, 1)
+    times = Counter(map(id, tensor.outputs))
+    return [
+        use
+        for node in {id(n): n for n in tensor.outputs}.values()
+        for use in _slots(node, tensor, times[id(node)])
+    ]
+
+
+def _slots(node: gs.Node, tensor: gs.Tensor, times: int) -> list[tuple[gs.Node, int]]:
+    """Where `node` reads `tensor`, which it does so many `times`."""
+    if times == 1 and len(node.inputs) > LONG:
+        return [(node, slot_of(node.inputs, tensor))]
+    return [(node, i) for i, t in enumerate(node.inputs) if t is tensor]
 
 
 def only_reader(tensor: gs.Tensor, node: gs.Node, model: Model) -> bool:
@@ -156,7 +162,7 @@ def set_input(node: gs.Node, index: int, tensor: gs.Tensor) -> None:
     if old is tensor:
         return
     cut(old.outputs, node)
-    list.__setitem__(inputs, index, tensor)
+    put(inputs, index, tensor)
     list.append(tensor.outputs, node)
 
 
@@ -166,7 +172,7 @@ def set_inputs(changes: Iterable[tuple[gs.Node, int, gs.Tensor]]) -> None:
     for node, index, tensor in changes:
         old = node.inputs[index]
         cut.setdefault(id(old), (old, Counter()))[1][id(node)] += 1
-        list.__setitem__(node.inputs, index, tensor)
+        put(node.inputs, index, tensor)
         list.append(tensor.outputs, node)
     for old, count in cut.values():
         _cut_all(old.outputs, count)
@@ -186,7 +192,7 @@ def _cut_all(links: list[gs.Node], count: Counter[int]) -> None:
 def set_output(node: gs.Node, index: int, tensor: gs.Tensor) -> None:
     """Make output `index` of `node` the tensor `tensor`."""
     cut(node.outputs[index].inputs, node)
-    list.__setitem__(node.outputs, index, tensor)
+    put(node.outputs, index, tensor)
     list.append(tensor.inputs, node)
 
 
@@ -238,7 +244,7 @@ def replace(node: gs.Node, by: gs.Tensor, model: Model) -> None:
             set_input(user, index, by)
         identity(node, by)
         return
-    slot = next(i for i, t in enumerate(maker.outputs) if t is by)
+    slot = slot_of(maker.outputs, by)
     detach(node)
     set_output(maker, slot, old)
     for user, index in users(by):
@@ -305,7 +311,7 @@ def insert_at(
         return None
     # The object that leaves the graph keeps its name: what is inserted makes it.
     source = variable(model, name or f"{tensor.name}.raw", like=tensor)
-    slot = next(i for i, t in enumerate(maker.outputs) if t is tensor)
+    slot = slot_of(maker.outputs, tensor)
     set_output(maker, slot, source)
     moving = {(id(n), i) for n, i in moved}
     for user, index in users(tensor):

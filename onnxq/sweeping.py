@@ -11,6 +11,7 @@ import onnx_graphsurgeon as gs
 
 from onnxq.exporter import is_read, kept_constants, live_nodes
 from onnxq.importer import bodies
+from onnxq.links import cut
 
 if TYPE_CHECKING:
     from onnxq.graph import Model
@@ -25,18 +26,6 @@ def detach(node: gs.Node) -> None:
     list.clear(node.inputs)
     list.clear(node.outputs)
     node.removed = True
-
-
-def cut(links: list[gs.Node], node: gs.Node) -> None:
-    """Delete one link to `node`, looking from both ends (passes go in order or in reverse)."""
-    last = len(links) - 1
-    for i in range(last // 2 + 1):
-        if links[i] is node:
-            list.__delitem__(links, i)
-            return
-        if links[last - i] is node:
-            list.__delitem__(links, last - i)
-            return
 
 
 def sweep(model: Model) -> int:
@@ -99,4 +88,4 @@ def _forget_constants(graph: gs.Graph) -> None:
     record.stray_infos[:] = [i for i in record.stray_infos if i.name not in gone]
 
 
-__all__ = ["cut", "detach", "sweep"]
+__all__ = ["detach", "sweep"]

@@ -38,7 +38,7 @@ def _model(
     return helper.make_model(graph, ir_version=8, opset_imports=opsets, functions=functions)
 
 
-GRID = (_stored("s", 0.05), _stored("z", 3, np.uint8))
+GRID = (_stored("s", 0.05), _stored("z", 0, np.int8))
 
 
 def _pair(source: str, made: str, scale: str = "s", zero: str = "z") -> list[NodeProto]:
@@ -62,7 +62,7 @@ def own_scales(size: int) -> ModelProto:
     nodes: list[NodeProto] = []
     stored: list[TensorProto] = []
     for i in range(size):
-        stored += [_stored(f"s{i}", 0.05), _stored(f"z{i}", 3, np.uint8)]
+        stored += [_stored(f"s{i}", 0.05), _stored(f"z{i}", 0, np.int8)]
         nodes += _pair(f"x{i}" if i else "x", f"d{i}", f"s{i}", f"z{i}")
         nodes.append(_node("Relu", [f"d{i}"], [f"x{i + 1}"], f"relu{i}"))
     return _model(nodes, [f"x{size}"], stored)
@@ -144,7 +144,7 @@ def weights(size: int) -> ModelProto:
     nodes: list[NodeProto] = []
     stored: list[TensorProto] = []
     for i in range(size):
-        stored += [_stored(f"s{i}", 0.05), _stored(f"z{i}", 3, np.uint8)]
+        stored += [_stored(f"s{i}", 0.05), _stored(f"z{i}", 0, np.int8)]
         stored += [_stored(f"t{i}", 0.02), _stored(f"o{i}", 0, np.int8)]
         stored += [_stored(f"w{i}", np.eye(4)), _stored(f"b{i}", np.zeros(4))]
         nodes += _pair(f"x{i}" if i else "x", f"d{i}", f"s{i}", f"z{i}")
@@ -176,7 +176,10 @@ def moving_chain(size: int) -> ModelProto:
 
 
 def nested_bodies(size: int) -> ModelProto:
-    """An If inside an If, `size` deep; the innermost one reads the outermost graph."""
+    """An If inside an If, `size` deep; the innermost one reads the outermost graph.
+
+    Protobuf itself refuses more than 100 messages inside one another, which is 33 bodies.
+    """
 
     def body(name: str, nodes: Iterable[NodeProto], result: str) -> GraphProto:
         return helper.make_graph(list(nodes), name, [], [_float(result)])
@@ -233,7 +236,7 @@ def calls(size: int) -> ModelProto:
     """One function called many times, with quantizers inside."""
     scale = [
         _node("Constant", [], ["s"], value=_stored("", 0.05)),
-        _node("Constant", [], ["z"], value=_stored("", 3, np.uint8)),
+        _node("Constant", [], ["z"], value=_stored("", 0, np.int8)),
     ]
     made = _function("f", [*scale, *_pair("a", "b")])
     nodes = [
