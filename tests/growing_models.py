@@ -199,9 +199,7 @@ def many_bodies(size: int) -> ModelProto:
         source = f"x{i}" if i else "x"
         yes = helper.make_graph(_pair(source, f"a{i}"), f"then{i}", [], [_float(f"a{i}")])
         no = helper.make_graph([_node("Relu", [source], [f"b{i}"])], "e", [], [_float(f"b{i}")])
-        nodes.append(
-            _node("If", ["c"], [f"x{i + 1}"], f"if{i}", then_branch=yes, else_branch=no)
-        )
+        nodes.append(_node("If", ["c"], [f"x{i + 1}"], f"if{i}", then_branch=yes, else_branch=no))
     return _model(nodes, [f"x{size}"], [*GRID, _stored("c", True, bool)])
 
 
@@ -248,8 +246,10 @@ def calls(size: int) -> ModelProto:
 def function_chain(size: int) -> ModelProto:
     """Functions that call one another, `size` deep."""
     made = [_function("f0", [_node("Relu", ["a"], ["b"])])]
-    for i in range(1, size):
-        made.append(_function(f"f{i}", [_node(f"f{i - 1}", ["a"], ["b"], domain="local")]))
+    made += [
+        _function(f"f{i}", [_node(f"f{i - 1}", ["a"], ["b"], domain="local")])
+        for i in range(1, size)
+    ]
     nodes = [*_pair("x", "d"), _node(f"f{size - 1}", ["d"], ["r"], domain="local")]
     return _model([*nodes, *_pair("r", "y")], ["y"], GRID, functions=made)
 

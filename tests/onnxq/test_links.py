@@ -18,8 +18,7 @@ def _read(times: int) -> tuple[gs.Variable, list[gs.Node]]:
     """A tensor, and the nodes that read it: every fourth of them twice."""
     shared = make_variable("shared")
     return shared, [
-        make_node("Add", f"n{i}", {}, [shared] * (2 if i % 4 == 0 else 1), [])
-        for i in range(times)
+        make_node("Add", f"n{i}", {}, [shared] * (2 if i % 4 == 0 else 1), []) for i in range(times)
     ]
 
 
