@@ -3,12 +3,14 @@
 
 PYTHON  ?= python3
 WORKERS ?= 2
+COUNT   ?= 1000
+SEED    ?= 0
 VENV    := .venv
 PY      := $(VENV)/bin/python
 CONSUMERS := .venv-consumers
 INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-consumers lint bench bench-training clean
+.PHONY: help demo test test-consumers lint fuzz bench bench-training clean
 .DELETE_ON_ERROR:
 
 help:
@@ -16,6 +18,7 @@ help:
 	@echo "make test    lint, type check and run all tests, written files in ncnn and OpenVINO too"
 	@echo "make test-consumers   run the written files in TVM, IREE and onnxruntime-web as well"
 	@echo "make lint    ruff and mypy only"
+	@echo "make fuzz    attack with broken files: COUNT=1000 of each kind, from SEED=0 on"
 	@echo "make bench   compare speed and memory with other ONNX tools, and bench-training"
 	@echo "make bench-training   cost of quantization-aware training beside torch.ao"
 	@echo "make clean   remove the environment, builds and caches"
@@ -38,6 +41,9 @@ lint: $(VENV)/.dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+
+fuzz: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(PY) -m tests.fuzz --count $(COUNT) --seed $(SEED) $(FUZZ_ARGS)
 
 # The second part runs whatever the first one finds; a missed target of either fails.
 bench: $(VENV)/.bench $(VENV)/.dev

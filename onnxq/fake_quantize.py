@@ -226,6 +226,11 @@ def needed_opset(nodes: list[gs.Node]) -> int:
     """The lowest opset whose operators the function body needs for these nodes."""
     need = _MIN_OPSET
     for node in nodes:
+        if node.attrs.get("block_size", 0) < 0:  # older opsets have no blocks and ignore it
+            raise QParamsError(
+                f"FakeQuantize {describe(node)}: blocks of {node.attrs['block_size']} do not exist",
+                fix="the file is not a valid ONNX model: export it again",
+            )
         kind = node.inputs[2].dtype
         if node.attrs.get("block_size") or (kind is not None and np.dtype(kind).itemsize > 1):
             need = 21

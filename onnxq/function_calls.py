@@ -8,6 +8,7 @@ from onnx import FunctionProto, defs
 
 from onnxq.errors import InvalidModelError
 from onnxq.function_form import all_nodes
+from onnxq.importer import as_text
 
 _FIX = "the file is not a valid ONNX model: export it again"
 
@@ -25,7 +26,7 @@ def check_functions(functions: Iterable[FunctionProto]) -> None:
         key = _key(function.domain, function.name, function.overload)
         if key in calls:
             raise InvalidModelError(f"function {_words(key)} is defined twice", fix=_FIX)
-        if not key[0] and defs.has(function.name):
+        if not key[0] and defs.has(key[1]):
             raise InvalidModelError(
                 f"function {_words(key)} has the name of an operator of ONNX",
                 fix="give the function a domain of its own",
@@ -50,6 +51,7 @@ def check_functions(functions: Iterable[FunctionProto]) -> None:
 
 
 def _key(domain: str, name: str, overload: str) -> Key:
+    domain, name, overload = map(as_text, (domain, name, overload))
     return "" if domain == "ai.onnx" else domain, name, overload
 
 

@@ -22,7 +22,7 @@ from onnxq.exporter import live_nodes, sorted_nodes
 from onnxq.file_set import FileSet
 from onnxq.function_calls import check_functions
 from onnxq.gc_pause import gc_paused
-from onnxq.importer import bodies, holders
+from onnxq.importer import as_text, bodies, holders
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import Role
 from onnxq.structure import check_graph
@@ -313,7 +313,7 @@ def from_proto(proto: ModelProto, base_dir: Path | None = None) -> Model:
                 f"domain '{entry.domain}' has version {entry.version}, which is no opset",
                 fix="the file is not a valid ONNX model: export it again",
             )
-        if opsets.setdefault(entry.domain, entry.version) != entry.version:
+        if opsets.setdefault(as_text(entry.domain), entry.version) != entry.version:
             raise InvalidModelError(
                 f"two versions of domain '{entry.domain}' are imported",
                 fix="the file is not a valid ONNX model: export it again",

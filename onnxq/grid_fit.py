@@ -134,7 +134,8 @@ def _restated(
         return Fit(whole)
     if params.axis is not None:
         return None
-    ends = (np.array([low, high]) - int(new_zero)).astype(np.float32) * np.float32(params.scale)
+    with np.errstate(over="ignore"):  # a range beyond float32 has no end there
+        ends = (np.array([low, high]) - int(new_zero)).astype(np.float32) * np.float32(params.scale)
     return Fit(whole, (float(ends[0]), float(ends[1])))
 
 

@@ -49,6 +49,15 @@ class GraphRecord:
     """How this body declares the outputs that are tensors of an enclosing graph."""
 
 
+def as_text(name: str | bytes) -> str:
+    """A name as it is; protobuf gives bytes for those that are not UTF-8, which ONNX asks for."""
+    if isinstance(name, bytes):
+        raise InvalidModelError(
+            f"the name {name!r} is not UTF-8", fix="the file is damaged: export or copy it again"
+        )
+    return name
+
+
 class Scope:
     """Names visible in a graph: its own, then those of the graphs around it."""
 
@@ -69,7 +78,7 @@ class Scope:
         """The tensor of this graph with that name, new if need be."""
         tensor = self.own.get(name) if name else None
         if tensor is None:
-            info = self.infos.get(name)
+            info = self.infos.get(as_text(name))
             tensor = make_variable(name) if info is None else variable_of(info)
             if name:
                 self.own[name] = tensor
@@ -111,7 +120,7 @@ def header_of(proto: Any, body: set[str]) -> Any:
         elif descriptor.message_type is not None:
             getattr(header, descriptor.name).CopyFrom(value)
         else:
-            setattr(header, descriptor.name, value)
+            setattr(header, descriptor.name, as_text(value))
     return header
 
 
@@ -141,7 +150,7 @@ def decode_type(info: ValueInfoProto) -> tuple[np.dtype[Any] | None, list[int | 
         shape = []
         for dim in tensor_type.shape.dim:
             kind = dim.WhichOneof("value")
-            shape.append(None if kind is None else getattr(dim, kind))
+            shape.append(None if kind is None else as_text(getattr(dim, kind)))
     return numpy_dtype(tensor_type.elem_type), shape
 
 
@@ -151,7 +160,8 @@ def import_graph(
     """Build a graph; `overridable` tells whether initializers that are inputs can be replaced."""
     scope = Scope(proto, parent)
     # An empty list is given now and filled below: the constructor would walk all nodes.
-    graph = gs.Graph(nodes=[], name=proto.name, doc_string=proto.doc_string)
+    name, notes = as_text(proto.name), as_text(proto.doc_string)
+    graph = gs.Graph(nodes=[], name=name, doc_string=notes)
     record = graph.record = GraphRecord(header_of(proto, _BODY_FIELDS))
     inputs = {info.name for info in proto.input}
     for stored in proto.initializer:
@@ -165,7 +175,7 @@ def import_graph(
     for info in proto.input:
         tensor = scope.own.get(info.name)
         if tensor is None:
-            tensor = scope.own[info.name] = variable_of(info)
+            tensor = scope.own[as_text(info.name)] = variable_of(info)
             tensor.owner = graph
         tensor.input_info = info
         graph.inputs.append(tensor)
@@ -233,6 +243,7 @@ _BODY_KINDS = {AttributeProto.GRAPH, AttributeProto.GRAPHS}
 
 
 def _declare(constant: gs.Constant, graph: gs.Graph, scope: Scope) -> None:
+    as_text(constant.name)
     constant.__dict__.update(owner=graph, overridable=False)
     graph.record.constants.append(constant)
     scope.own[constant.name] = constant

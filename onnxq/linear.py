@@ -85,7 +85,9 @@ def read_layer(node: gs.Node) -> Layer:
         raise CannotFold(_unknown("weight", source, node))
     where = weight_axis(node, weight.ndim)
     if where is None:
-        raise CannotFold(f"the weight of {describe(node)} is a vector")
+        raise CannotFold(f"the weight of {describe(node)} has {weight.ndim} dimensions")
+    if where.groups < 1 or weight.shape[0] % where.groups:
+        raise CannotFold(f"the weight of {describe(node)} does not fit its {where.groups} groups")
     channels = where.channels(weight.shape)
     if not weight.size:
         raise CannotFold(f"the weight of {describe(node)} is empty")

@@ -20,6 +20,7 @@ from onnx import AttributeProto, FunctionProto, defs
 from onnxq.errors import InvalidModelError
 from onnxq.exporter import describe
 from onnxq.fake_quantize import DOMAIN
+from onnxq.importer import as_text
 
 _FIX = "the file is not a valid ONNX model: export it again"
 _TOLD_ELSEWHERE = ("QuantizeLinear", "DequantizeLinear")
@@ -63,12 +64,11 @@ def check_nodes(nodes: Iterable[gs.Node], own: Mapping[str, NodeForm]) -> None:
     `own` are the forms of the operators of the domain `onnxq`.
     """
     for node in nodes:
-        if node.domain in (None, "ai.onnx"):
-            form = standard_form(node.op)
-        else:
-            form = own.get(node.op) if node.domain == DOMAIN else None
+        form = own.get(node.op) if node.domain == DOMAIN else _known_form(node.domain, node.op)
         if form is not None:
             _check(node, form)
+        if type(node.name) is not str:
+            as_text(node.name)
         if node.attrs and len(node.attrs) != len(node.source.attribute):
             raise _wrong(node, "has two attributes of one name")
 
@@ -90,7 +90,9 @@ def _check(node: gs.Node, form: NodeForm) -> None:
         raise _wrong(node, f"lacks the attribute '{missing[0]}'")
     for name, value in node.attrs.items():
         types = form.attributes.get(name)
-        if types is not None and not _is_one_of(value, types):
+        if types is None:
+            as_text(name)
+        elif not _is_one_of(value, types):
             wanted = " or ".join(sorted(map(AttributeProto.AttributeType.Name, types)))
             raise _wrong(node, f"has an attribute '{name}' that is not of type {wanted}")
 
@@ -147,6 +149,43 @@ def standard_form(op: str) -> NodeForm | None:
             *(frozenset(n for n, a in s.attributes.items() if a.required) for s in versions)
         ),
     )
+
+
+@functools.cache
+def _known_form(domain: str | None, op: str) -> NodeForm | None:
+    """The form of an operator of ONNX, or of a private one that quantizes; else None."""
+    from onnxq.dialects import quantizes
+
+    op, domain = as_text(op), None if domain is None else as_text(domain)
+    form = standard_form(op) if domain in (None, "ai.onnx") else None
+    return _PRIVATE if form is None and quantizes(domain or "", op) else form
+
+
+_PRIVATE = NodeForm(
+    (0, _ANY),
+    (1, _ANY),
+    (),
+    False,
+    {
+        **dict.fromkeys(
+            (
+                *("axis", "bits", "block_size", "channels_last", "gather_axis", "group", "K", "N"),
+                *("levels", "narrow", "opset", "quantize_axis", "signed", "transA", "transB"),
+                *("accuracy_level", "weight_prepacked", "ceil_mode", "count_include_pad"),
+                *("keepdims", "output_dtype", "saturate", "precision"),
+            ),
+            frozenset({int(AttributeProto.INT)}),
+        ),
+        **dict.fromkeys(
+            ("axes", "dilations", "kernel_shape", "pads", "strides"),
+            frozenset({int(AttributeProto.INTS)}),
+        ),
+        **dict.fromkeys(("auto_pad", "rounding_mode"), frozenset({int(AttributeProto.STRING)})),
+        "alpha": frozenset({int(AttributeProto.FLOAT)}),
+    },
+    frozenset(),
+)
+"""The attributes of private operators that quantize: one name means the same in all of them."""
 
 
 def _versions(op: str) -> Iterable[Any]:

@@ -25,6 +25,9 @@ from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, add_metadata, metadata
 from onnxq.qoperators import QOperator, is_channels_last
 from onnxq.qparams import Array
 
+_PRODUCTS = ("Conv", "Gemm", "MatMul", "Mul")
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 def lower(node: gs.Node, operator: QOperator, make: CodeNodes) -> str:
     """Replace one integer operator; says by what. Nothing is changed where it raises."""
@@ -46,6 +49,8 @@ def lower(node: gs.Node, operator: QOperator, make: CodeNodes) -> str:
     ]
     for codes, grid in operands:
         grid.checked(codes)
+        if operator.twin in _PRODUCTS:
+            _check_reach(grid, codes)
     out = node.outputs[0]
     result: Grid | None = None
     if operator.result is not None and not (
@@ -74,6 +79,20 @@ def _check_zero_points(operator: QOperator, given: list[gs.Tensor | None]) -> No
                 f"input {at} of {operator.name}, a zero point, is missing",
                 fix="the file is not a valid ONNX model: export it again",
             )
+
+
+def _check_reach(grid: Grid, codes: gs.Tensor) -> None:
+    """Raise where codes stand for numbers beyond float32.
+
+    Integer kernels multiply the scales of both operands first and so may never meet infinity.
+    """
+    ends = np.iinfo(grid.zero_point.dtype)
+    if float(grid.scale.max()) * (int(ends.max) - int(ends.min)) > _LARGEST:
+        raise QParamsError(
+            f"the codes of '{codes.name}' stand for numbers beyond float32: their scale is "
+            f"{grid.scale.max():.4g}",
+            fix="recalibrate this tensor",
+        )
 
 
 def _check_one_type(operator: QOperator, grids: list[Grid]) -> None:

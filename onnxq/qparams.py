@@ -195,12 +195,13 @@ class QParams:
 
     def dequantize(self, codes: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Real values of `codes`: the oracle for DequantizeLinear."""
-        if self.qtype.floating:
-            values = np.asarray(codes, dtype=np.float32)
-            return values * self.broadcast(values.shape)[0]
-        q = np.asarray(codes, dtype=np.int64)
-        scale, zero_point = self.broadcast(q.shape)
-        return (q - zero_point).astype(np.float32) * scale
+        with np.errstate(over="ignore"):  # beyond float32 lies infinity, as in a runtime
+            if self.qtype.floating:
+                values = np.asarray(codes, dtype=np.float32)
+                return values * self.broadcast(values.shape)[0]
+            q = np.asarray(codes, dtype=np.int64)
+            scale, zero_point = self.broadcast(q.shape)
+            return (q - zero_point).astype(np.float32) * scale
 
     def fake(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """`x` on the grid: what training simulates and a chip computes."""

@@ -167,4 +167,6 @@ def _bias_codes(layer: Layer, x: QParams, w: QParams) -> Array:
     if scale.size not in (1, bias.size):
         scale = np.tile(scale, bias.size // scale.size)  # channels of grouped ConvTranspose
     limit = float(2**53)
-    return np.asarray(np.clip(np.rint(bias / scale), -limit, limit), np.int64)
+    with np.errstate(all="ignore"):  # no sum is bounded where the bias is NaN: taken for 0
+        steps = np.nan_to_num(np.rint(bias / scale))
+    return np.asarray(np.clip(steps, -limit, limit), np.int64)

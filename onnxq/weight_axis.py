@@ -55,14 +55,17 @@ class WeightAxis:
 
 
 def weight_axis(node: gs.Node, rank: int) -> WeightAxis | None:
-    """The layout of the weight (input 1) of `node`; None where `node` is not a linear layer."""
+    """The layout of the weight (input 1) of `node`; None where `node` is not a linear layer.
+
+    Nor is it one where no runtime takes a weight of this rank.
+    """
     if domain_of(node):
         return None
-    if node.op == "Conv":
+    if node.op == "Conv" and rank >= 2:
         return WeightAxis(0, 1)
-    if node.op == "ConvTranspose":
+    if node.op == "ConvTranspose" and rank >= 2:
         return WeightAxis(1, int(node.attrs.get("group", 1)))
-    if node.op == "Gemm":
+    if node.op == "Gemm" and rank == 2:
         return WeightAxis(0 if node.attrs.get("transB", 0) else 1, 1)
     if node.op == "MatMul" and rank >= 2:
         return WeightAxis(rank - 1, 1)

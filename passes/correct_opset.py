@@ -40,6 +40,9 @@ class CorrectOpset(Pass):
     exact: ClassVar[bool] = True
 
     def run(self, model: Model, trace: Trace) -> None:
+        if model.opset > MAX_OPSET:
+            trace.note(f"opset {model.opset} is newer than what onnxq knows ({MAX_OPSET})")
+            return
         self._carry_old_forms(model, trace)
         stamp, need, first = model.opset, model.opset, None
         for node in model.nodes():
@@ -84,7 +87,7 @@ def _first_opset(node: gs.Node, stamp: int) -> int:
 
 def _last_opset(node: gs.Node, stamp: int) -> int:
     """The last opset up to `stamp` that knows the operator as it is written, else `stamp`."""
-    return next((v for v in range(min(stamp, MAX_OPSET), 0, -1) if _knows(v, node)), stamp)
+    return next((v for v in range(stamp, 0, -1) if _knows(v, node)), stamp)
 
 
 def _oldest_opset(node: gs.Node) -> int:

@@ -78,6 +78,13 @@ def _read(node: gs.Node, model: Model, vectors: list[str]) -> str:
         raise Declined(f"its {levels} levels need more than 16 bits")
     bounds = [_bound(node, index + 1, what) for index, what in enumerate(_BOUNDS)]
     low, high, out_low, out_high = (_aligned(b, node, vectors) for b in bounds)
+    try:
+        np.broadcast_shapes(*(b.shape for b in (low, high, out_low, out_high)))
+    except ValueError as error:
+        raise QParamsError(
+            f"tensor '{x.name}': its bounds do not fit each other ({error})",
+            fix="export the model again",
+        ) from error
     if np.any(low >= high):
         raise QParamsError(
             f"tensor '{x.name}': its lower input bound is not below the upper one",

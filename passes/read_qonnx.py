@@ -276,8 +276,10 @@ def _bits(node: gs.Node, index: int) -> int:
     if value.size != 1:
         raise Declined("it has a bit width per channel")
     bits = float(value.reshape(()))
-    if not (bits >= 1 and bits == int(bits)):
+    if not (bits >= 1 and bits.is_integer()):
         raise Declined(f"its bit width {bits} is not a positive integer")
+    if bits > 64:
+        raise Declined(f"its bit width {bits:g} is beyond that of any type")
     return int(bits)
 
 

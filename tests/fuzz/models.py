@@ -1,0 +1,173 @@
+"""Attacks with model files: whatever is changed in a model, it is refused or handled rightly.
+
+The mutated file is loaded, saved, read into the canonical form, inspected, explained, linted and
+converted for a backend. Each of these may end in an OnnxqError. What comes out has to compute what
+onnxruntime computes when it runs the mutated file itself, without onnxq: so a wrong reading cannot
+be proven against itself.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from onnxq import runtime
+from onnxq.backend import Backend
+from onnxq.convert import canonical, convert
+from onnxq.discovery import backends
+from onnxq.errors import OnnxqError
+from onnxq.explain import explain
+from onnxq.fake_quantize import DOMAIN
+from onnxq.graph import Model, load, save
+from onnxq.integer_reference import holds_integer_operators
+from onnxq.lint import lint
+from onnxq.qoperators import MICROSOFT
+from onnxq.samples import samples
+from onnxq.summary import summarize
+from onnxq.verify import verify
+from tests.fuzz import good_models
+from tests.fuzz.mutations import DATA, MUTATIONS, flip_bytes
+from tests.fuzz.outcome import Outcome
+
+BACKENDS = sorted(b.name for b in backends().values() if isinstance(b, Backend) and b.writes)
+RUNS_AS_WRITTEN = ("onnxruntime", "tensorrt", "openvino", "tvm", "iree", "academic")
+"""Backends whose first file is a whole model that onnxruntime runs."""
+
+Outputs = dict[str, np.ndarray]
+
+
+def attack(seed: int, folder: Path) -> Outcome:
+    """Make the broken file of this seed in `folder` and try everything on it."""
+    rng = random.Random(seed)
+    content, story = broken_model(rng)
+    path = folder / "model.onnx"
+    path.write_bytes(content)
+    (folder / "data.bin").write_bytes(DATA)
+    try:
+        return _tried(path, rng, folder)
+    except OnnxqError as error:
+        if error.what and error.fix:
+            return Outcome.REFUSED
+        raise AssertionError(f"seed {seed} ({story}): not helpful: {error!r}") from error
+    except Exception as error:
+        error.add_note(f"seed {seed}: {story}")
+        raise AssertionError(f"seed {seed} ({story}): {type(error).__name__}: {error}") from error
+
+
+def broken_model(rng: random.Random) -> tuple[bytes, str]:
+    """The bytes of a model with one to three changes, and what they are."""
+    group = rng.choices(range(4), weights=(5, 4, 2, 2))[0]
+    at = rng.randrange(len(good_models.groups()[group]))
+    content, name = good_models.content(group, at), good_models.groups()[group][at][0]
+    if rng.random() < 0.04:
+        return flip_bytes(content, rng), f"{name}: flip_bytes"
+    proto = onnx.load_from_string(content)
+    chosen = [rng.choice(MUTATIONS) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
+    for mutation in chosen:
+        mutation(proto, rng)
+    return proto.SerializeToString(), f"{name}: {', '.join(m.__name__ for m in chosen)}"
+
+
+def _tried(path: Path, rng: random.Random, folder: Path) -> Outcome:
+    model = load(path)
+    source = _Source(path)
+    again = folder / "again.onnx"
+    if _may_be_refused(lambda: save(model, again)):
+        source.same_as(load(again), "the saved model", exact=True)
+    read = _may_be_refused(lambda: canonical(model))
+    backend = rng.choice(BACKENDS)
+    if read is None:
+        _may_be_refused(lambda: summarize(load(path)))
+    else:
+        source.same_as(read[0], "the canonical form")
+        _looked_at(path, read[0], backend, rng)
+    done = convert(path, backend, count=1)
+    if done.proven and done.change is None and backend in RUNS_AS_WRITTEN and source.runs:
+        report = verify(source.trusted, done.model, count=1, seed=1)
+        assert report.passed, f"proven for {backend}, but differs from the file: {report.outputs}"
+    return Outcome.EQUAL
+
+
+def _may_be_refused(action: Callable[[], Any]) -> Any:
+    try:
+        return action()
+    except OnnxqError:
+        return None
+
+
+def _looked_at(path: Path, read: Model, backend: str, rng: random.Random) -> None:
+    _may_be_refused(lambda: summarize(load(path)).to_json())
+    _may_be_refused(lambda: lint(load(path), backend).to_json())
+    names = [t.name for node in read.nodes() for t in (*node.inputs, *node.outputs) if t.name]
+    if names:
+        name = rng.choice(names)
+        _may_be_refused(lambda: explain(load(path), name, backend).to_json())
+
+
+class _Source:
+    """The mutated file as onnxruntime runs it."""
+
+    def __init__(self, path: Path) -> None:
+        self.trusted: Any = path
+        self.feeds: list[Any] = []
+        self.outputs: list[Outputs] = []
+        self.rounds = False
+        """Whether the file computes in another order than its canonical form."""
+        try:
+            proto = onnx.load(path, load_external_data=False)
+            private = any(f.domain != DOMAIN for f in proto.functions)
+            private |= any(n.domain == MICROSOFT for n in proto.graph.node)
+            self.rounds = private or holds_integer_operators(proto)
+            session = runtime.reference(path)
+            self.feeds = list(samples(session, None, count=2, seed=0))
+            self.outputs = [session.run(feed) for feed in self.feeds]
+            # Integer operators are computed by onnxq; onnxruntime has to run them as well.
+            runtime.shipped(path).run(self.feeds[0])
+        except (OnnxqError, DecodeError):
+            self.outputs = []
+
+    @property
+    def runs(self) -> bool:
+        """Whether onnxruntime runs it."""
+        return bool(self.outputs)
+
+    def same_as(self, model: Model, what: str, *, exact: bool = False) -> None:
+        """Check that `model` computes the same where onnxruntime runs the file."""
+        if not self.runs or not (proto := _may_be_refused(model.to_proto)):
+            return
+        try:
+            session = runtime.reference(proto)
+            names = {i.name for i in session.inputs}
+            made = [
+                session.run({k: v for k, v in feed.items() if k in names}) for feed in self.feeds
+            ]
+        except OnnxqError as error:
+            raise AssertionError(f"{what} does not run, but the file does: {error.what}") from error
+        for got, want in zip(made, self.outputs, strict=True):
+            assert list(got) == list(want), f"{what} has other outputs: {list(got)}"
+            for name in want:
+                _assert_close(got[name], want[name], f"{what}, output '{name}'", exact, self.rounds)
+
+
+def _assert_close(got: np.ndarray, want: np.ndarray, where: str, exact: bool, rounds: bool) -> None:
+    assert got.dtype == want.dtype, f"{where}: {got.dtype} instead of {want.dtype}"
+    assert got.shape == want.shape, f"{where}: {got.shape} instead of {want.shape}"
+    if got.tobytes() == want.tobytes():
+        return
+    if np.array_equal(got, want):
+        return
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    if np.isnan(b).any():  # of a NaN a quantizer makes any code: no proof is given for these
+        return
+    ends = float(np.finfo(np.float32).max)
+    a, b = np.nan_to_num(a, nan=ends).clip(-ends, ends), b.clip(-ends, ends)
+    worst, size = float(np.abs(a - b).max()), float(np.abs(b).max()) or 1.0
+    # Sums in another order move a code here and there: one of 127 of the largest value.
+    allowed = 0.01 * size if rounds and not exact else 0.0
+    assert worst <= allowed, f"{where}: {worst} of {size}"
