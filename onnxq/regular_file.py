@@ -60,7 +60,7 @@ def read(path: Path) -> bytes:
                 fix="keep large weights as external data beside the model",
             )
         try:
-            return file.read(LARGEST)
+            return file.read(size)  # not LARGEST: Python sets aside as much as it is asked for
         except OSError as error:
             raise LoadError(f"cannot be read ({_why(error)})", fix="check the path") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,13 @@ def test_content_and_size(tmp_path: Path) -> None:
     os.truncate(path, (1 << 31) + 1)  # takes no room on the disk
     with pytest.raises(LoadError, match="2147483649 bytes, and more than 2 GiB"):
         regular_file.read(path)
+
+
+def test_reading_takes_no_more_memory_than_the_file_is_large(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(bytes(1000))
+    tracemalloc.start()
+    try:
+        assert regular_file.read(tmp_path / "f") == bytes(1000)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,183 @@
+"""Small models like those that mutations broke onnxq with, one for each cause."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxq.convert import canonical
+from onnxq.errors import InvalidModelError, OnnxqError, QParamsError
+from onnxq.graph import Model, from_proto
+from onnxq.integer_kernels import requantize
+from onnxq.linear import CannotFold, read_layer
+from onnxq.lint import lint
+from onnxq.qparams import QParams
+from onnxq.qtype import qtype
+from tests.build import parse
+from tests.protos import make, node_of
+from tests.zoo import ZOO
+
+
+def skips(model: Model) -> str:
+    return " ".join(s.reason for trace in canonical(model)[1] for s in trace.skips)
+
+
+# -- files ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", ["op_type", "name", "domain", "input", "output"])
+def test_a_name_that_is_not_utf8_is_refused(field: str) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"], name="abcd", domain="abcd")
+    values = getattr(node, field)
+    if isinstance(values, str):
+        setattr(node, field, "abcd")
+    else:
+        values[0] = "abcd"
+    raw = make([node]).SerializeToString().replace(b"abcd", b"ab\xff\xfe")
+    with pytest.raises(InvalidModelError, match="is not UTF-8"):
+        from_proto(onnx.load_from_string(raw))
+
+
+def test_a_domain_or_function_that_is_not_utf8_is_refused() -> None:
+    proto = make([helper.make_node("Relu", ["x"], ["y"])])
+    proto.opset_import.append(helper.make_opsetid("abcd", 1))
+    with pytest.raises(InvalidModelError, match="is not UTF-8"):
+        from_proto(onnx.load_from_string(proto.SerializeToString().replace(b"abcd", b"ab\xff\xfe")))
+    proto = make([helper.make_node("Relu", ["x"], ["y"])])
+    proto.functions.append(helper.make_function("f", "abcd", ["a"], ["a"], [], []))
+    with pytest.raises(InvalidModelError, match="is not UTF-8"):
+        from_proto(onnx.load_from_string(proto.SerializeToString().replace(b"abcd", b"ab\xff\xfe")))
+
+
+@pytest.mark.parametrize("version", [2**31, 2**40, -1])
+def test_an_opset_that_is_none_is_refused(version: int) -> None:
+    proto = make([helper.make_node("Relu", ["x"], ["y"])])
+    proto.opset_import[0].version = version
+    with pytest.raises(InvalidModelError, match="which is no opset"):
+        from_proto(proto)
+
+
+def test_an_opset_beyond_all_known_ones_takes_no_time() -> None:
+    proto = make([helper.make_node("Clip", ["x"], ["y"], min=0.0)], opset=2**31 - 1)
+    notes = [note for trace in canonical(from_proto(proto))[1] for note in trace.notes]
+    assert any("is newer than what onnxq knows" in note for note in notes)
+
+
+# -- attributes of private operators ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "attribute"),
+    [
+        ("matmul_nbits", "MatMulNBits", "block_size"),
+        ("openvino_cnn", "FakeQuantize", "levels"),
+        ("qop_contrib_curves", "QLinearSoftmax", "opset"),
+        ("qonnx_cnn", "Quant", "signed"),
+    ],
+)
+def test_attribute_of_a_private_operator_in_another_type(
+    name: str, op: str, attribute: str
+) -> None:
+    proto = ZOO[name]()
+    node = next(n for n in proto.graph.node if n.op_type == op)
+    found = next(a for a in node.attribute if a.name == attribute)
+    found.CopyFrom(helper.make_attribute(attribute, "text"))
+    with pytest.raises(InvalidModelError, match=f"'{attribute}' that is not of type INT"):
+        from_proto(proto)
+
+
+# -- numbers ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bits", [np.inf, np.nan, 3e38, 65.0])
+def test_a_bit_width_beyond_all_types_is_declined(bits: float) -> None:
+    proto = ZOO["qonnx_cnn"]()
+    nodes = [n for n in proto.graph.node if n.op_type == "Quant"]
+    proto.graph.initializer.append(numpy_helper.from_array(np.float32(bits), "odd"))
+    for node in nodes:
+        node.input[3] = "odd"
+    assert "bit width" in skips(from_proto(proto))
+
+
+def test_bounds_that_do_not_fit_each_other_are_refused() -> None:
+    proto = ZOO["openvino_cnn"]()
+    node = next(n for n in proto.graph.node if n.op_type == "FakeQuantize")
+    for at, size in enumerate((2, 3)):
+        bound = np.full((size, 1, 1), -1.0 + 2 * at, np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(bound, f"odd{at}"))
+        node.input[3 + at] = f"odd{at}"
+    with pytest.raises(QParamsError, match="its bounds do not fit each other"):
+        canonical(from_proto(proto))
+
+
+def test_a_product_of_codes_beyond_float32_is_refused() -> None:
+    """Integer kernels stay finite there, and a float graph would not."""
+    proto = ZOO["qop_conv_matmul"]()
+    node = next(n for n in proto.graph.node if n.op_type == "QLinearConv")
+    scale = next(t for t in proto.graph.initializer if t.name == node.input[4])
+    values = numpy_helper.to_array(scale).copy()
+    values.reshape(-1)[0] = 3e38
+    scale.CopyFrom(numpy_helper.from_array(values, scale.name))
+    with pytest.raises(QParamsError, match="stand for numbers beyond float32"):
+        canonical(from_proto(proto))
+
+
+def test_numbers_beyond_float32_are_infinite_without_a_warning() -> None:
+    params = QParams("t", qtype("int8"), np.float32(3e38), 0)
+    assert params.dequantize([-128, 1, 127]).tolist() == [-np.inf, np.float32(3e38), np.inf]
+    from onnxq.integer_kernels import compute
+
+    scale, zero, codes = np.float32(3e38), np.int8(0), np.int8([[1, -1]])
+    made = compute("QLinearMatMul", "", [codes, scale, zero, codes.T, scale, zero, scale, zero], {})
+    assert made.shape == (1, 1)
+    assert requantize(np.float64([1]), np.float32([2]), zero, zero.dtype) == 2
+
+
+# -- layers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "shape"),
+    [
+        ("Gemm(x, w)", [4]),
+        ("Gemm(x, w)", [1, 4, 4]),
+        ("Conv(x, w)", [4]),
+        ("ConvTranspose<group=3>(x, w)", [4, 2, 3, 3]),
+        ("ConvTranspose<group=0>(x, w)", [4, 2, 3, 3]),
+    ],
+)
+def test_a_weight_of_another_rank_is_no_layer(call: str, shape: list[int]) -> None:
+    model = parse(f"g (float[1,4,8,8] x, float w) => (float y) {{ y = {call} }}")
+    weight = numpy_helper.from_array(np.ones(shape, np.float32), "w")
+    proto = model.to_proto()
+    del proto.graph.input[1]
+    proto.graph.initializer.append(weight)
+    layer = node_of(from_proto(proto), call.split("(")[0].split("<")[0])
+    with pytest.raises(CannotFold):
+        read_layer(layer)
+
+
+def test_a_bias_of_nan_does_not_stop_lint() -> None:
+    proto = ZOO["qdq_gemm"]()
+    for tensor in proto.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT and len(tensor.dims) == 1:
+            values = numpy_helper.to_array(tensor).copy()
+            node = next(n for n in proto.graph.node if tensor.name in n.input)
+            if node.op_type == "Gemm":
+                values[0] = np.nan
+                tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    assert lint(from_proto(proto), "onnxruntime")
+
+
+def test_blocks_of_less_than_nothing_are_not_written() -> None:
+    text = (
+        "g (float[4] x) => (float[4] y) <float s = {0.5}, int8 z = {0}> "
+        "{ y = onnxq.FakeQuantize <quant_min=-128, quant_max=127, block_size=-1> (x, s, z) }"
+    )
+    model = from_proto(
+        onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17, "onnxq" : 1]>\n{text}')
+    )
+    with pytest.raises(OnnxqError, match="blocks of -1 do not exist"):
+        model.to_proto()
