@@ -14,6 +14,7 @@ do not, and take no part in the numbers otherwise.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -31,6 +32,11 @@ _MOVED_STEPS = 0.5
 _MOVED_RELATIVE = 1e-6
 # In types as coarse as bfloat16 rounding alone exceeds a step: never round away more than this.
 _WIDEST_ROUNDING = 0.25
+
+
+_NO_ENDS = math.inf, -math.inf
+_PIECE = 1 << 16
+"""Elements compared at a time: memory does not grow with the tensors, and caches hold them."""
 
 
 @dataclass(frozen=True)
@@ -144,9 +150,8 @@ class RunningDiff:
     def __init__(self, name: str, other: str, step: Step | None) -> None:
         self._name, self._other, self._step = name, other, step
         self._unit: Unit = "relative" if step is None else "steps"
-        self._max = self._sum = self._largest_a = self._largest_b = 0.0
-        self._plain_sum = 0.0
-        self._ends_a, self._ends_b = (math.inf, -math.inf), (math.inf, -math.inf)
+        self._max = self._sum = self._plain_sum = 0.0
+        self._ends_a = self._ends_b = _NO_ENDS
         self._count = self._finite = self._moved = self._nonfinite = self._source_nan = 0
 
     def add(self, a: Array, b: Array) -> None:
@@ -168,43 +173,51 @@ class RunningDiff:
 
     def _add_floats(self, a: Array, b: Array) -> None:
         eps = max(_epsilon(t.dtype) for t in (a, b))
-        a, b = a.astype(np.float64), b.astype(np.float64)
-        finite = np.isfinite(a) & np.isfinite(b)
-        agree = finite | (a == b) | (np.isnan(a) & np.isnan(b))
-        self._nonfinite += int(a.size - np.count_nonzero(agree))
-        self._finite += int(np.count_nonzero(finite))
-        self._source_nan += int(np.count_nonzero(np.isnan(a)))
-        self._ends_a = _widened(self._ends_a, a[finite])
-        self._ends_b = _widened(self._ends_b, b[finite])
-        a, b = np.where(finite, a, 0.0), np.where(finite, b, 0.0)
-        delta = np.abs(a - b)
-        self._plain_sum += float(delta.sum())
-        size_a, size_b = np.abs(a), np.abs(b)
-        self._largest_a = max(self._largest_a, float(size_a.max()))
-        self._largest_b = max(self._largest_b, float(size_b.max()))
-        if self._step is None:
-            threshold = _MOVED_RELATIVE * float(size_a.max())
-            moved = delta > threshold
-        else:
-            step = self._step.along(a.shape)
-            delta = delta / step
-            rounding = np.minimum(eps * np.maximum(size_a, size_b) / step, _WIDEST_ROUNDING)
-            whole = np.rint(delta)
-            delta = np.where(np.abs(delta - whole) <= rounding, whole, delta)
-            moved = delta >= _MOVED_STEPS
-        self._gather(delta, moved)
+        step = np.ones(()) if self._step is None else self._step.along(a.shape)
+        ends = _NO_ENDS
+        for x, y, _ in _pieces(a, b, step):
+            finite = np.isfinite(x) & np.isfinite(y)
+            if not finite.all():
+                agree = finite | (x == y) | (np.isnan(x) & np.isnan(y))
+                self._nonfinite += int(x.size - np.count_nonzero(agree))
+                self._source_nan += int(np.count_nonzero(np.isnan(x)))
+                x, y = x[finite], y[finite]
+            self._finite += x.size
+            ends = _widened(ends, x)
+            self._ends_b = _widened(self._ends_b, y)
+        self._ends_a = min(self._ends_a[0], ends[0]), max(self._ends_a[1], ends[1])
+        threshold = _MOVED_RELATIVE * _largest(ends)
+        for x, y, unit in _pieces(a, b, step):
+            finite = np.isfinite(x) & np.isfinite(y)
+            if not finite.all():
+                x, y = np.where(finite, x, 0.0), np.where(finite, y, 0.0)
+            delta = np.abs(x - y)
+            self._plain_sum += float(delta.sum())
+            if self._step is None:
+                moved = delta > threshold
+            elif delta.any():
+                delta /= unit
+                size = np.maximum(np.abs(x), np.abs(y))
+                rounding = np.minimum(eps * size / unit, _WIDEST_ROUNDING)
+                whole = np.rint(delta)
+                delta = np.where(np.abs(delta - whole) <= rounding, whole, delta)
+                moved = delta >= _MOVED_STEPS
+            else:
+                continue  # equal values, as most are, take no part in any sum
+            self._gather(delta, moved)
 
     def _add_others(self, a: Array, b: Array, numeric: bool) -> None:
         if self._step is None:
             self._unit = "exact"
         self._finite += a.size
-        moved = np.asarray(a != b)
-        if numeric:
-            # float64 only for the size of a difference; whether there is one is decided above
-            delta = np.abs(a.astype(np.float64) - b.astype(np.float64))
-        else:
-            delta = moved.astype(np.float64)
-        self._gather(delta, moved)
+        if not numeric:
+            moved = np.asarray(a != b)
+            self._gather(moved.astype(np.float64), moved)
+            return
+        for x, y in _as_they_are(a, b):
+            # float64 only for the size of a difference; whether there is one is decided before
+            moved = np.asarray(x != y)
+            self._gather(np.abs(x.astype(np.float64) - y.astype(np.float64)), moved)
 
     def _gather(self, delta: Array, moved: Array) -> None:
         self._max = max(self._max, float(delta.max()))
@@ -214,7 +227,8 @@ class RunningDiff:
     def result(self, op: str, node: str, tolerance: Tolerance) -> TensorDiff:
         """The difference over all samples taken in so far."""
         # A trusted tensor of zeros has no size of its own; the other's is used.
-        size = (self._largest_a or self._largest_b or 1.0) if self._unit == "relative" else 1.0
+        sizes = _largest(self._ends_a), _largest(self._ends_b)
+        size = (sizes[0] or sizes[1] or 1.0) if self._unit == "relative" else 1.0
         span_a, span_b = (max(0.0, high - low) for low, high in (self._ends_a, self._ends_b))
         return TensorDiff(
             name=self._name,
@@ -238,6 +252,29 @@ class RunningDiff:
         )
 
 
+def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """Arrays of one shape, or that spread to it, as float64 in pieces: never as a whole."""
+    walk = np.nditer(
+        [*arrays],
+        ["external_loop", "buffered", "zerosize_ok"],
+        [["readonly"] for _ in arrays],
+        [np.float64 for _ in arrays],
+        "C",
+        "unsafe",
+        buffersize=_PIECE,
+    )
+    with walk:
+        for found in walk:
+            yield tuple(found)
+
+
+def _as_they_are(a: Array, b: Array) -> Iterator[tuple[Array, Array]]:
+    """Two arrays of one shape in pieces, each in its own type."""
+    left, right = a.reshape(-1), b.reshape(-1)
+    for start in range(0, left.size, _PIECE):
+        yield left[start : start + _PIECE], right[start : start + _PIECE]
+
+
 def _widened(ends: tuple[float, float], values: Array) -> tuple[float, float]:
     """Lowest and highest value so far, with some more."""
     low, high = ends
@@ -245,6 +282,11 @@ def _widened(ends: tuple[float, float], values: Array) -> tuple[float, float]:
         min(low, float(values.min(initial=math.inf))),
         max(high, float(values.max(initial=-math.inf))),
     )
+
+
+def _largest(ends: tuple[float, float]) -> float:
+    """The largest magnitude between two ends; 0 where there is no value."""
+    return 0.0 if ends == _NO_ENDS else max(map(abs, ends))
 
 
 def _epsilon(dtype: np.dtype[Any]) -> float:

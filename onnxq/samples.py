@@ -41,6 +41,13 @@ Record: TypeAlias = "tuple[str, Mapping[str, Stack]]"
 LADDER = (8, 16, 32, 64, 128, 224)
 """Sizes tried, in this order, for a dimension the model leaves open."""
 
+ENOUGH_VALUES = 1 << 20
+"""Where the first size makes a sample larger than this, since other dimensions are large, smaller
+sizes are tried before it."""
+
+MOST_VALUES = 1 << 26
+"""No size is tried that makes a sample larger than this, but the smallest."""
+
 
 def samples(
     model: Session | Sequence[TensorSpec],
@@ -105,7 +112,9 @@ def _within(normal: Array, low: float, high: float, dtype: np.dtype[Any]) -> Arr
     largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
     low, high = max(low, -largest), min(high, largest)
     spread = (high - low) / 6
-    return np.clip(low + 3 * spread + spread * normal, low, high)
+    normal *= spread
+    normal += low + 3 * spread
+    return np.clip(normal, low, high, out=normal)
 
 
 def _highest_random(dtype: np.dtype[Any]) -> int:
@@ -119,18 +128,20 @@ def fill_dims(session: Session, seed: int = 0) -> tuple[TensorSpec, ...]:
     """The session's inputs with every open dimension given a size the model runs with.
 
     An open first dimension of a tensor with two or more is the batch: 1. All others get the first
-    size of `LADDER` that works; a symbol has one size throughout (of those that also stand on
-    other axes, only the first dimension of the first input is a batch). If none works, the batch
-    gets the size of the others too. A size that leaves empty tensors or makes NaN, as a pooling
-    larger than its input does, is taken only if there is no better one.
+    size of `LADDER` that works, or a smaller one where the fixed dimensions are large already; a
+    symbol has one size throughout (of those that also stand on other axes, only the first
+    dimension of the first input is a batch). If none works, the batch gets the size of the others
+    too. A size that leaves empty tensors or makes NaN, as a pooling larger than its input does, is
+    taken only if there is no better one.
     """
     open_dims = [d for i in session.inputs for d in i.shape if not _is_size(d)]
     if not open_dims:
         return session.inputs
-    rungs = [(1, size) for size in LADDER] + [(size, size) for size in LADDER]
+    tried = list(dict.fromkeys(_filled(session.inputs, *rung) for rung in _rungs(session.inputs)))
+    tried = [filled for filled in tried if _values(filled) <= MOST_VALUES] or tried[:1]
     poor: tuple[TensorSpec, ...] | None = None
     first: OnnxqError | None = None
-    for filled in dict.fromkeys(_filled(session.inputs, *rung) for rung in rungs):
+    for filled in tried:
         feed = random_feed(filled, seed)
         try:
             values = session.run(feed)
@@ -148,6 +159,20 @@ def fill_dims(session: Session, seed: int = 0) -> tuple[TensorSpec, ...]:
         f"With the smallest: {first.what if first else ''}",
         fix="give real inputs with --data",
     )
+
+
+def _rungs(inputs: Sequence[TensorSpec]) -> list[tuple[int, int]]:
+    """Sizes of the batch and of other open dimensions, in the order they are tried."""
+    small = LADDER[0]
+    while small > 1 and _values(_filled(inputs, 1, small)) > ENOUGH_VALUES:
+        small //= 2
+    sizes = list(dict.fromkeys((small, *LADDER)))
+    return [(1, size) for size in sizes] + [(size, size) for size in sizes]
+
+
+def _values(inputs: Iterable[TensorSpec]) -> int:
+    """How many values a sample has."""
+    return sum(math.prod(d for d in i.shape if isinstance(d, int)) for i in inputs)
 
 
 def _is_meaningful(value: Array) -> bool:

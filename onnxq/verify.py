@@ -102,8 +102,8 @@ def verify(
         runs = tapped = _sessions(models, sessions)
         if shared:
             tapped = _sessions(models, (runs[0].kind, runs[1].kind), shared)
-    floats = [_float_outputs(s) for s in tapped]
-    shared = [name for name in shared if name in floats[0] & floats[1]]
+    floats = _float_outputs(tapped[0]) & _float_outputs(tapped[1])
+    shared = [name for name in shared if name in floats]
     pairs, renamed = _pair_outputs(*models), _pair_inputs(*runs)
     steps = Steps(models[0]), Steps(models[1])
 
@@ -113,12 +113,12 @@ def verify(
     outputs = {pair: running(*pair) for pair in pairs}
     layers = {(name, name): running(name, name) for name in shared}
     wanted = [list(dict.fromkeys(names)) for names in zip(*pairs, strict=True)] or [[], []]
+    taken = [list(dict.fromkeys([*names, *(shared if plain else ())])) for names in wanted]
     number = 0
     ranges = input_ranges(models[0]) if data is None else None
     for feed in samples(runs[0], data, count, seed, ranges):
         number += 1
         twin = {spec.name: cast("input", spec, feed[name]) for name, spec in renamed.items()}
-        taken = [names + [n for n in shared if plain and n not in names] for names in wanted]
         made = runs[0].run(feed, taken[0]), runs[1].run(twin, taken[1])
         _add(outputs, made)
         if shared:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import ml_dtypes
 import numpy as np
@@ -153,3 +154,44 @@ def test_what_the_trusted_values_are_like_is_told() -> None:
     assert not diff(([2], [2])).constant  # one value tells nothing
     d = diff(([math.nan, 1, math.nan], [math.nan, 1, 0]))
     assert (d.source_nan, d.nonfinite) == (2, 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("steps", [None, np.asarray(0.25), np.array([0.25, 0.5, 1.0])])
+def test_pieces_add_up_to_the_whole(dtype: object, steps: np.ndarray | None) -> None:
+    rng = np.random.default_rng(0)
+    shape = (7, 3, 5003)  # more than one piece, and not a multiple of it
+    a = rng.integers(-40, 40, shape) * 0.25
+    b = a + rng.integers(-2, 3, shape) * (rng.random(shape) < 0.1)
+    a[0, 0, 5], a[6, 1, 7], b[6, 1, 7], b[3, 2, 1] = np.inf, np.nan, np.nan, -np.inf
+    step = None if steps is None else Step(steps, axis=1)
+    running = RunningDiff("t", "t", step)
+    running.add(np.asarray(a, dtype), np.asarray(b, dtype))
+    found = running.result("", "", Tolerance())
+    finite = np.isfinite(a) & np.isfinite(b)
+    unit = np.broadcast_to(1.0 if step is None else step.along(shape), shape)[finite]
+    delta = np.abs(a - b)[finite]
+    size = np.abs(a[finite]).max() if step is None else 1.0
+    assert (found.count, found.finite, found.source_nan) == (a.size, a.size - 3, 1)
+    assert found.nonfinite == 2
+    assert found.max == pytest.approx((delta / unit).max() / size)
+    assert found.mean == pytest.approx((delta / unit).mean() / size)
+    assert found.moved == np.count_nonzero(delta / unit >= (0.5 if steps is not None else 1e-9)) / (
+        a.size
+    )
+    assert found.mean_spread == pytest.approx(delta.mean() / np.ptp(a[finite]))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8])
+@pytest.mark.parametrize("step", [None, Step(np.asarray(0.5)), Step(np.ones(64), axis=0)])
+def test_memory_does_not_grow_with_the_tensor(dtype: type, step: Step | None) -> None:
+    a = np.ones((64, 1 << 16), dtype)
+    b = a + np.ones((), dtype)
+    running = RunningDiff("t", "t", step)
+    tracemalloc.start()
+    try:
+        running.add(a, b)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20  # a copy in float64 alone takes 32 MiB

@@ -11,6 +11,7 @@ import pytest
 from onnx import parser
 
 from onnxq import runtime
+from onnxq import samples as sampling
 from onnxq.errors import LoadError, VerifyError
 from onnxq.ort_values import TensorSpec
 from onnxq.samples import Feed, fill_dims, random_feed, samples
@@ -296,3 +297,35 @@ def test_a_type_that_cannot_be_is_refused_before_values_are_read(kind: str) -> N
     spec = TensorSpec("x", (1, 2), "tensor(int64)", np.dtype(np.int64))
     with pytest.raises(LoadError, match=r"cannot become int64\n"):
         list(samples([spec], {"x": np.zeros((1, 2), kind)}))
+
+
+@pytest.mark.parametrize(
+    ("fixed", "shape"),
+    [
+        ("64,64", (1, 8, 64, 64)),
+        ("512,1024", (1, 2, 512, 1024)),
+        ("1024,4096", (1, 1, 1024, 4096)),
+    ],
+)
+def test_large_fixed_dimensions_make_open_ones_small(fixed: str, shape: Shape) -> None:
+    run = session(f"g (float[N,C,{fixed}] x) => (float[N,C,{fixed}] y) {{ y = Relu(x) }}")
+    assert [i.shape for i in fill_dims(run)] == [shape]
+
+
+def test_sizes_that_no_machine_holds_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "MOST_VALUES", 10_000)
+    run = session(
+        """g (float[N,C,64] x) => (float[1,33,64] y) <int64[3] s = {1, 33, 64}> {
+           y = Reshape(x, s) }"""
+    )
+    fed: list[int] = []
+
+    def refuse(feed: Feed, only: object = None) -> None:
+        fed.append(sum(value.size for value in feed.values()))
+        raise VerifyError("it does not run", fix="")
+
+    monkeypatch.setattr(run, "run", refuse)
+    with pytest.raises(VerifyError, match="no sizes found with which the model runs"):
+        fill_dims(run)
+    assert len(fed) > 5
+    assert max(fed) <= 10_000
