@@ -72,7 +72,7 @@ def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
     document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
     document.only(("activation_encodings",), ("param_encodings",))
-    if document.value.get("param_encodings"):
+    if Entry.of(document.value.get("param_encodings", {}), "'param_encodings'", _FIX).value:
         raise LoadError(f"not {_WHAT}: 'param_encodings' is not empty", fix=_FIX)
     parts = TensorParts(model)
     table = QParamTable()

@@ -20,6 +20,7 @@ from typing import Any
 from onnxq import side_rows, strict_json
 from onnxq.aimet_codes import axis_refusal
 from onnxq.edit import producer, read_by
+from onnxq.errors import near_matches
 from onnxq.graph import Model
 from onnxq.operator_rows import OperatorRows
 from onnxq.qparam_table import QParamTable
@@ -109,8 +110,11 @@ def read(text: str, model: Model) -> QParamTable:
         for tensor, value in Entry.of(tensors, f"node '{name}'", _FIX).value.items():
             entry = Entry.of(value, f"node '{name}', tensor '{tensor}'", _FIX)
             row = _row(tensor, entry, values, parts)
-            if row is not None:
-                _keep(found, row, nodes.get(name), parts)
+            if row is None:
+                continue
+            if name not in nodes and parts.find(tensor) is not None:
+                raise entry.error(f"the model has no such node; {near_matches(name, nodes)}")
+            _keep(found, row, nodes.get(name), parts)
     return found.table()
 
 

@@ -124,6 +124,7 @@ def read_param(text: str) -> list[Layer]:
         raise LoadError(f"not an ncnn .param file: its first line is not {MAGIC}", fix=_FIX)
     layers: list[Layer] = []
     made: set[str] = set()
+    read: set[str] = set()
     for number, line in enumerate(lines[2:], 3):
         if not line.strip():
             continue
@@ -131,6 +132,9 @@ def read_param(text: str) -> list[Layer]:
         for blob in layer.bottoms:
             if blob not in made:
                 raise layer.error(f"nothing before it makes blob '{blob}'")
+            if blob in read:
+                raise layer.error(f"another layer reads blob '{blob}' too, without a Split")
+            read.add(blob)
         for blob in layer.tops:
             if blob in made:
                 raise layer.error(f"blob '{blob}' is made twice")
@@ -168,7 +172,7 @@ def _value(line: Entry, text: str) -> Value:
     """A parameter, which ncnn holds in 32 bits."""
     if set(text) & set(".eE"):
         value = line.decimal("value", text)
-        if abs(value) > np.finfo(np.float32).max:
+        if abs(value) > float(np.finfo(np.float32).max):
             raise line.error(f"{text} does not fit a float32")
         return value
     whole = line.whole_decimal("value", text)

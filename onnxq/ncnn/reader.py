@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from onnxq.discovery import find_pass
 from onnxq.errors import LoadError
-from onnxq.fake_quantize import DOMAIN, OP
+from onnxq.fake_quantize import DOMAIN, OP, is_fake_quantize
 from onnxq.graph import Model, from_proto
 from onnxq.ncnn.network import CODES, MULTIPLY
 from onnxq.ncnn.program import Layer, read_bin, read_param
+from onnxq.pipeline import Pipeline
 from onnxq.qparams import Array
 from onnxq.side_file import Content
 
@@ -56,7 +58,25 @@ def model_of(layers: list[Layer]) -> Model:
                 graph.proto.output.append(info)
     proto = ModelProto(ir_version=8, graph=graph.proto)
     proto.opset_import.extend([helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)])
-    return from_proto(proto)
+    model = from_proto(proto)
+    _check_sizes(model, {layer.tops[0]: layer for layer in layers if layer.type == "Interp"})
+    return model
+
+
+def _check_sizes(model: Model, scaled: Mapping[str, Layer]) -> None:
+    """Refuse an Interp whose factors give other sizes than it says: ncnn goes by the sizes."""
+    if not scaled:
+        return
+    shaped = Pipeline(find_pass("infer-shapes")()).run(model).model
+    for node in shaped.nodes("Resize"):
+        layer, source = scaled[node.outputs[0].name], node.inputs[0]
+        while source.inputs and is_fake_quantize(source.inputs[0]):
+            source = source.inputs[0].inputs[0]
+        for axis, (factor, size) in enumerate(((1, 3), (2, 4)), 2):
+            before = source.shape[axis] if source.shape and len(source.shape) == 4 else None
+            after = layer.integer(size, 0)
+            if not isinstance(before, int) or round(before * layer.number(factor, 1.0)) != after:
+                raise layer.error(f"its factors make of {before} positions others than {after}")
 
 
 class _Graph:
@@ -116,7 +136,7 @@ def _input(graph: _Graph, layer: Layer) -> None:
 def _shape(layer: Layer) -> list[int]:
     count = sum(key in layer.params for key in (0, 1, 2))
     found = [layer.integer(key) for key in reversed(range(count))]
-    if not found or min(found) < (-1 if layer.type == "Reshape" else 1):
+    if not found or min(found) < 1:
         raise layer.error(f"{found} is not a shape")
     return found
 
@@ -132,6 +152,8 @@ def _kernel(graph: _Graph, layer: Layer, shape: tuple[int, ...], axis: int) -> t
         return source, graph.constant(name, values if axis == 0 else values.swapaxes(0, 1))
     if layer.integer(8, 0) not in (1, 2):
         raise layer.error("its weights are int8, but it has no scales, or some for its output")
+    if (stored < CODES[0]).any():
+        raise layer.error(f"its weights hold codes below {CODES[0]}")
     steps, step = (_step(layer, w) for w in layer.weights[-2:])
     steps = np.repeat(steps, shape[0] // steps.size)
     values = stored.reshape(shape) * steps.reshape(-1, *[1] * (len(shape) - 1))
@@ -320,11 +342,19 @@ def _interp(graph: _Graph, layer: Layer) -> None:
     if layer.integer(0, 0) != 1:
         raise layer.error("only nearest neighbours (0=1) are read")
     factors = np.array([1, 1, layer.number(1, 1.0), layer.number(2, 1.0)], np.float32)
+    if not (factors > 0).all():
+        raise layer.error("its factors are not positive")
     scales = graph.constant(f"{layer.name}.scales", factors)
     operands = [graph.name(layer.bottoms[0]), "", scales]
     rules = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     graph.node("Resize", operands, layer.tops[0], layer.name, mode="nearest", **rules)
     graph.rank[layer.tops[0]] = graph.rank[layer.bottoms[0]]
+
+
+def _softmax(graph: _Graph, layer: Layer) -> None:
+    if layer.integer(1, 0) != 1:
+        raise layer.error("only axes that count from the first (1=1) are read")
+    _same("Softmax", lambda layer: {"axis": layer.integer(0, 0) + 1})(graph, layer)
 
 
 def _same(op: str, attrs: Callable[[Layer], dict[str, Any]] = lambda layer: {}) -> _Reader:
@@ -378,7 +408,7 @@ _READERS: dict[str, _Reader] = {
     "TanH": _same("Tanh"),
     "MatMul": _same("MatMul"),
     "Concat": _same("Concat", lambda layer: {"axis": layer.integer(0, 0) + 1}),
-    "Softmax": _same("Softmax", lambda layer: {"axis": layer.integer(0, 0) + 1}),
+    "Softmax": _softmax,
 }
 """What is read, by type of layer."""
 

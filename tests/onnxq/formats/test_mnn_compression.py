@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxq.errors import LoadError, SaveError
+from onnxq.formats import mnn_compression
 from onnxq.formats.mnn_compression import FORMAT, read, write
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams, Role
@@ -154,3 +155,17 @@ def test_format_value() -> None:
     for other in (b"", b"{}", b"\x0a\x050.0.0", b"c_param_0 1 2\n", data[:-3]):
         assert not FORMAT.recognises(other)
     assert FORMAT.binary
+
+
+def test_fields_that_contradict_each_other_or_are_not_known_are_refused() -> None:
+    data = write(QParamTable([row("x", 0.5), weight("conv.w", 0.25)]), model())
+    message: Any = mnn_compression._pipeline()()
+    message.ParseFromString(data)
+    (entry,) = message.algo[0].quant_params.layer[0].input
+    entry.bits = 4
+    with pytest.raises(LoadError, match=r"'x' has codes -1\d\d..127 of 4 bits"):
+        read(message.SerializeToString(), model())
+    entry.bits = 8
+    entry.MergeFromString(field(12, 0, b"\x05"))
+    with pytest.raises(LoadError, match="field 12 is not read"):
+        read(message.SerializeToString(), model())

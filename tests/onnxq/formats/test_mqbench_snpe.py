@@ -112,6 +112,7 @@ def test_a_bad_entry_names_tensor_and_key(entry: Any, why: str) -> None:
         ("{}", "key 'activation_encodings' is missing"),
         ('{"activation_encodings": {}, "encodings": []}', "unknown key 'encodings'"),
         ('{"activation_encodings": {}, "param_encodings": {"w": []}}', "is not empty"),
+        ('{"activation_encodings": {}, "param_encodings": -0.0}', "'param_encodings' is -0.0"),
         ('{"activation_encodings": {"x": []}}', "not a list of one entry"),
         ('{"activation_encodings": {"x": [{}]}}', "is missing"),
         ('{"activation_encodings": {"x": [], "x": []}}', "key 'x' stands twice"),

@@ -95,6 +95,7 @@ def test_a_flag_keeps_a_tensor_float() -> None:
         (document(tensor_max=1.0), "'tensor_max' is 1"),
         (document(per_channel=True), "'scale' is 0.5, not a list"),
         (document(scale=float("nan")), "not a finite number"),
+        (document(sym=True, q_min=0, q_max=255), "not 0, but 'sym' is true"),
     ],
 )
 def test_bad_files_are_refused(text: str, why: str) -> None:

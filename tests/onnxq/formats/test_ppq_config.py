@@ -101,6 +101,15 @@ def test_nodes_need_names() -> None:
             document({"n": {"x": entry(1, policy=entry(1)["policy"] | {"FLOATING": True})}}),
             "only linear grids",
         ),
+        (document({"n": {"x": entry(1)}}), "'x': the model has no such node"),
+        (
+            document({"n": {"x": entry(1, policy=entry(1)["policy"] | {"PER_CHANNEL": True})}}),
+            "'PER_TENSOR' and 'PER_CHANNEL' are both true",
+        ),
+        (
+            document({"n": {"x": entry(1, policy=entry(1)["policy"] | {"LINEAR": 1})}}),
+            "'LINEAR' is 1, not true or false",
+        ),
     ],
 )
 def test_bad_files_are_refused(text: str, why: str) -> None:

@@ -97,6 +97,13 @@ def test_floats_keep_every_bit(value: float) -> None:
         (lambda t: t.replace("1 1 b e", "1 1 b a"), "made twice"),
         (lambda t: t.replace("6=9", "6=9.5"), "not a whole number"),
         (lambda t: t.replace("6=9", "6=8"), "tag|bytes"),
+        (lambda t: t.replace("6=9", "6=9 6=9"), "line 4 .*parameter 6 stands twice"),
+        (lambda t: t.replace("6=9", "6=1_0"), 'line 4 .*value "1_0" is not a whole'),
+        (lambda t: t.replace("6=9", "6=4294967296"), "line 4 .*32 bits"),
+        (lambda t: t.replace("6=9", "6=1e39"), "line 4 .*float32"),
+        (lambda t: t.replace("6=9", "six=9"), 'line 4 .*parameter "six"'),
+        (lambda t: t.replace("1 1 b e", "1 1 a e"), "reads blob 'a' too, without a Split"),
+        (lambda t: t.replace("Clip k 1 1 b e", "Clip k"), "line 6 .*number of blobs"),
     ],
 )
 def test_a_bad_text_is_refused(edit: Any, why: str) -> None:

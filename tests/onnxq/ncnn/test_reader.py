@@ -41,6 +41,14 @@ def test_quantizers_come_back_within_one_ulp() -> None:
         (Layer("Permute", "p", ("x",), ("y",), {0: 3}), "order 3"),
         (Layer("Pooling", "p", ("x",), ("y",), {0: 0, 1: 2, 11: 2}), "round down"),
         (Layer("Interp", "i", ("x",), ("y",), {0: 2}), "nearest"),
+        (Layer("Softmax", "s", ("x",), ("y",), {0: 0}), "only axes"),
+        (Layer("Reshape", "r", ("x",), ("y",), {0: -1}), "is not a shape"),
+        (Layer("ReLU", "r", ("x",), ("y",), {9: 0.1}), "parameter 9 is not read"),
+        (Layer("ReLU", "r", (), ("y",)), "reads 0 blobs"),
+        (Layer("ReLU", "r", ("x",), ("y", "z")), "makes 2 blobs"),
+        (Layer("BinaryOp", "b", ("x",), ("y",), {0: 0}), "parameter 1 says otherwise"),
+        (Layer("LayerNorm", "l", ("x",), ("y",), {0: 4, 2: 0}), "without gain"),
+        (Layer("InnerProduct", "d", ("x",), ("y",), {0: 0, 2: 4}, (np.ones(4),)), "0 outputs"),
     ],
 )
 def test_layers_that_are_not_read(layer: Layer, why: str) -> None:
@@ -60,6 +68,27 @@ def test_int8_weights_without_scales_are_refused() -> None:
     bare = {k: v for k, v in dense.params.items() if k != 8}
     with pytest.raises(LoadError, match="no scales"):
         model_of([*layers[:-1], replace(dense, params=bare, weights=dense.weights[:2])])
+
+
+def test_codes_that_ncnn_does_not_have_are_refused() -> None:
+    layers = int8_layers()
+    dense = layers[-1]
+    low = np.full_like(dense.weights[0], -128)
+    with pytest.raises(LoadError, match="codes below -127"):
+        model_of([*layers[:-1], replace(dense, weights=(low, *dense.weights[1:]))])
+    plain = dense.weights[0].astype(np.float32)
+    with pytest.raises(LoadError, match="has scales, but its weights are not int8"):
+        model_of([*layers[:-1], replace(dense, weights=(plain, *dense.weights[1:]))])
+
+
+@pytest.mark.parametrize("sizes", [{3: 12, 4: 6}, {3: 6, 4: 12}, {3: 0, 4: 0}, {}])
+def test_factors_and_sizes_of_interp_agree(sizes: dict[int, int]) -> None:
+    image = Layer("Input", "x", (), ("x",), {0: 3, 1: 6, 2: 4})
+    layer = Layer("Interp", "i", ("x",), ("y",), {0: 1, 1: 2.0, 2: 4.0})
+    whole = replace(layer, params={**layer.params, 3: 12, 4: 12})
+    assert model_of([image, whole]).nodes("Resize")
+    with pytest.raises(LoadError, match=r"'i' \(Interp\): its factors make of"):
+        model_of([image, replace(layer, params={**layer.params, **sizes})])
 
 
 def test_a_scale_that_is_not_positive_is_refused() -> None:
