@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array
+from onnxq.constants import array, is_constant
 from onnxq.qparams import Array
 
 ELEMENTWISE = ("Mul", "Div", "Add", "Sub")
@@ -92,7 +92,7 @@ def batch_norm(node: gs.Node) -> Affine:
         raise CannotFold("it computes batch statistics (training mode)")
     gamma, beta, mean, var = (array(t) for t in node.inputs[1:5])
     if gamma is None or beta is None or mean is None or var is None:
-        name = next(t.name for t in node.inputs[1:5] if array(t) is None)
+        name = next(t.name for t in node.inputs[1:5] if not is_constant(t))
         raise CannotFold(f"'{name}' is not a constant")
     if gamma.ndim != 1:
         raise CannotFold(f"its scale has shape {gamma.shape}, not one value per channel")

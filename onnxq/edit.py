@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
+from onnx_graphsurgeon.ir.tensor import LazyValues
 
 from onnxq.exporter import describe
 from onnxq.graph import Model, domain_of
@@ -104,8 +105,10 @@ def inputs_of(node: gs.Node, count: int) -> list[gs.Tensor | None]:
 
 def constant(model: Model, name: str, value: Any) -> gs.Constant:
     """A new initializer of the main graph, visible in every body, under a fresh name."""
-    # np.ascontiguousarray would turn a scalar into a vector of one.
-    made = make_constant(model.fresh_name(name), np.asarray(value, order="C"))
+    if not isinstance(value, LazyValues):
+        # np.ascontiguousarray would turn a scalar into a vector of one.
+        value = np.asarray(value, order="C")
+    made = make_constant(model.fresh_name(name), value)
     made.__dict__.update(owner=model.graph, overridable=False)
     model.made.append(made)
     return made

@@ -24,6 +24,9 @@ PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
 EXTERNAL_THRESHOLD = 1024
 """Constants below this many bytes stay in the model: shapes and scales must be readable."""
 
+_ONE_FILE = 64 << 20
+"""Most bytes of constants that become one file where the model had a data file before."""
+
 _ALIGNMENT = 4096  # page size: lets a runtime map each tensor
 
 
@@ -53,15 +56,18 @@ def parse_model(data: bytes) -> ModelProto:
     return model
 
 
-def needs_external_data(constants: Iterable[gs.Constant]) -> bool:
-    """Whether the model came with external data or is too large for one file."""
+def needs_external_data(constants: Iterable[gs.Constant], came_with_data: bool = False) -> bool:
+    """Whether values lie in external data, or there are too many of them for one file.
+
+    One file is made in memory: of a model that came with external data it may not be large.
+    """
     total = 0
     for constant in constants:
         values = constant._values
         if isinstance(values, StoredValues) and values.external is not None:
             return True
         total += stored_size(constant)
-    return total > PROTOBUF_LIMIT
+    return total > (_ONE_FILE if came_with_data else PROTOBUF_LIMIT)
 
 
 Writer = Callable[[gs.Constant], TensorProto]

@@ -375,7 +375,9 @@ def _is_external(model: Model) -> bool:
     constants = [c for g in model.graphs() for c in g.record.constants] + model.made
     attributes = (v for n in model.nodes() for v in n.attrs.values())
     constants += [v for v in attributes if isinstance(v, gs.Constant)]
-    return files.needs_external_data(constants)
+    return files.needs_external_data(
+        constants, came_with_data=bool(model.origin and model.origin.data)
+    )
 
 
 __all__ = [

@@ -26,7 +26,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from onnxq.blockwise import code_ends, keeps
 from onnxq.fake_quantize import container, narrowest
+from onnxq.pieces import blocks, cut, largest
 from onnxq.qparams import Array, QParams
 from onnxq.qtype import QType, qtype
 from onnxq.scheme import QSpec
@@ -90,14 +92,14 @@ def _merged(params: QParams, spec: QSpec, values: Array | None) -> Iterator[QPar
 
 def _finest(params: QParams, scale: float, values: Array) -> QParams | None:
     """One grid of the smallest scale, where it holds all the values of a constant."""
-    reach = float(np.abs(values).max(initial=0.0)) / scale
+    reach = largest(cut(values)) / scale
     if reach > qtype("int16").hi:
         return None
     kind = qtype("int8" if reach <= 127 else "int16")
     one = params.with_(
         qtype=kind, scale=scale, zero_point=0, axis=None, block=0, lo=kind.lo, hi=kind.hi
     )
-    return one if np.array_equal(one.fake(values), values) else None
+    return one if keeps(one, values) else None
 
 
 def _restated(
@@ -115,7 +117,7 @@ def _restated(
     shift = new_zero - zero
     lo, hi = params.lo + shift, params.hi + shift  # per channel where zero points differ
     if values is not None:
-        used = params.quantize(values) + _along(shift, params, values.shape)
+        used = code_ends(params, values, shift)
         return _holding(params, kind, spec, new_zero, used, lo, hi)
     if np.ptp(shift):
         return None
@@ -140,11 +142,16 @@ def _restated(
 
 
 def _holding(
-    params: QParams, kind: QType, spec: QSpec, zero: Array, used: Array, lo: Array, hi: Array
+    params: QParams,
+    kind: QType,
+    spec: QSpec,
+    zero: Array,
+    used: tuple[int, int],
+    lo: Array,
+    hi: Array,
 ) -> Fit | None:
-    """A grid for a constant with the codes `used`, with the old range where that is allowed."""
-    least, most = (int(used.min()), int(used.max())) if used.size else (0, 0)
-    least, most = min(least, int(zero.min())), max(most, int(zero.max()))
+    """A grid for a constant that uses these codes, with the old range where that is allowed."""
+    least, most = min(used[0], int(zero.min())), max(used[1], int(zero.max()))
     ranges = [spec.codes(kind), (kind.lo, kind.hi)]
     if not np.ptp(lo):
         ranges.insert(0, (int(lo.flat[0]), int(hi.flat[0])))
@@ -160,17 +167,6 @@ def _holding(
 def _is(kind: QType, lo: int, hi: int) -> bool:
     """Whether a quantizer of lo..hi is one of `kind`: -8..7 is int4, also in an int8."""
     return narrowest(container(kind), lo, hi) == kind
-
-
-def _along(shift: Array, params: QParams, shape: tuple[int, ...]) -> Array:
-    """`shift`, one per scale, shaped like a tensor of `shape`."""
-    if params.axis is None:
-        return shift
-    axis = params.axis % len(shape)
-    if params.block:
-        cut = (slice(None),) * axis + (slice(shape[axis]),)
-        return np.asarray(np.repeat(shift, params.block, axis)[cut])
-    return shift.reshape([-1 if i == axis else 1 for i in range(len(shape))])
 
 
 # -- the nearest values -----------------------------------------------------------------------
@@ -291,8 +287,8 @@ def largest_error(
     only half way between two of their values, so the points there tell all.
     """
     if values is not None:
-        span = float(np.abs(values).max(initial=0.0))
-        worst = float(np.abs(new.fake(values) - values).max(initial=0.0))
+        span, grid = largest(cut(values)), new.fake(values)
+        worst = largest(grid[at] - values[at] for at in blocks(values.shape))
         return worst / span if span else 0.0
     worst = 0.0
     for before, after in _channels(old, new):

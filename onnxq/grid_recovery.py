@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from onnxq.blockwise import keeps
 from onnxq.qparams import Array, QParams, Role
 from onnxq.qtype import holding
 
@@ -50,7 +51,7 @@ def recovered(tensor: str, weight: Array, axis: int) -> QParams | None:
             hi=kind.hi,
             role=Role.WEIGHT,
         )
-        if np.array_equal(params.fake(weight), weight):
+        if keeps(params, weight):
             return params
     return None
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array
+from onnxq.constants import array, is_constant
 from onnxq.edit import inputs_of
 from onnxq.fake_quantize import is_fake_quantize
 from onnxq.graph import domain_of
@@ -110,7 +110,7 @@ def _along(node: gs.Node, perm: tuple[int, ...], opset: int) -> Moved | None:
 
 def _concat(node: gs.Node, perm: tuple[int, ...], opset: int) -> Moved | None:
     axis = int(node.attrs.get("axis", 1))
-    if not _has(axis, perm) or any(array(t) is not None for t in node.inputs):
+    if not _has(axis, perm) or any(is_constant(t) for t in node.inputs):
         return None
     return Moved(list(range(len(node.inputs))), {"axis": perm[axis]})
 

@@ -26,6 +26,7 @@ import onnx_graphsurgeon as gs
 from onnxq import fake_quantize
 from onnxq.affine import Affine, CannotFold, ChannelLayout, all_finite, quiet
 from onnxq.constants import array, is_constant
+from onnxq.dequantized import Values, loaded, unread
 from onnxq.edit import inputs_of, producer
 from onnxq.exporter import describe
 from onnxq.graph import Model
@@ -39,7 +40,7 @@ class Layer:
     """A linear layer with a constant weight."""
 
     node: gs.Node
-    weight: Array
+    values: Values
     """What the layer, or the FakeQuantize in front of it, reads."""
     where: WeightAxis
     fake: gs.Node | None
@@ -51,14 +52,19 @@ class Layer:
     rank: int | None
     """Rank of the output, where known."""
 
+    @property
+    def weight(self) -> Array:
+        """`values`, computed."""
+        return loaded(self.values)
 
-def weight_value(tensor: gs.Tensor) -> Array | None:
+
+def weight_value(tensor: gs.Tensor) -> Values | None:
     """A constant weight, also where it is a product or quotient of two constants.
 
     QAT training graphs quantize W * f. The product is made in the type of W, as a runtime does,
     so that its codes are those of training.
     """
-    value = array(tensor)
+    value = unread(tensor)
     if value is not None:
         return value
     node = producer(tensor, "Mul", "Div")
@@ -209,7 +215,7 @@ def _is_padded(node: gs.Node) -> bool:
 
 def bias_of(layer: Layer) -> tuple[Array | None, np.dtype[np.generic]]:
     """What the layer adds to each output channel, in float64, and the type of its bias."""
-    node, dtype = layer.node, layer.weight.dtype
+    node, dtype = layer.node, layer.values.dtype
     tensor = inputs_of(node, 3)[2] if node.op in BIAS_INPUT else None
     beta = node.attrs.get("beta", 1.0) if node.op == "Gemm" else 1.0
     if tensor is None or beta == 0.0:

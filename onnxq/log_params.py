@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from onnxq.errors import QParamsError
-from onnxq.qparams import Grid, Reader, Role, readers_of, rejecting, role_of, row_entry
+from onnxq.qparams import Grid, Reader, Role
+from onnxq.table_rows import readers_of, rejecting, role_of, row_entry
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def gelu_of(erf: gs.Node) -> tuple[gs.Tensor, list[gs.Node]] | None:
     Exporters spell Gelu so where the opset has no operator of that name.
     """
     divided = erf.inputs[0].inputs[0] if erf.inputs[0].inputs else None
-    if divided is None or divided.op not in ("Div", "Mul") or array(divided.inputs[1]) is None:
+    if divided is None or divided.op not in ("Div", "Mul") or not is_constant(divided.inputs[1]):
         return None
     x = divided.inputs[0]
     nodes = [divided, erf]
@@ -84,16 +84,16 @@ def gelu_of(erf: gs.Node) -> tuple[gs.Tensor, list[gs.Node]] | None:
         if reader is None or len(reader.inputs) != 2 or domain_of(reader):
             return None
         (other,) = [t for t in reader.inputs if t is not out] or [out]
-        if reader.op == "Mul" and array(other) is None and not multiplied:
+        if reader.op == "Mul" and not is_constant(other) and not multiplied:
             behind = other.inputs[0] if other.inputs else None
             halved_before = behind is not None and behind.op == "Mul" and behind.inputs[0] is x
             if other is not x and not halved_before:
                 return None
             multiplied, halved = True, halved or other is not x
             nodes += [behind] if other is not x and behind is not None else []
-        elif reader.op == "Mul" and array(other) is not None:
+        elif reader.op == "Mul" and is_constant(other):
             halved = True
-        elif not (reader.op == "Add" and array(other) is not None and len(nodes) == 2):
+        elif not (reader.op == "Add" and is_constant(other) and len(nodes) == 2):
             return None
         nodes.append(reader)
     return x, nodes

@@ -30,10 +30,11 @@ from onnxq.constants import array, computed
 from onnxq.edit import inputs_of
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
+from onnxq.pieces import Index, assembled, blocks, is_large
 from onnxq.qparams import Array, QParams
 from onnxq.qtype import QType, qtype
 from onnxq.quantized_weights import quantized_values
-from onnxq.tensors import numpy_dtype
+from onnxq.tensors import Codes, StoredValues, block, numpy_dtype
 
 QUANTIZE = (
     *("QuantizeLinear", "com.microsoft::QuantizeLinear"),
@@ -85,7 +86,7 @@ def of_dequantize(
     return _params(node, tensor, kind, zero_point, shape)
 
 
-def of_stored(node: gs.Node, name: str, stored: Array) -> tuple[Array, QParams]:
+def of_stored(node: gs.Node, name: str, stored: Codes) -> tuple[Codes, QParams]:
     """Codes and parameters of a DequantizeLinear of constant codes, with positive scales.
 
     Some tools let the largest weight have the code -8 and the scale its sign. Counting from the
@@ -109,8 +110,15 @@ def of_stored(node: gs.Node, name: str, stored: Array) -> tuple[Array, QParams]:
     flipped = params.with_(
         zero_point=np.where(negative, ends - params.zero_point, params.zero_point)
     )
-    mark = params.with_(scale=np.where(negative, 2, 1)).broadcast(codes.shape)[0]
-    return _in_32_bits(np.where(mark == 2, ends - codes, codes), flipped)
+    marks = params.with_(scale=np.where(negative, 2, 1))
+
+    shape = codes.shape
+
+    def counted(at: Index) -> Array:
+        wide = block(codes, at).astype(np.float32 if kind.floating else np.int64)
+        return np.where(marks.block_of(shape, at)[0] == 2, ends - wide, wide)
+
+    return _in_32_bits(assembled(shape, codes.dtype, map(counted, blocks(shape))), flipped)
 
 
 def float_type(node: gs.Node) -> np.dtype[np.generic]:
@@ -216,7 +224,7 @@ def _check_float_type(node: gs.Node, attribute: str) -> None:
         raise Declined(f"its {attribute} is {numpy_dtype(stated)}, not the type of its scale")
 
 
-def _in_32_bits(codes: Array, params: QParams) -> tuple[Array, QParams]:
+def _in_32_bits(codes: Codes, params: QParams) -> tuple[Codes, QParams]:
     """Codes of more than 32 bits on coarser scales, one for each.
 
     Chips with 16-bit activations add biases in 40 bits or more. Codes that came from float32 have
@@ -224,7 +232,9 @@ def _in_32_bits(codes: Array, params: QParams) -> tuple[Array, QParams]:
     zero, and 2^(b - 30) steps of the grid make one of the new. Others move by 2^-30 of themselves.
     """
     lo, hi = params.qtype.lo, params.qtype.hi
-    if codes.dtype != np.int64 or not codes.size or (lo <= codes.min() and codes.max() <= hi):
+    if isinstance(codes, StoredValues) or codes.dtype != np.int64 or not codes.size:
+        return codes, params
+    if lo <= codes.min() and codes.max() <= hi:
         return codes, params
     if codes.ndim != 1:
         raise QParamsError(
@@ -239,9 +249,11 @@ def _in_32_bits(codes: Array, params: QParams) -> tuple[Array, QParams]:
     )
 
 
-def _stored_type(stored: Array) -> tuple[QType, Array]:
-    """The type of constant codes, and the codes in the type QParams computes with."""
+def _stored_type(stored: Codes) -> tuple[QType, Codes]:
+    """The type of constant codes, and the codes; small ones in the type QParams computes with."""
     kind = qtype("int32") if stored.dtype == np.int64 else code_type(stored.dtype)
+    if isinstance(stored, StoredValues) or is_large(stored.shape):
+        return kind, stored
     return kind, stored.astype(np.float32 if kind.floating else np.int64)
 
 

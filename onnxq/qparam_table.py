@@ -10,8 +10,9 @@ from typing import Any
 from onnxq import strict_json
 from onnxq.errors import QParamsError, near_matches
 from onnxq.log_params import LogParams
-from onnxq.qparams import QParams, Role, rejecting
+from onnxq.qparams import QParams, Role
 from onnxq.strict_json import Entry
+from onnxq.table_rows import rejecting
 
 JSON_SCHEMA = "onnxq.qparams"
 JSON_VERSION = 1

@@ -17,47 +17,26 @@ bit-equal to QuantizeLinear and DequantizeLinear for float32 input.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import enum
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from onnxq.errors import LoadError, QParamsError
+from onnxq import pieces
+from onnxq.errors import QParamsError
+from onnxq.pieces import Array as Array
 from onnxq.qtype import QType, qtype
-from onnxq.strict_json import Entry
-
-Array = npt.NDArray[Any]
+from onnxq.table_rows import GRAPH_OUTPUT as GRAPH_OUTPUT
+from onnxq.table_rows import Reader as Reader
+from onnxq.table_rows import Role as Role
+from onnxq.table_rows import readers_of, rejecting, role_of, row_entry
 
 _LARGEST = float(np.finfo(np.float32).max)
 _set = object.__setattr__
-
-
-class Role(enum.StrEnum):
-    """What a quantized tensor is to its consumer."""
-
-    ACTIVATION = "activation"
-    WEIGHT = "weight"
-    BIAS = "bias"
-
-
-class Reader(NamedTuple):
-    """One use of a tensor: input number `input` of the node that makes tensor `node`.
-
-    Tensor names are unique in a graph where node names are not. The graph output is
-    `Reader("", 0)`.
-    """
-
-    node: str
-    input: int
-
-
-GRAPH_OUTPUT = Reader("", 0)
 
 
 class Grid(Protocol):
@@ -175,10 +154,34 @@ class QParams:
 
     # -- arithmetic -------------------------------------------------------------------------
 
-    def quantize(self, x: npt.ArrayLike) -> Array:
-        """Codes of `x`, the oracle for QuantizeLinear: int64, or float32 for a float8 type."""
+    def quantize(self, x: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
+        """Codes of `x`, the oracle for QuantizeLinear: int64, or float32 for a float8 type.
+
+        `dtype` is another type that holds them: a large weight need not be int64.
+        """
+        wide = np.float32 if self.qtype.floating else np.int64
+        return self._in_blocks(self.quantize_block, x, wide if dtype is None else dtype)
+
+    def dequantize(self, codes: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Real values of `codes`: the oracle for DequantizeLinear."""
+        return self._in_blocks(self.dequantize_block, codes, np.float32)
+
+    def fake(self, x: npt.ArrayLike, dtype: npt.DTypeLike = np.float32) -> Array:
+        """`x` on the grid: what training simulates and a chip computes."""
+        return self._in_blocks(self.fake_block, x, dtype)
+
+    def _in_blocks(self, compute: Callable[..., Array], x: npt.ArrayLike, dtype: Any) -> Array:
+        values = np.asarray(x)
+        shape = values.shape
+        if values.size <= pieces.PIECE:
+            return compute(values, shape, (slice(None),) * len(shape)).astype(dtype, copy=False)
+        parts = (compute(values[at], shape, at) for at in pieces.blocks(shape))
+        return pieces.assembled(shape, dtype, parts)
+
+    def quantize_block(self, x: Array, shape: tuple[int, ...], at: pieces.Index) -> Array:
+        """`quantize` of what lies at `at` in a tensor of `shape`."""
         values = np.asarray(x, dtype=np.float32)
-        scale, zero_point = self.broadcast(values.shape)
+        scale, zero_point = self.block_of(shape, at)
         assert self.lo is not None and self.hi is not None
         if self.qtype.floating:
             with np.errstate(over="ignore"):
@@ -193,19 +196,17 @@ class QParams:
             codes = np.fmin(np.fmax(codes, self.lo), self.hi)
         return codes.astype(np.int64)
 
-    def dequantize(self, codes: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Real values of `codes`: the oracle for DequantizeLinear."""
-        with np.errstate(over="ignore"):  # beyond float32 lies infinity, as in a runtime
-            if self.qtype.floating:
-                values = np.asarray(codes, dtype=np.float32)
-                return values * self.broadcast(values.shape)[0]
-            q = np.asarray(codes, dtype=np.int64)
-            scale, zero_point = self.broadcast(q.shape)
-            return (q - zero_point).astype(np.float32) * scale
+    def dequantize_block(self, codes: Array, shape: tuple[int, ...], at: pieces.Index) -> Array:
+        """`dequantize` of what lies at `at` in a tensor of `shape`."""
+        scale, zero_point = self.block_of(shape, at)
+        if self.qtype.floating:
+            return np.asarray(np.asarray(codes, dtype=np.float32) * scale)
+        q = np.asarray(codes, dtype=np.int64)
+        return np.asarray((q - zero_point).astype(np.float32) * scale)
 
-    def fake(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """`x` on the grid: what training simulates and a chip computes."""
-        return self.dequantize(self.quantize(x))
+    def fake_block(self, x: Array, shape: tuple[int, ...], at: pieces.Index) -> Array:
+        """`fake` of what lies at `at` in a tensor of `shape`."""
+        return self.dequantize_block(self.quantize_block(x, shape, at), shape, at)
 
     def check_shape(self, shape: Sequence[int | str | None] | None) -> None:
         """Raise where a tensor of `shape`, as far as it is known, cannot have these scales."""
@@ -226,8 +227,36 @@ class QParams:
 
     def broadcast(self, shape: tuple[int, ...]) -> tuple[Array, Array]:
         """Scale and zero point shaped so that they broadcast against a tensor of `shape`."""
+        return self.block_of(shape, (slice(None),) * len(shape))
+
+    def block_of(self, shape: tuple[int, ...], at: pieces.Index) -> tuple[Array, Array]:
+        """`broadcast`, against the part `at` of a tensor of `shape`."""
         if self.axis is None:
             return self.scale, self.zero_point
+        return self.spread(self.scale, shape, at), self.spread(self.zero_point, shape, at)
+
+    def spread(self, each: Array, shape: tuple[int, ...], at: pieces.Index) -> Array:
+        """One value for each scale, shaped so that it broadcasts against a part of a tensor."""
+        if self.axis is None:
+            return each
+        axis = self._fitting_axis(shape)
+        if self.block:
+            # Which block each of the part's elements along the axis belongs to.
+            along = np.arange(*at[axis].indices(shape[axis])) // self.block
+            within: Any = (*at[:axis], along, *at[axis + 1 :])
+            return np.asarray(each[within])
+        view = [1] * len(shape)
+        view[axis] = -1
+        return each[at[axis]].reshape(view)
+
+    def check_fits(self, shape: tuple[int, ...]) -> None:
+        """Raise where a tensor of `shape` cannot have these scales."""
+        if self.axis is not None:
+            self._fitting_axis(shape)
+
+    def _fitting_axis(self, shape: tuple[int, ...]) -> int:
+        """The axis of a tensor of `shape` that the scales run along; raises where they cannot."""
+        assert self.axis is not None
         axis = self.axis if self.axis >= 0 else self.axis + len(shape)
         fix = "check the axis against the weight's layout, or recalibrate"
         if not 0 <= axis < len(shape):
@@ -243,20 +272,13 @@ class QParams:
                     f"{shape} need scales of shape {want}, got {self.scale.shape}",
                     fix=fix,
                 )
-            cut = (slice(None),) * axis + (slice(shape[axis]),)
-            return (
-                np.repeat(self.scale, self.block, axis)[cut],
-                np.repeat(self.zero_point, self.block, axis)[cut],
-            )
-        if self.scale.size != shape[axis]:
+        elif self.scale.size != shape[axis]:
             raise QParamsError(
                 f"tensor '{self.tensor}': {self.scale.size} scales for {shape[axis]} channels "
                 f"(axis {self.axis} of shape {shape})",
                 fix=fix,
             )
-        view = [1] * len(shape)
-        view[axis] = -1
-        return self.scale.reshape(view), self.zero_point.reshape(view)
+        return axis
 
     # -- properties -------------------------------------------------------------------------
 
@@ -351,44 +373,6 @@ class QParams:
 _REQUIRED = ("tensor", "type", "scale", "zero_point")
 _INTEGERS = ("axis", "block", "lo", "hi")
 _OPTIONAL = (*_INTEGERS, "role", "readers", "source")
-
-
-# -- rows of tables as JSON ---------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def rejecting() -> Iterator[None]:
-    """Say of what was read wrongly that it is the parameters that cannot be used."""
-    try:
-        yield
-    except LoadError as error:
-        raise QParamsError(error.what, fix=error.fix) from error
-
-
-def row_entry(row: Any) -> Entry:
-    """A row of a table as it stands in JSON."""
-    fix = "write the row as 'collect-qparams' does: one JSON object per tensor"
-    entry = Entry.of(row, "a row of the quantization table", fix)
-    return Entry(entry.value, f"row for tensor '{entry.value.get('tensor', '?')}'", fix)
-
-
-def role_of(entry: Entry) -> Role:
-    """The role that a row has; one that does not say is for an activation."""
-    if "role" not in entry.value:
-        return Role.ACTIVATION
-    return Role(entry.choice("role", *(str(role) for role in Role)))
-
-
-def readers_of(entry: Entry) -> tuple[Reader, ...] | None:
-    """The uses that a row is for; None: all."""
-    if "readers" not in entry.value:
-        return None
-    found = entry.value["readers"]
-    for reader in found if isinstance(found, list) else [None]:
-        pair = reader if isinstance(reader, list) and len(reader) == 2 else [None, None]
-        if not isinstance(pair[0], str) or type(pair[1]) is not int or pair[1] < 0:
-            raise entry.error("'readers' is not a list of pairs: a tensor and the number of input")
-    return tuple(Reader(*reader) for reader in found)
 
 
 def _ends(values: Array) -> tuple[float, float]:

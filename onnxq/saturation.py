@@ -24,19 +24,24 @@ other kernels read a Conv with its window innermost, both orders must fit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
 from onnxq.affine import CannotFold
-from onnxq.fake_quantize import is_fake_quantize, params_of
+from onnxq.dequantized import codes_of
+from onnxq.fake_quantize import container, is_fake_quantize, params_of
 from onnxq.graph import Model
 from onnxq.linear import Layer, bias_of, read_layer
+from onnxq.pieces import PIECE, Index, is_large
 from onnxq.qparams import Array, QParams, Role
 from onnxq.quantizers import quantizer_behind
+from onnxq.tensors import StoredValues
 from onnxq.weight_axis import LINEAR_OPS
 
 INT16, INT32 = np.iinfo(np.int16), np.iinfo(np.int32)
@@ -93,23 +98,70 @@ def input_quantizer(tensor: gs.Tensor) -> gs.Node | None:
 
 
 def _bounds(layer: Layer, x: QParams, w: QParams) -> Bounds:
-    codes = w.quantize(layer.weight)
-    _, zero = w.broadcast(layer.weight.shape)
+    codes = codes_of(layer.values, w, container(w.qtype).dtype)
+    whole = codes.load() if isinstance(codes, StoredValues) else codes
     lo, hi = _codes(x)
     shift = int(x.zero_point)
-    rows = _by_channel(layer, codes - zero)
-    low, high = _ends(rows, lo - shift, hi - shift)
-    low, high = low.sum(axis=1), high.sum(axis=1)
+    signed = w.qtype.signed and layer.node.op != "ConvTranspose" and not _is_depthwise(layer)
+    up = 128 if x.qtype.signed else 0
+    least, most = (np.zeros(_rows(layer), np.int64) for _ in range(2))
+    pairs = [(0, 0)]
+    for at, rows in _parts(layer, whole.shape):
+        part = whole[at].astype(np.int64)
+        low, high = _ends(
+            _by_channel(layer, part - w.block_of(whole.shape, at)[1]), lo - shift, hi - shift
+        )
+        least[rows] += low.sum(axis=1)
+        most[rows] += high.sum(axis=1)
+        if signed:
+            orders = (_by_channel(layer, part, channels_last=last) for last in (True, False))
+            pairs += [_pair_ends(order, lo + up, hi + up) for order in orders]
     bias = _bias_codes(layer, x, w)
-    low, high = low + np.minimum(bias, 0), high + np.maximum(bias, 0)
-    pairs = (0, 0)
-    if w.qtype.signed and layer.node.op != "ConvTranspose" and not _is_depthwise(layer):
-        up = 128 if x.qtype.signed else 0
-        orders = (_by_channel(layer, codes, channels_last=last) for last in (True, False))
-        found = [_pair_ends(order, lo + up, hi + up) for order in orders]
-        pairs = min(f[0] for f in found), max(f[1] for f in found)
-    worst = int(np.argmax(np.maximum(high, -low)))
-    return Bounds(layer.node, int(low.min()), int(high.max()), worst, *pairs)
+    least, most = least + np.minimum(bias, 0), most + np.maximum(bias, 0)
+    worst = int(np.argmax(np.maximum(most, -least)))
+    ends = min(p[0] for p in pairs), max(p[1] for p in pairs)
+    return Bounds(layer.node, int(least.min()), int(most.max()), worst, *ends)
+
+
+def _rows(layer: Layer) -> int:
+    """How many rows `_by_channel` makes of the whole weight."""
+    shape = layer.values.shape
+    if layer.node.op == "ConvTranspose":
+        return int(layer.where.groups * shape[1])
+    if layer.node.op != "Conv" and len(shape) > 2:
+        return int(math.prod(shape) // shape[-2])
+    return int(shape[layer.where.axis])
+
+
+def _parts(layer: Layer, shape: tuple[int, ...]) -> Iterator[tuple[Index, slice]]:
+    """Parts of the weight, and which rows of the whole their rows belong to.
+
+    A row is cut at even places only, so that no pair of neighbours is.
+    """
+    rest = (slice(None),) * len(shape)
+    if not is_large(shape):
+        yield rest, slice(None)
+    elif layer.node.op == "ConvTranspose":
+        inside = shape[0] // layer.where.groups
+        step = max(1, PIECE * shape[1] * layer.where.groups // math.prod(shape))
+        for group in range(layer.where.groups):
+            within = slice(group * inside, (group + 1) * inside)
+            for start in range(0, shape[1], step):
+                stop = min(start + step, shape[1])
+                rows = slice(group * shape[1] + start, group * shape[1] + stop)
+                yield (within, slice(start, stop), *rest[2:]), rows
+    elif layer.node.op == "Conv" or (len(shape) == 2 and layer.where.axis == 0):
+        step = max(1, PIECE * shape[0] // math.prod(shape))
+        for start in range(0, shape[0], step):
+            rows = slice(start, min(start + step, shape[0]))
+            yield (rows, *rest[1:]), rows
+    else:
+        step = max(2, PIECE // shape[-1] // 2 * 2)
+        for number, outer in enumerate(product(*map(range, shape[:-2]))):
+            front = tuple(slice(i, i + 1) for i in outer)
+            rows = slice(number * shape[-1], (number + 1) * shape[-1])
+            for start in range(0, shape[-2], step):
+                yield (*front, slice(start, min(start + step, shape[-2])), slice(None)), rows
 
 
 def _codes(x: QParams) -> tuple[int, int]:
@@ -121,7 +173,7 @@ def _by_channel(layer: Layer, codes: Ints, *, channels_last: bool = False) -> In
     """The weights that each output channel sums over, one row per channel."""
     node, axis = layer.node, layer.where.axis
     if node.op == "ConvTranspose":
-        groups = layer.where.groups
+        groups = layer.where.groups * codes.shape[0] // layer.values.shape[0]
         split = codes.reshape(groups, codes.shape[0] // groups, codes.shape[1], -1)
         return split.transpose(0, 2, 1, 3).reshape(groups * codes.shape[1], -1)
     if node.op == "Conv":
@@ -148,7 +200,7 @@ def _pair_ends(rows: Ints, low: int, high: int) -> tuple[int, int]:
 
 def _is_depthwise(layer: Layer) -> bool:
     """Whether every output channel reads one input channel: such kernels multiply in 32 bits."""
-    return layer.node.op == "Conv" and layer.weight.shape[1] == 1 and _groups(layer) > 1
+    return layer.node.op == "Conv" and layer.values.shape[1] == 1 and _groups(layer) > 1
 
 
 def _groups(layer: Layer) -> int:

@@ -8,27 +8,22 @@ Nothing is cached, so a model of many gigabytes costs no memory for weights that
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import numpy as np
 import onnx_graphsurgeon as gs
 from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 from onnx_graphsurgeon.ir.tensor import LazyValues
 
-from onnxq import regular_file
-from onnxq.errors import InvalidModelError, LoadError, UnsupportedModelError
-from onnxq.qparams import Array
-
-_CHUNK = 1 << 20
-_PACKED_BITS: dict[int, int] = {
-    **dict.fromkeys((TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1), 4),
-    **dict.fromkeys((TensorProto.INT2, TensorProto.UINT2), 2),
-}
+from onnxq import pieces
+from onnxq.errors import InvalidModelError
+from onnxq.external_data import CHUNK, PACKED_BITS, packed_size
+from onnxq.external_data import ExternalData as ExternalData
+from onnxq.external_data import numpy_dtype as numpy_dtype
+from onnxq.pieces import Array
 
 _PLAIN_NAMES = "BOOL INT8 UINT8 INT16 UINT16 INT32 UINT32 INT64 UINT64 FLOAT16 FLOAT DOUBLE"
 _PLAIN_DTYPES: dict[int, np.dtype[Any]] = {
@@ -38,130 +33,6 @@ _PLAIN_DTYPES: dict[int, np.dtype[Any]] = {
 }
 """Types whose bytes in a file are those in memory: these need none of onnx's conversions."""
 _PLAIN_TYPES = {dtype: onnx_type for onnx_type, dtype in _PLAIN_DTYPES.items()}
-
-
-def numpy_dtype(onnx_type: int) -> np.dtype[Any]:
-    """The numpy (or ml_dtypes) dtype of an ONNX element type."""
-    try:
-        return helper.tensor_dtype_to_np_dtype(onnx_type)
-    except KeyError:
-        raise UnsupportedModelError(
-            f"element type {onnx_type} is not known to the installed onnx",
-            fix="install a newer onnx, or export the model again",
-        ) from None
-
-
-def packed_size(tensor: TensorProto) -> int:
-    """How many bytes the values take in raw or external data; 4 and 2 bits are packed."""
-    count = math.prod(tensor.dims)
-    bits = _PACKED_BITS.get(tensor.data_type)
-    return -(-count * bits // 8) if bits else count * numpy_dtype(tensor.data_type).itemsize
-
-
-@dataclass(frozen=True)
-class ExternalData:
-    """Where the bytes of a tensor lie in a file of their own."""
-
-    path: Path
-    offset: int
-    length: int
-    stamp: tuple[int, ...]
-    """Identity, size and time of the file as it was found: offsets hold for that file alone."""
-
-    @staticmethod
-    def of(tensor: TensorProto, base_dir: Path | None) -> ExternalData:
-        """Resolve the entries of `tensor`; the file must exist and be long enough."""
-        who = f"initializer '{tensor.name}'"
-        if tensor.data_type == TensorProto.STRING:
-            raise LoadError(
-                f"{who}: strings are kept in the model itself, never as external data",
-                fix="the model file is damaged: export or copy it again",
-            )
-        entries = {e.key: e.value for e in tensor.external_data}
-        location = entries.get("location", "")
-        # By name alone: model hubs keep the files themselves elsewhere and link to them.
-        inside = os.path.normpath(location)
-        if not location or os.path.isabs(inside) or Path(inside).parts[:1] in ((), ("..",)):
-            raise LoadError(
-                f"{who}: external data location '{location}' is not a file beside the model",
-                fix="save the model again with its data file in the same folder",
-            )
-        path = (base_dir or Path()).absolute() / inside
-        needed = packed_size(tensor)
-        try:
-            offset, length = int(entries.get("offset", 0)), int(entries.get("length", needed))
-        except ValueError:
-            offset, length = -1, 0
-        if offset < 0 or length != needed:
-            raise LoadError(
-                f"{who}: external data entries {entries} do not fit a tensor of {needed} bytes",
-                fix="the model file is damaged: export or copy it again",
-            )
-        try:
-            status = regular_file.status(path)
-        except LoadError as error:
-            raise LoadError(
-                f"{who}: external data file '{path}': {error.what}",
-                fix="copy the data file next to the model, under the name the model gives",
-            ) from error
-        if offset + length > status.st_size:
-            raise LoadError(
-                f"{who}: external data file '{path}' ends at {status.st_size}, "
-                f"but bytes up to {offset + length} are needed",
-                fix="the data file is truncated or belongs to another model: copy it again",
-            )
-        return ExternalData(path, offset, length, _stamp(status))
-
-    @staticmethod
-    def stamp_of(path: Path) -> tuple[int, ...]:
-        """What tells the file at `path` from any other; nothing where there is none."""
-        try:
-            return _stamp(path.stat())
-        except OSError:
-            return ()
-
-    def open(self) -> BinaryIO:
-        """The file, which must be the one that was there when the model was read."""
-        try:
-            file = regular_file.open_(self.path)
-        except LoadError as error:
-            raise LoadError(
-                f"external data file '{self.path}' cannot be read any more: {error.what}",
-                fix="load the model again once the file is back",
-            ) from error
-        if _stamp(os.fstat(file.fileno())) != self.stamp:
-            file.close()
-            raise LoadError(
-                f"external data file '{self.path}' was changed after the model was loaded",
-                fix="load the model again",
-            )
-        return file
-
-    def chunks(self) -> Iterator[bytes]:
-        """The bytes in pieces: streamed by read(), since mapped pages would count as memory."""
-        with self.open() as file:
-            file.seek(self.offset)
-            left = self.length
-            while left:
-                piece = file.read(min(_CHUNK, left))
-                if not piece:
-                    raise LoadError(
-                        f"external data file '{self.path}' became shorter while it was read",
-                        fix="do not write to the file while it is converted",
-                    )
-                left -= len(piece)
-                yield piece
-
-    def map(self) -> Array:
-        """The bytes, memory-mapped and read-only."""
-        if not self.length:
-            return np.empty(0, np.uint8)
-        with self.open() as file:
-            return np.memmap(file, np.uint8, "r", self.offset, (self.length,))
-
-
-def _stamp(status: os.stat_result) -> tuple[int, ...]:
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 class StoredValues(LazyValues):  # type: ignore[misc]
@@ -193,18 +64,43 @@ class StoredValues(LazyValues):  # type: ignore[misc]
         """Size in memory."""
         return math.prod(self.shape) * self.dtype.itemsize
 
+    @property
+    def has_blocks(self) -> bool:
+        """Whether `block` reads no more than it gives; the values of a sparse tensor do not."""
+        return self.external is not None or self.tensor.HasField("raw_data")
+
+    def block(self, at: pieces.Index) -> Array:
+        """The values of one block, in memory of their own where they lie in a file."""
+        packed = self.tensor.data_type in PACKED_BITS
+        if not self.has_blocks or not (packed or self.external):
+            return self.load()[at]
+        start, stop = pieces.span(self.shape, at)
+        shape = [len(range(size)[each]) for each, size in zip(at, self.shape, strict=True)]
+        bits = PACKED_BITS.get(self.tensor.data_type, 8 * self.dtype.itemsize)
+        first = start * bits // 8
+        length = -(-stop * bits // 8) - first
+        if self.external is None:
+            raw = self.tensor.raw_data[first : first + length]
+        else:
+            raw = self.external.read(first, length)
+        if not packed:
+            return np.frombuffer(raw, self.dtype).reshape(shape)
+        # Several elements a byte, the first of which may belong to the block before.
+        skipped = start - first * 8 // bits
+        count = stop - start + skipped
+        part = TensorProto(data_type=self.tensor.data_type, dims=[count], raw_data=raw)
+        return _decode(part)[skipped:].reshape(shape)
+
     def load(self) -> Array:
         """The values, read-only."""
-        if self.external is None:
+        packed = self.tensor.data_type in PACKED_BITS
+        if packed and self.has_blocks and pieces.is_large(self.shape):
+            parts = map(self.block, pieces.blocks(self.shape))
+            values = pieces.assembled(self.shape, self.dtype, parts)
+        elif self.external is None:
             values = _decode(self.tensor)
-        elif self.tensor.data_type in _PACKED_BITS:
-            # Several elements a byte: unpacked by onnx, from a copy of these bytes alone.
-            inline = TensorProto(
-                data_type=self.tensor.data_type,
-                dims=self.tensor.dims,
-                raw_data=self.external.map().tobytes(),
-            )
-            values = _decode(inline)
+        elif packed:
+            values = self.block((slice(None),) * len(self.shape))
         else:
             values = self.external.map().view(self.dtype).reshape(self.shape)
         values.setflags(write=False)
@@ -232,6 +128,15 @@ def _decode(tensor: TensorProto) -> Array:
             f"{list(tensor.dims)} ({error})",
             fix="the file is damaged: export or copy it again",
         ) from error
+
+
+Codes = Array | StoredValues
+"""Constant codes: in memory, or large ones in the file they came in."""
+
+
+def block(values: Array | StoredValues, at: pieces.Index) -> Array:
+    """The part of `values` at `at`."""
+    return values.block(at) if isinstance(values, StoredValues) else values[at]
 
 
 class SparseStoredValues(StoredValues):
@@ -319,6 +224,8 @@ def to_tensor_proto(constant: gs.Constant) -> TensorProto:
         proto.raw_data = b"".join(values.external.chunks())
         proto.name = constant.name
         return proto
+    if isinstance(values, LazyValues):
+        values = values.load()
     array = np.asarray(values, order="C")
     kind = _PLAIN_TYPES.get(array.dtype)
     if kind is not None:
@@ -352,21 +259,35 @@ def to_external(constant: gs.Constant) -> tuple[TensorProto, int, BytesSource]:
             bare.name = constant.name
             tensor = values.tensor
             return bare, len(tensor.raw_data), lambda: iter((tensor.raw_data,))
+    computed = isinstance(values, LazyValues) and not isinstance(values, StoredValues)
+    kind = _PLAIN_TYPES.get(np.dtype(values.dtype))
+    if computed and kind is not None:
+        bare = TensorProto(name=constant.name, data_type=kind, dims=values.shape)
+        shape = values.shape
+        return (
+            bare,
+            values.nbytes,
+            lambda: (values.block(at).tobytes() for at in pieces.blocks(shape)),
+        )
     array = np.asarray(values_of(constant), order="C")
-    kind = _PLAIN_TYPES.get(array.dtype)
     if kind is not None:  # straight from memory, without a copy of the whole
         bare = TensorProto(name=constant.name, data_type=kind, dims=array.shape)
-        return bare, array.nbytes, lambda: _pieces(array)
-    whole = numpy_helper.from_array(array, constant.name)
-    bare = _without_data(whole)
-    bare.name = constant.name
-    return bare, len(whole.raw_data), lambda: iter((whole.raw_data,))
+        return bare, array.nbytes, lambda: (part.tobytes() for part in _pieces(array))
+    # Each piece but the last fills whole bytes.
+    bare = _without_data(numpy_helper.from_array(np.empty(0, array.dtype)))
+    bare.name, bare.dims[:] = constant.name, array.shape
+    return (
+        bare,
+        packed_size(bare),
+        lambda: (numpy_helper.from_array(part).raw_data for part in _pieces(array)),
+    )
 
 
-def _pieces(array: Array) -> Iterator[bytes]:
-    flat = array.reshape(-1).view(np.uint8)
-    for start in range(0, flat.size, _CHUNK):
-        yield flat[start : start + _CHUNK].tobytes()
+def _pieces(array: Array) -> Iterator[Array]:
+    flat = array.reshape(-1)
+    step = CHUNK // flat.itemsize
+    for start in range(0, flat.size, step):
+        yield flat[start : start + step]
 
 
 def stored_size(constant: gs.Constant) -> int:

@@ -22,7 +22,7 @@ from typing import ClassVar
 
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array, scalar
+from onnxq.constants import is_constant, scalar
 from onnxq.edit import inputs_of, only_reader, producer, set_input
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of, set_params
 from onnxq.graph import Model
@@ -45,7 +45,7 @@ class AbsorbClip(Pass):
         ops = ("Clip", "Relu") if self.relu else ("Clip",)
         for node in model.nodes(FAKE_QUANTIZE):
             clip = producer(node.inputs[0], *ops)
-            if clip is None or array(node.inputs[0]) is not None:
+            if clip is None or is_constant(node.inputs[0]):
                 continue
             if not only_reader(node.inputs[0], node, model):
                 trace.skip(clip, "others read it unquantized")

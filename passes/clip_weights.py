@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from onnxq.edit import new_values, set_input
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
@@ -30,8 +28,7 @@ class ClipWeights(Pass):
         for node, params, weight in quantized_weights(model):
             source = node.inputs[0]
             name = source.name
-            clipped = clamp(params, weight)
-            changed = int(np.count_nonzero(clipped != weight) - np.count_nonzero(weight != weight))
+            clipped, changed = clamp(params, weight)
             if not changed:
                 trace.skip(node, f"all values of '{name}' lie within its range")
                 continue

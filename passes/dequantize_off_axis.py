@@ -22,7 +22,7 @@ import onnx_graphsurgeon as gs
 from onnxq.edit import constant, describe, set_input, users
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
-from onnxq.quantized_weights import quantized_weights
+from onnxq.quantized_weights import on_grid, quantized_weights
 from onnxq.weight_axis import weight_axis
 
 
@@ -46,9 +46,7 @@ class DequantizeOffAxis(Pass):
             found = [u for u in uses if not self._is_read_rightly(*u, axis, weight.ndim)]
             if not found:
                 continue
-            real = constant(
-                model, f"{params.tensor}.on_grid", params.fake(weight).astype(weight.dtype)
-            )
+            real = constant(model, f"{params.tensor}.on_grid", on_grid(params, weight))
             for reader, index in found:
                 set_input(reader, index, real)
             trace.rewrote(

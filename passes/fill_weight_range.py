@@ -30,6 +30,7 @@ class FillWeightRange(Pass):
             kind = params.qtype
             if (params.lo, params.hi) == (kind.lo, kind.hi):
                 continue
-            set_input(node, 0, new_values(model, node.inputs[0], clamp(params, weight), node))
+            inside, _ = clamp(params, weight)
+            set_input(node, 0, new_values(model, node.inputs[0], inside, node))
             set_params(model, node, params.with_(lo=kind.lo, hi=kind.hi))
             trace.rewrote(node, f"{params.lo}..{params.hi} -> {kind.lo}..{kind.hi}")

@@ -14,13 +14,15 @@ from typing import ClassVar, NamedTuple, TypedDict
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array
+from onnxq.blockwise import same_codes
+from onnxq.dequantized import DequantizedValues, loaded, unread
 from onnxq.edit import constant, new_node, new_values, set_input, variable
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of, set_params
 from onnxq.graph import Model
 from onnxq.grid_fit import exact_fit
 from onnxq.grid_rules import parse_rules
 from onnxq.pass_ import Pass, Trace
+from onnxq.pieces import equal
 from onnxq.qparams import Array, QParams, Role
 from onnxq.quantized_weights import is_operand
 from onnxq.scheme import QSpec
@@ -93,26 +95,31 @@ class Known(TypedDict):
 
 def data_of(node: gs.Node, params: QParams, signs: dict[int, bool]) -> Data:
     """What a quantizer reads; `signs` remembers what is known of tensors."""
-    weight = array(node.inputs[0])
+    weight = unread(node.inputs[0])
     if weight is None:
         return Data(None, None, non_negative(node.inputs[0], signs))
-    return Data(weight, params.fake(weight), False)
+    values = loaded(weight)
+    lies = isinstance(weight, DequantizedValues) and weight.lies_on(params)
+    return Data(values, values if lies else params.fake(values), False)
 
 
 def _held(read: Data, params: QParams) -> bool:
     """Whether the type of a weight holds its values on the grid well enough to find them."""
     if read.weight is None or read.values is None:
         return True
-    held = read.values.astype(read.weight.dtype)
-    return np.array_equal(params.quantize(held), params.quantize(read.weight))
+    return same_codes(params, _held_values(read.values, read.weight.dtype), read.weight)
+
+
+def _held_values(values: Array, dtype: np.dtype[np.generic]) -> Array:
+    return values.astype(dtype, copy=False)
 
 
 def put_values(model: Model, node: gs.Node, read: Data) -> None:
     """Let a quantizer of a weight read its values on the grid, where it does not already."""
     if read.weight is None or read.values is None:
         return
-    held = read.values.astype(read.weight.dtype)
-    if not np.array_equal(held, read.weight):
+    held = _held_values(read.values, read.weight.dtype)
+    if not equal(held, read.weight):
         set_input(node, 0, new_values(model, node.inputs[0], held, node))
 
 

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from onnxq.dequantized import loaded
 from onnxq.edit import new_values, set_input
 from onnxq.fake_quantize import set_params
 from onnxq.graph import Model
@@ -37,7 +38,7 @@ class NarrowWeights(Pass):
         lo, hi = -(1 << self.bits - 1), (1 << self.bits - 1) - 1
         for node, params, weight in quantized_weights(model):
             reason = _declined(params)
-            codes = params.quantize(weight)
+            codes = params.quantize(loaded(weight))
             if not reason and codes.size and lo <= codes.min() and codes.max() <= hi:
                 reason = f"its codes fit {self.bits} bits"
             if reason:

@@ -25,7 +25,7 @@ from onnxq import fake_quantize
 from onnxq.attempt import Declined, attempt
 from onnxq.channel_shape import per_channel, rank_of
 from onnxq.composed import Chain, CodeRange, chain_to, code_range, scale_of
-from onnxq.constants import array
+from onnxq.constants import array, is_constant
 from onnxq.edit import insert_at, new_values, producer, remove, users
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model, domain_of
@@ -119,7 +119,7 @@ def _params(node: gs.Node, chain: Chain, codes: CodeRange, scale: Array) -> QPar
         axis=axis,
         lo=lo,
         hi=hi,
-        role=Role.ACTIVATION if array(tensor) is None else Role.WEIGHT,
+        role=Role.ACTIVATION if not is_constant(tensor) else Role.WEIGHT,
     )
 
 

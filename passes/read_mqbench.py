@@ -25,7 +25,7 @@ import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize, fake_quantize_log, mqbench
 from onnxq.attempt import Declined, attempt
-from onnxq.constants import array, computed
+from onnxq.constants import array, computed, is_constant
 from onnxq.edit import new_values, remove
 from onnxq.errors import QParamsError
 from onnxq.graph import Model, domain_of
@@ -157,7 +157,7 @@ def _params(node: gs.Node, operator: mqbench.Operator) -> QParams:
         axis=axis,
         lo=lo,
         hi=hi,
-        role=Role.ACTIVATION if array(node.inputs[0]) is None else Role.WEIGHT,
+        role=Role.ACTIVATION if not is_constant(node.inputs[0]) else Role.WEIGHT,
     )
     if operator.kind == "tqt":
         return params.with_(scale=mqbench.power_of_two(params.scale))

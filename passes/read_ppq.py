@@ -28,7 +28,7 @@ import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize
 from onnxq.attempt import Declined, attempt
-from onnxq.constants import array, computed
+from onnxq.constants import array, computed, is_constant
 from onnxq.edit import constant, producer, remove, set_input, variable
 from onnxq.edit import new_node as make_node
 from onnxq.graph import Model, domain_of
@@ -126,6 +126,6 @@ def _channels(node: gs.Node) -> int | None:
     if reader is None or reader.op != "Conv":
         return None
     weight = reader.inputs[1]
-    stored = weight if array(weight) is not None else weight.inputs[0].inputs[0]
+    stored = weight if is_constant(weight) else weight.inputs[0].inputs[0]
     values = array(stored)
     return None if values is None else int(values.shape[1]) * int(reader.attrs.get("group", 1))

@@ -27,6 +27,7 @@ from onnxq import fake_quantize, qdq_params, requantize
 from onnxq.attempt import Declined, attempt
 from onnxq.bias_readers import read_as_bias
 from onnxq.constants import array, computed, scalar
+from onnxq.dequantized import dequantized, stored_codes
 from onnxq.edit import (
     constant,
     describe,
@@ -44,11 +45,12 @@ from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, metadata
 from onnxq.pass_ import Pass, Trace
+from onnxq.pieces import assembled, blocks
 from onnxq.qdq_params import DEQUANTIZE, QUANTIZE
-from onnxq.qparams import Array, QParams, Role
+from onnxq.qparams import QParams, Role
 from onnxq.qtype import QType
 from onnxq.quantized_weights import quantized_values
-from onnxq.tensors import numpy_dtype
+from onnxq.tensors import Codes, block, numpy_dtype
 
 _CALLS = ("If", "Loop", "Scan")
 
@@ -122,7 +124,7 @@ class _Reading:
         codes = _Codes.of(node)
         if codes.quantize is not None:
             return self._pair(node, codes, codes.quantize)
-        stored = array(codes.tensor)
+        stored = stored_codes(codes.tensor)
         if stored is not None:
             return self._stored(node, codes, stored)
         maker = producer(codes.tensor)
@@ -182,22 +184,21 @@ class _Reading:
         values = quantized_values(x)
         return x if values is None else constant(self.model, f"{x.name}.float", values)
 
-    def _stored(self, node: gs.Node, codes: _Codes, stored: Array) -> str:
+    def _stored(self, node: gs.Node, codes: _Codes, stored: Codes) -> str:
         if any(cast != stored.dtype for cast in codes.casts):
             raise Declined(f"its clamped {stored.dtype} codes are cast to another type")
         values, params = qdq_params.of_stored(node, codes.tensor.name, stored)
         suffix = f".{params.qtype}"  # as to-qdq names stored codes
         if codes.clip is not None:
             params = _clipped(params, codes.clip)
-            values = np.clip(values, params.lo, params.hi)
+            values = _clipped_codes(values, params)
         else:
             params = self._narrowed(node, params, values)
         dtype = qdq_params.float_type(node)
         name = codes.tensor.name
         base = name.removesuffix(suffix) if name.endswith(suffix) else f"{name}.float"
-        floats = params.dequantize(values).astype(dtype)
-        real = constant(self.model, base, floats)
-        as_bias = floats.ndim == 1 and read_as_bias(node.outputs[0], self.model)
+        real = constant(self.model, base, dequantized(values, params, dtype))
+        as_bias = len(values.shape) == 1 and read_as_bias(node.outputs[0], self.model)
         if as_bias or params.qtype.bits > 16:
             # A bias is not simulated by a node: what its layer adds is this constant.
             replace(node, real, self.model)
@@ -235,7 +236,7 @@ class _Reading:
         self._ignored(node, stated)
         return x, params
 
-    def _narrowed(self, node: gs.Node, params: QParams, codes: Array) -> QParams:
+    def _narrowed(self, node: gs.Node, params: QParams, codes: Codes) -> QParams:
         """`params` with the range that the node states, if all its constant codes lie there."""
         stated = _stated(node)
         if stated is None:
@@ -244,8 +245,7 @@ class _Reading:
         assert params.lo is not None and params.hi is not None
         zero = params.zero_point
         whole = params.qtype.floating or not params.lo <= lo < hi <= params.hi
-        inside = all(np.all((v >= lo) & (v <= hi)) for v in (codes, zero))
-        if whole or not inside:
+        if whole or not all(_lies_in(v, lo, hi) for v in (zero, codes)):
             self._ignored(node, stated)
             return params
         return params.with_(lo=lo, hi=hi)
@@ -311,6 +311,21 @@ class _Reading:
 def _same(node: gs.Node, params: QParams) -> bool:
     """Whether `node` is a FakeQuantize with this grid."""
     return fake_quantize.is_fake_quantize(node) and fake_quantize.params_of(node).same_grid(params)
+
+
+def _lies_in(codes: Codes, lo: int, hi: int) -> bool:
+    """Whether all codes are lo..hi."""
+    parts = (block(codes, at).astype(np.int64) for at in blocks(codes.shape))
+    return all(bool(np.all((part >= lo) & (part <= hi))) for part in parts)
+
+
+def _clipped_codes(codes: Codes, params: QParams) -> Codes:
+    """The codes cut to the range of `params`."""
+    wide = np.float32 if params.qtype.floating else np.int64
+    parts = (
+        np.clip(block(codes, at).astype(wide), params.lo, params.hi) for at in blocks(codes.shape)
+    )
+    return assembled(codes.shape, codes.dtype, parts)
 
 
 def _stated(node: gs.Node) -> tuple[int, int] | None:

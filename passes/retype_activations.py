@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array, scalar
+from onnxq.constants import array, is_constant, scalar
 from onnxq.edit import inputs_of, producer
 from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, params_of, set_params
 from onnxq.graph import Model
@@ -49,7 +49,7 @@ class RetypeActivations(Pass):
     def run(self, model: Model, trace: Trace) -> None:
         signs: dict[int, bool] = {}
         for node in model.nodes(FAKE_QUANTIZE):
-            if array(node.inputs[0]) is not None:
+            if is_constant(node.inputs[0]):
                 continue
             params = params_of(node)
             if params.qtype.floating:

@@ -7,12 +7,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from onnxq.blockwise import same_codes
 from onnxq.constants import array
+from onnxq.dequantized import loaded
 from onnxq.edit import new_values, set_input
 from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of, logarithmic
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
-from onnxq.quantized_weights import quantized_weights
+from onnxq.pieces import equal
+from onnxq.quantized_weights import on_grid, quantized_weights
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,10 @@ class RoundWeights(Pass):
         for node, params, weight in quantized_weights(model):
             source = node.inputs[0]
             name = source.name
-            codes = params.quantize(weight)
-            with np.errstate(over="ignore"):  # a value beyond the type becomes inf: found below
-                rounded = params.dequantize(codes).astype(weight.dtype)
-            if np.array_equal(rounded, weight):
+            rounded = on_grid(params, weight)
+            if rounded is weight or equal(loaded(rounded), loaded(weight)):
                 trace.skip(node, f"'{name}' lies on its grid")
-            elif not np.array_equal(params.quantize(rounded), codes):
+            elif not same_codes(params, loaded(rounded), loaded(weight)):
                 what = f"the {params.qtype} values of '{name}'"
                 trace.skip(node, f"{weight.dtype} cannot tell {what} apart")
             else:

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array
+from onnxq.constants import is_constant
 from onnxq.edit import (
     constant,
     new_node,
@@ -171,7 +171,7 @@ def _channels_last_outside(model: Model, trace: Trace) -> None:
     read, made = _images_read(order), _images_made(order)
     for x in list(graph.inputs):
         rank = 0 if x.shape is None else len(x.shape)
-        if id(x) not in read or not 3 <= rank <= 5 or model.is_output(x) or array(x) is not None:
+        if id(x) not in read or not 3 <= rank <= 5 or model.is_output(x) or is_constant(x):
             continue
         inner = variable(model, f"{x.name}.nchw", like=x)
         set_inputs([(node, index, inner) for node, index in users(x)])

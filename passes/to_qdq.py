@@ -22,7 +22,8 @@ import onnx_graphsurgeon as gs
 
 from onnxq import fake_quantize
 from onnxq.bias_readers import bias_uses
-from onnxq.constants import array
+from onnxq.constants import is_constant
+from onnxq.dequantized import codes_of, unread
 from onnxq.edit import constant, describe, new_node, remove, set_input, variable
 from onnxq.errors import PassError
 from onnxq.fake_quantize import FAKE_QUANTIZE
@@ -57,11 +58,11 @@ class ToQdq(Pass):
         for node in model.nodes(FAKE_QUANTIZE):
             label = describe(node)  # writing takes the node apart
             params = fake_quantize.params_of(node)
-            weight = array(node.inputs[0])
-            if weight is not None and self.weights == "stored":
-                self._stored(node, params, weight, model)
+            is_weight = is_constant(node.inputs[0])
+            if is_weight and self.weights == "stored":
+                self._stored(node, params, model)
             else:
-                self._pair(node, params, weight is not None, model)
+                self._pair(node, params, is_weight, model)
             trace.rewrote(label, str(params.qtype))
         if self.bias == "int32":
             self._biases(model, trace)
@@ -69,9 +70,11 @@ class ToQdq(Pass):
 
     # -- weights ----------------------------------------------------------------------------
 
-    def _stored(self, node: gs.Node, params: QParams, weight: Any, model: Model) -> None:
+    def _stored(self, node: gs.Node, params: QParams, model: Model) -> None:
         kind = self._storage(params)
-        codes = params.quantize(weight).astype(kind.dtype)
+        weight = unread(node.inputs[0])
+        assert weight is not None
+        codes = codes_of(weight, params, kind.dtype)
         stored = constant(model, f"{node.inputs[0].name}.{kind}", codes)
         self._dequantize(node, stored, params, kind, model)
 
@@ -90,10 +93,10 @@ class ToQdq(Pass):
         narrow = _is_narrow(params, kind)
         if narrow and is_weight:
             # A float weight can be clamped here and now.
-            value = array(x)
+            value = unread(x)
             assert value is not None
-            inside = clamp(params, value)
-            if not np.array_equal(inside, value, equal_nan=True):
+            inside, moved = clamp(params, value)
+            if moved:
                 x = constant(model, f"{x.name}.clamped", inside)
         elif narrow and kind.bits == 16:
             x = self._clamp_float(x, params, node, model)

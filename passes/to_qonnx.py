@@ -25,7 +25,7 @@ import onnx_graphsurgeon as gs
 from onnxq import fake_quantize, qonnx
 from onnxq.bias_readers import BiasUse, bias_uses
 from onnxq.channel_shape import rank_of, spread
-from onnxq.constants import array
+from onnxq.constants import array, is_constant
 from onnxq.edit import constant, describe, new_node, new_values, remove, set_input, variable
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
@@ -51,7 +51,7 @@ class ToQonnx(Pass):
         shifted: list[str] = []
         for node, params in nodes:
             label = describe(node)  # writing takes the node apart
-            if np.any(params.zero_point) and array(node.inputs[0]) is None:
+            if np.any(params.zero_point) and not is_constant(node.inputs[0]):
                 shifted.append(params.tensor)
             _write(node, params, model)
             trace.rewrote(label, str(params.qtype))

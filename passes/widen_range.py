@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxq.constants import array
+from onnxq.constants import is_constant
 from onnxq.fake_quantize import FAKE_QUANTIZE, container, params_of, set_params
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
@@ -26,7 +26,7 @@ class WidenRange(Pass):
 
     def run(self, model: Model, trace: Trace) -> None:
         for node in model.nodes(FAKE_QUANTIZE):
-            if array(node.inputs[0]) is not None:
+            if is_constant(node.inputs[0]):
                 continue
             params = params_of(node)
             kind = container(params.qtype)

@@ -28,7 +28,7 @@ import onnx_graphsurgeon as gs
 
 from onnxq import side_rows
 from onnxq.aimet_codes import axis_refusal
-from onnxq.constants import array
+from onnxq.constants import is_constant
 from onnxq.edit import read_by
 from onnxq.errors import LoadError
 from onnxq.graph import Model
@@ -49,7 +49,7 @@ _SIZES = ("channels", "height", "width")
 def write(table: QParamTable, model: Model) -> str:
     """The text; scales are the shortest decimals that read back as they are."""
     parts = TensorParts(model)
-    layers = [n for n in model.nodes(*LINEAR_OPS) if array(n.inputs[1]) is not None]
+    layers = [n for n in model.nodes(*LINEAR_OPS) if is_constant(n.inputs[1])]
     given = {row.tensor for row in table.of(Role.ACTIVATION, Role.WEIGHT)}
     held = [n for n in layers if n.name and all(t.name in given for t in n.inputs[:2])]
     told = {(id(node), index) for node in held for index in (0, 1)}

@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from onnxq.aimet_codes import axis_refusal
-from onnxq.constants import array
+from onnxq.constants import is_constant
 from onnxq.edit import producer
 from onnxq.errors import LoadError, QParamsError, near_matches
 from onnxq.fake_quantize import narrowest
@@ -143,8 +143,8 @@ def write(table: QParamTable, model: Model) -> bytes:
             layer(node, others, [weight], outputs)
     for node in nodes:
         if any(t.name in rows and t.name not in told for t in (*node.inputs, *node.outputs)):
-            constant = [t for t in node.inputs if array(t) is not None]
-            moving = [t for t in node.inputs if array(t) is None]
+            constant = [t for t in node.inputs if is_constant(t)]
+            moving = [t for t in node.inputs if not is_constant(t)]
             layer(node, moving, constant, list(node.outputs))
     return bytes(message.SerializeToString(deterministic=True))
 
@@ -161,7 +161,7 @@ def _settled(tensor: gs.Tensor, rows: dict[str, QParams], model: Model) -> gs.Te
 
 def _mixes(add: gs.Node) -> bool:
     """Whether an Add is of two activations, and no bias."""
-    return all(array(t) is None for t in add.inputs)
+    return all(not is_constant(t) for t in add.inputs)
 
 
 def _refusal(row: QParams) -> str | None:
@@ -241,7 +241,7 @@ def _row(entry: Any, parts: TensorParts, role: Role, where: str) -> QParams:
         raise LoadError(
             f"{where}: the model has no tensor '{name}'", fix=near_matches(name, parts.tensors)
         )
-    if (array(tensor) is None and producer(tensor) is None) and role is Role.WEIGHT:
+    if (not is_constant(tensor) and producer(tensor) is None) and role is Role.WEIGHT:
         raise LoadError(f"{where}: weight '{name}' is an input of the model", fix=_FIX)
     if getattr(entry, "asymmetric", False):
         raise LoadError(f"{where}: weight '{name}' is asymmetric, which is not read", fix=_FIX)

@@ -28,7 +28,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq import side_rows, strict_json
-from onnxq.constants import array
+from onnxq.constants import array, is_constant
 from onnxq.edit import describe
 from onnxq.errors import LoadError, SaveError
 from onnxq.graph import Model
@@ -87,7 +87,7 @@ def _layers(model: Model) -> dict[str, gs.Node]:
     """The linear layers with a constant weight, by name; an error where a name does not tell."""
     found: dict[str, gs.Node] = {}
     for node in model.nodes(*LINEAR_OPS):
-        if len(node.inputs) < 2 or array(node.inputs[1]) is None:
+        if len(node.inputs) < 2 or not is_constant(node.inputs[1]):
             continue
         if not node.name or node.name in found:
             raise SaveError(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array
+from onnxq.constants import array, is_constant
 from onnxq.decimal_text import number as number_in
 from onnxq.edit import read_by, users
 from onnxq.errors import LoadError, near_matches
@@ -42,7 +42,7 @@ def int8_layers(model: Model) -> dict[str, gs.Node]:
     """The layers that ncnn runs in int8, by name: convolutions and products with a constant."""
     found: dict[str, gs.Node] = {}
     for node in model.nodes("Conv", "Gemm", "MatMul"):
-        if kind_of(node) in ("Conv", "Linear") and array(node.inputs[1]) is not None:
+        if kind_of(node) in ("Conv", "Linear") and is_constant(node.inputs[1]):
             found.setdefault(node.name or node.outputs[0].name, node)
     return found
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array
+from onnxq.constants import is_constant
 from onnxq.edit import inputs_of
 from onnxq.ncnn.network import Network, NotInNcnn, inverse, layer_name
 from onnxq.ncnn.program import Value
@@ -141,7 +141,7 @@ def linear(net: Network, node: gs.Node) -> None:
     """Gemm and MatMul; a MatMul takes the Add of its bias along."""
     x, w, b = inputs_of(node, 3)
     assert x is not None and w is not None
-    if node.op == "MatMul" and array(w) is None and net.quantized(w) is not None:
+    if node.op == "MatMul" and not is_constant(w) and net.quantized(w) is not None:
         return _matmul(net, node)
     try:
         values, params = net.weight(w)

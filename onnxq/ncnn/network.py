@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array
+from onnxq.constants import array, is_constant
 from onnxq.edit import describe, producer
 from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, params_of
 from onnxq.graph import Model
@@ -131,7 +131,7 @@ class Network:
     def quantized(self, tensor: gs.Tensor) -> tuple[str, QParams] | None:
         """The blob in front of a quantizer and its parameters; None where there is none."""
         node = producer(tensor, FAKE_QUANTIZE)
-        if node is None or array(node.inputs[0]) is not None:
+        if node is None or is_constant(node.inputs[0]):
             return None
         return self.blob(node.inputs[0]), checked(params_of(node))
 

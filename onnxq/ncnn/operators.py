@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array, scalar
+from onnxq.constants import array, is_constant, scalar
 from onnxq.edit import inputs_of
 from onnxq.ncnn.kernels import conv, conv_transpose, integers, linear, plane, result, window
 from onnxq.ncnn.network import Network, NotInNcnn, dims, layer_name
@@ -23,7 +23,7 @@ _ARITHMETIC = {"Add": (0, 0), "Sub": (1, 7), "Mul": (2, 2), "Div": (3, 8)}
 def _arithmetic(net: Network, node: gs.Node) -> None:
     first, second = node.inputs
     number, reverse = _ARITHMETIC[node.op]
-    fixed = [array(t) is not None for t in (first, second)]
+    fixed = [is_constant(t) for t in (first, second)]
     if all(fixed):
         raise NotInNcnn("both its inputs are constants; 'fold-constants' computes it")
     top = node.outputs[0]
