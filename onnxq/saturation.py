@@ -33,12 +33,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx_graphsurgeon as gs
 
+from onnxq import pieces
 from onnxq.affine import CannotFold
 from onnxq.dequantized import codes_of
 from onnxq.fake_quantize import container, is_fake_quantize, params_of
 from onnxq.graph import Model
 from onnxq.linear import Layer, bias_of, read_layer
-from onnxq.pieces import PIECE, Index, is_large
 from onnxq.qparams import Array, QParams, Role
 from onnxq.quantizers import quantizer_behind
 from onnxq.tensors import StoredValues
@@ -133,17 +133,17 @@ def _rows(layer: Layer) -> int:
     return int(shape[layer.where.axis])
 
 
-def _parts(layer: Layer, shape: tuple[int, ...]) -> Iterator[tuple[Index, slice]]:
+def _parts(layer: Layer, shape: tuple[int, ...]) -> Iterator[tuple[pieces.Index, slice]]:
     """Parts of the weight, and which rows of the whole their rows belong to.
 
     A row is cut at even places only, so that no pair of neighbours is.
     """
     rest = (slice(None),) * len(shape)
-    if not is_large(shape):
+    if not pieces.is_large(shape):
         yield rest, slice(None)
     elif layer.node.op == "ConvTranspose":
         inside = shape[0] // layer.where.groups
-        step = max(1, PIECE * shape[1] * layer.where.groups // math.prod(shape))
+        step = max(1, pieces.PIECE * shape[1] * layer.where.groups // math.prod(shape))
         for group in range(layer.where.groups):
             within = slice(group * inside, (group + 1) * inside)
             for start in range(0, shape[1], step):
@@ -151,12 +151,12 @@ def _parts(layer: Layer, shape: tuple[int, ...]) -> Iterator[tuple[Index, slice]
                 rows = slice(group * shape[1] + start, group * shape[1] + stop)
                 yield (within, slice(start, stop), *rest[2:]), rows
     elif layer.node.op == "Conv" or (len(shape) == 2 and layer.where.axis == 0):
-        step = max(1, PIECE * shape[0] // math.prod(shape))
+        step = max(1, pieces.PIECE * shape[0] // math.prod(shape))
         for start in range(0, shape[0], step):
             rows = slice(start, min(start + step, shape[0]))
             yield (rows, *rest[1:]), rows
     else:
-        step = max(2, PIECE // shape[-1] // 2 * 2)
+        step = max(2, pieces.PIECE // shape[-1] // 2 * 2)
         for number, outer in enumerate(product(*map(range, shape[:-2]))):
             front = tuple(slice(i, i + 1) for i in outer)
             rows = slice(number * shape[-1], (number + 1) * shape[-1])

@@ -1,0 +1,147 @@
+"""Stored codes stand for values, and are the codes of these values."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx_graphsurgeon as gs
+import pytest
+
+from onnxq import pieces
+from onnxq.dequantized import DequantizedValues, codes_of, dequantized, stored_codes, unread
+from onnxq.errors import QParamsError
+from onnxq.qparams import QParams
+from onnxq.qtype import qtype
+from onnxq.tensors import StoredValues, to_external, to_tensor_proto
+from tests.stored_models import external
+
+RNG = np.random.default_rng(0)
+CODES = RNG.integers(-128, 128, (8, 12)).astype(np.int8)
+INT8 = qtype("int8")
+GRIDS = [
+    QParams("w", INT8, 0.02, 0),
+    QParams("w", INT8, RNG.uniform(0.01, 0.05, 12), RNG.integers(-9, 9, 12), axis=1),
+    QParams("w", INT8, RNG.uniform(0.01, 0.05, (2, 12)), np.ones((2, 12)), axis=0, block=4),
+]
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "PIECE", 20)
+
+
+@pytest.mark.parametrize("params", GRIDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_values_are_those_of_dequantize(params: QParams, dtype: Any) -> None:
+    values = DequantizedValues(CODES, params, dtype)
+    wanted = params.dequantize(CODES).astype(dtype)
+    assert (values.shape, values.dtype, values.nbytes) == (wanted.shape, dtype, wanted.nbytes)
+    assert np.array_equal(values.load(), wanted)
+    for at in pieces.blocks(CODES.shape, 7):
+        assert np.array_equal(values.block(at), wanted[at])
+    constant = gs.Constant("w", values)
+    assert to_tensor_proto(constant).raw_data == wanted.tobytes()
+    bare, length, chunks = to_external(constant)
+    assert b"".join(chunks()) == b"".join(chunks()) == wanted.tobytes()
+    assert (length, list(bare.dims)) == (wanted.nbytes, list(wanted.shape))
+
+
+def test_the_array_is_kept_only_while_it_is_used() -> None:
+    values = DequantizedValues(CODES, GRIDS[0], np.float32)
+    first = values.load()
+    assert values.load() is first
+    key = id(first)
+    del first
+    gc.collect()
+    assert values._loaded() is None, key
+
+
+@pytest.mark.parametrize("params", GRIDS)
+def test_the_same_grid_gives_the_codes_themselves(params: QParams) -> None:
+    values = DequantizedValues(CODES, params, np.float32)
+    assert codes_of(values, params, np.int8) is CODES
+    assert np.array_equal(params.quantize(values.load()), CODES)
+
+
+@pytest.mark.parametrize("params", GRIDS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lo": -100, "hi": 100},
+        {"qtype": qtype("uint8"), "zero_point": 128, "lo": 0, "hi": 255},
+        {"qtype": qtype("int16"), "lo": -300, "hi": 300},
+        {"scale": 0.5},
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_another_grid_gives_what_quantizing_gives(
+    params: QParams, change: dict[str, Any], dtype: Any
+) -> None:
+    if "scale" in change:
+        change = {"scale": np.full(params.scale.shape, 0.5)}
+    other = params.with_(**change)
+    values = DequantizedValues(CODES, params, dtype)
+    found = codes_of(values, other, other.qtype.dtype)
+    assert found.dtype == other.qtype.dtype
+    assert np.array_equal(found, other.quantize(values.load()))
+
+
+def test_values_that_overflow_are_quantized_as_they_are() -> None:
+    params = QParams("w", INT8, 3e36, 0)
+    values = DequantizedValues(CODES, params, np.float32)
+    assert not np.isfinite(values.load()).all()
+    found = codes_of(values, params, np.int8)
+    assert np.array_equal(found, params.quantize(values.load()))
+    assert not np.array_equal(found, CODES)
+
+
+@pytest.mark.parametrize("step", [2.0**-149, 3e-45, 1e-40, 2.0**-126, 1e33])
+def test_codes_are_found_again_at_the_ends_of_float32(step: float) -> None:
+    every = np.arange(-128, 128, dtype=np.int8).reshape(2, 128)
+    params = QParams("w", INT8, step, 0)
+    values = DequantizedValues(every, params, np.float32)
+    assert codes_of(values, params, np.int8) is every
+    assert np.array_equal(params.quantize(values.load()), every)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, ml_dtypes.int4, ml_dtypes.uint4])
+def test_codes_in_a_file_are_read_block_by_block(
+    dtype: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = RNG.integers(0, 7, (5, 21)).astype(dtype)
+    stored = stored_in(tmp_path, codes)
+    wanted = codes.astype(np.int64)
+    assert np.array_equal(stored.load().astype(np.int64), wanted)
+    for most in (1, 2, 5, 21, 50):
+        for at in pieces.blocks(codes.shape, most):
+            assert np.array_equal(stored.block(at).astype(np.int64), wanted[at])
+    constant = gs.Constant("w", stored)
+    assert stored_codes(constant) is stored
+    params = QParams("w", qtype(codes.dtype), 0.5, 0)
+    values = dequantized(stored, params, np.float32)
+    assert isinstance(values, DequantizedValues)
+    assert np.array_equal(values.load(), params.dequantize(wanted))
+    assert codes_of(values, params, codes.dtype) is stored
+
+
+def stored_in(folder: Path, codes: Any) -> StoredValues:
+    bare, _, chunks = to_external(gs.Constant("w", codes))
+    (folder / "w.bin").write_bytes(b"".join(chunks()))
+    return StoredValues(external(bare, location="w.bin"), folder)
+
+
+def test_few_codes_are_computed_at_once() -> None:
+    assert isinstance(dequantized(CODES[:1], GRIDS[0], np.float32), np.ndarray)
+    constant = gs.Constant("w", CODES[:1])
+    assert np.array_equal(stored_codes(constant), CODES[:1])
+    assert np.array_equal(unread(constant), CODES[:1])
+
+
+def test_scales_that_do_not_fit_are_told_before_values_are_read() -> None:
+    params = QParams("w", INT8, [0.1, 0.2], 0, axis=0)
+    with pytest.raises(QParamsError, match="2 scales for 8 channels"):
+        dequantized(CODES, params, np.float32)
