@@ -199,11 +199,11 @@ class QParams:
     def dequantize_block(self, codes: Array, shape: tuple[int, ...], at: pieces.Index) -> Array:
         """`dequantize` of what lies at `at` in a tensor of `shape`."""
         scale, zero_point = self.block_of(shape, at)
-        if self.qtype.floating:
-            return np.asarray(np.asarray(codes, dtype=np.float32) * scale)
-        q = np.asarray(codes, dtype=np.int64)
-        with np.errstate(over="ignore"):  # inf, as runtimes make it
-            return np.asarray((q - zero_point).astype(np.float32) * scale)
+        with np.errstate(over="ignore"):  # beyond float32 lies infinity, as in a runtime
+            if self.qtype.floating:
+                return np.asarray(np.asarray(codes, dtype=np.float32) * scale)
+            steps = np.asarray(codes, dtype=np.int64) - zero_point
+            return np.asarray(steps.astype(np.float32) * scale)
 
     def fake_block(self, x: Array, shape: tuple[int, ...], at: pieces.Index) -> Array:
         """`fake` of what lies at `at` in a tensor of `shape`."""

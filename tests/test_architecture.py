@@ -27,6 +27,7 @@ COVERED_ELSEWHERE = {
     "onnxq/qtype.py": "tests/onnxq/test_qparams.py",
     "onnxq/qparam_table.py": "tests/onnxq/test_qparams.py",
     "onnxq/table_rows.py": "tests/onnxq/test_qparams.py",
+    "onnxq/external_data.py": "tests/onnxq/test_tensors.py",
     "onnxq/cli_options.py": "options and output of commands: tests/onnxq/test_cli.py",
     "onnxq/lint_rule.py": "dataclasses without code: tests/onnxq/test_lint.py",
     **dict.fromkeys(
