@@ -150,6 +150,7 @@ def new_node(
     )
     owner = node.__dict__["owner"] = model.graph if graph is None else graph
     owner.nodes.append(node)
+    model.note_bodies(node)
     return node
 
 

@@ -132,4 +132,5 @@ class Evaluator:
             copy = gs.Node(node.op, "", dict(node.attrs), inputs, outputs)
             copy.source, copy.owner = getattr(node, "source", None), small.graph
             small.graph.nodes.append(copy)
+        small.refresh()
         return small, twins

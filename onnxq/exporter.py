@@ -195,6 +195,8 @@ def _export_attribute(
     node: gs.Node,
     old: AttributeProto | None = None,
 ) -> AttributeProto:
+    if type(value) is int and (old is None or not old.doc_string):
+        return AttributeProto(name=name, type=AttributeProto.INT, i=value)
     if isinstance(value, AttributeProto):
         return value
     if isinstance(value, gs.Constant):

@@ -18,7 +18,7 @@ from onnxq import exporter, files, importer
 from onnxq.cloning import clone_graph, clone_tensor
 from onnxq.data_file import Origin
 from onnxq.errors import InvalidModelError, LoadError, OnnxqError
-from onnxq.exporter import live_nodes, sorted_nodes
+from onnxq.exporter import live_nodes
 from onnxq.file_set import FileSet
 from onnxq.function_calls import check_functions
 from onnxq.gc_pause import gc_paused
@@ -65,6 +65,8 @@ class Model:
         self._node_names: set[str] | None = None
         self._node_counters: dict[str, int] = {}
         self._outputs: set[int] = set()
+        self._flat = False
+        """Whether the main graph is known to be the only one: most are, and no node is asked."""
         self.refresh()
 
     # -- looking ----------------------------------------------------------------------------
@@ -81,6 +83,9 @@ class Model:
 
     def graphs(self) -> Iterator[gs.Graph]:
         """The main graph, then every body inside it."""
+        if self._flat:
+            yield self.graph
+            return
         stack = [self.graph]
         while stack:
             graph = stack.pop()
@@ -93,8 +98,7 @@ class Model:
 
         `ops` are op types of the default domain, or 'domain::Op'; none means all nodes.
         """
-        flat = not any(map(bodies, holders(self.graph)))
-        found = self.graph.nodes if flat else self._nodes_with_bodies()
+        found = self.graph.nodes if self._flat else self._nodes_with_bodies()
         if not ops:
             return [n for n in found if "removed" not in n.__dict__]
         wanted = {tuple(op.rpartition("::")[::2]) for op in ops}
@@ -146,6 +150,11 @@ class Model:
             self._node_names = {node.name for node in self.nodes()}
         return _fresh(base, self._node_names, self._node_counters)
 
+    def note_bodies(self, node: gs.Node) -> None:
+        """Take note of the bodies that a new node holds."""
+        if self._flat and bodies(node):
+            self._flat = False
+
     def free_node_name(self, name: str) -> None:
         """Let a removed node's name be taken again: what replaces it may inherit it."""
         if self._node_names is not None:
@@ -154,7 +163,8 @@ class Model:
     # -- keeping house ----------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Take note of the graph outputs; needed after `graph.outputs` was assigned by hand."""
+        """Take note of outputs and bodies; needed after these were assigned by hand."""
+        self._flat = not any(map(bodies, holders(self.graph)))
         self._outputs = set()
         for graph in self.graphs():
             for tensor in graph.outputs:
@@ -189,12 +199,9 @@ class Model:
             inputs[:] = [t for t in inputs if not isinstance(t, gs.Constant)]
         self.header.ir_version = version
 
-    def check(self, *, cycles: bool = True) -> None:
-        """Raise InvalidModelError on duplicate names, dangling inputs and, if asked, cycles."""
+    def check(self) -> None:
+        """Raise InvalidModelError on duplicate names, dangling inputs and cycles."""
         check_graph(self.graph)
-        if cycles:
-            for graph in self.graphs():
-                sorted_nodes(graph)
 
     # -- out --------------------------------------------------------------------------------
 
@@ -260,10 +267,11 @@ class Model:
         listed = {id(c) for graph in self.graphs() for c in graph.record.constants}
         outputs = self._outputs
         found = {id(c): c for c in self.made if exporter.is_read(c) or id(c) in outputs}
+        known = listed | found.keys()
         for node in self.nodes():
             for tensor in node.inputs:
-                if isinstance(tensor, gs.Constant) and id(tensor) not in listed:
-                    found.setdefault(id(tensor), tensor)
+                if isinstance(tensor, gs.Constant) and id(tensor) not in known:
+                    found[id(tensor)] = tensor
         return [c for key, c in found.items() if key not in listed]
 
 

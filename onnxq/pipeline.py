@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from onnxq.discovery import find_pass
-from onnxq.errors import OptionError
+from onnxq.errors import InvalidModelError, OnnxqError, OptionError
 from onnxq.gc_pause import gc_paused
 from onnxq.graph import Model, save
 from onnxq.pass_ import Pass, Quoted, Trace
@@ -101,25 +101,45 @@ class Pipeline:
     def run(
         self, model: Model, *observers: Observer, in_place: bool = False, check: bool = True
     ) -> Result:
-        """Run all passes on a copy of `model` (or on itself)."""
+        """Run all passes on a copy of `model` (or on itself), and check what they made.
+
+        A fault is named with the pass that made it: where the check at the end, or a pass, finds
+        the graph broken, the passes are run once more on another copy, with a check after each.
+        """
         work = model if in_place else model.clone()
-        traces: list[Trace] = []
+        try:
+            traces = tuple(self._run(work, observers))
+            if check:
+                work.check()
+        except Exception as error:
+            if check and not _is_refusal(error):
+                if not in_place:
+                    for _ in self._run(model.clone(), (), check_each=True):
+                        pass
+                elif isinstance(error, InvalidModelError):
+                    error.add_note(f"after '{self}', in place: a run on a copy says which pass")
+            raise
+        return Result(work, traces)
+
+    def _run(
+        self, work: Model, observers: tuple[Observer, ...], check_each: bool = False
+    ) -> Iterator[Trace]:
+        """What each pass did to `work`, pass by pass."""
+        work.refresh()
         for index, step in enumerate(self.steps):
             trace = Trace(step.name)
             raised = len(work.upgrades)
             started = time.perf_counter()
             try:
-                if index == 0:
-                    work.refresh()
                 step.run(work, trace)
                 # What a pass rewrites it reports. Where there is nothing to clean up, cleaning up
                 # costs more than most passes; the whole is looked at once more at the end.
                 last = index + 1 == len(self.steps)
                 if trace.rewrites or len(work.upgrades) > raised or last:
                     work.sweep()
-                    if check:
-                        work.check(cycles=last)
                     work.refresh()
+                if check_each:
+                    work.check()
             except Exception as error:
                 before = ", ".join(s.name for s in self.steps[:index]) or "nothing"
                 error.add_note(
@@ -129,10 +149,14 @@ class Pipeline:
                 raise
             trace.seconds = time.perf_counter() - started
             trace.notes += work.upgrades[raised:]
-            traces.append(trace)
             for observer in observers:
                 observer(index, step, work, trace)
-        return Result(work, tuple(traces))
+            yield trace
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether a pass said no for a reason of its own, and not over a broken graph."""
+    return isinstance(error, OnnxqError) and not isinstance(error, InvalidModelError)
 
 
 @dataclass

@@ -1,7 +1,4 @@
-"""What must hold so that names can be links: one maker each, none missing.
-
-That no node depends on its own output shows when the nodes are sorted.
-"""
+"""What must hold so that names can be links: one maker each, none missing, no cycle."""
 
 from __future__ import annotations
 
@@ -10,12 +7,12 @@ from collections import ChainMap
 import onnx_graphsurgeon as gs
 
 from onnxq.errors import InvalidModelError
-from onnxq.exporter import describe, live_nodes
+from onnxq.exporter import describe, live_nodes, sorted_nodes
 from onnxq.importer import bodies, holders
 
 
 def check_graph(graph: gs.Graph) -> None:
-    """Raise InvalidModelError on duplicate names and dangling inputs, bodies included."""
+    """Raise InvalidModelError on duplicate names, dangling inputs and cycles, bodies included."""
     _check(graph, ChainMap(), {})
 
 
@@ -68,9 +65,11 @@ def _check(graph: gs.Graph, outer: ChainMap[str, int], made: dict[str, int]) -> 
                 f"node {describe(node)} reads '{tensor.name}', which nothing makes",
                 fix=f"{fix}, or add '{tensor.name}' as a graph input",
             )
-    for node in holders(graph):
-        for body in bodies(node):
-            _check(body, outer.new_child(names), made)
+    inner = [body for node in holders(graph) for body in bodies(node)]
+    if inner or any(tensor.inputs for _, tensor in strangers):
+        sorted_nodes(graph)  # finds cycles; a graph in order has none
+    for body in inner:
+        _check(body, outer.new_child(names), made)
     for tensor in graph.outputs:
         if not is_known(tensor):
             raise InvalidModelError(f"nothing makes the graph output '{tensor.name}'", fix=fix)

@@ -109,7 +109,7 @@ class StoredValues(LazyValues):  # type: ignore[misc]
 
 def _check_dims(dims: Sequence[int], name: str) -> None:
     # numpy would take -1 for "as many as there are".
-    if any(dim < 0 for dim in dims):
+    if dims and min(dims) < 0:
         raise InvalidModelError(
             f"tensor '{name}': shape {list(dims)} has a negative dimension",
             fix="the file is damaged: export or copy it again",

@@ -243,3 +243,18 @@ def test_attribute_set_to_nan_is_written() -> None:
     model = from_proto(text("g (float[2] x) => (float[2] y) { y = Elu<alpha = 0.5>(x) }"))
     node_of(model, "Elu").attrs["alpha"] = float("nan")
     assert np.isnan(model.to_proto().graph.node[0].attribute[0].f)
+
+
+# -- bodies -----------------------------------------------------------------------------------
+
+
+def test_a_body_made_by_a_pass_is_seen_at_once() -> None:
+    model = one()
+    assert len(list(model.graphs())) == 1
+    body = from_proto(outer_uses()).graph
+    condition = constant(model, "c", np.array(True))
+    branches = {"then_branch": body, "else_branch": body}
+    made = variable(model, "made", like=None)
+    new_node(model, "If", [condition], [made], name="if", attrs=branches)
+    assert len(list(model.graphs())) > 1
+    assert set(map(id, body.nodes)) <= set(map(id, model.nodes()))
