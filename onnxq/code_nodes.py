@@ -23,6 +23,8 @@ from onnxq.qtype import qtype
 
 CODES_SUFFIX = ".codes"
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 @dataclass(frozen=True, eq=False)
 class Grid:
@@ -49,6 +51,20 @@ class Grid:
         params = QParams(codes.name, kind, self.scale, self.zero_point, self.axis)
         params.check_shape(codes.shape)
         return self
+
+    def check_reach(self, codes: gs.Tensor) -> None:
+        """Raise where codes stand for numbers beyond float32.
+
+        Integer kernels multiply the scales of both operands first, and so may never meet the
+        infinity that a float operator meets.
+        """
+        ends = np.iinfo(self.zero_point.dtype)
+        if float(self.scale.max()) * (int(ends.max) - int(ends.min)) > _LARGEST:
+            raise QParamsError(
+                f"the codes of '{codes.name}' stand for numbers beyond float32: their scale is "
+                f"{self.scale.max():.4g}",
+                fix="recalibrate this tensor",
+            )
 
 
 def grid_of(

@@ -13,6 +13,7 @@ and round once. onnxruntime rounds these in between, so it may be one code off a
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -226,7 +227,7 @@ def _average_pool(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
 
 def _global_average_pool(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
     def pool(real: Doubles) -> Doubles:
-        return np.asarray(real.mean(axis=tuple(range(2, real.ndim)), keepdims=True))
+        return _mean(real, tuple(range(2, real.ndim)), keep=True)
 
     return _pooled(inputs, last, pool)
 
@@ -243,7 +244,13 @@ def _softmax(attributes: Attributes, x: Doubles) -> Doubles:
 
 def _reduce_mean(attributes: Attributes, x: Doubles) -> Doubles:
     axes = tuple(attributes.get("axes", range(x.ndim)))
-    return np.asarray(x.mean(axes, keepdims=bool(attributes.get("keepdims", 1))))
+    return _mean(x, axes, keep=bool(attributes.get("keepdims", 1)))
+
+
+def _mean(x: Doubles, axes: tuple[int, ...], *, keep: bool) -> Doubles:
+    """The mean; of nothing it is NaN, without numpy's warning."""
+    count = math.prod(x.shape[axis] for axis in axes)
+    return np.asarray(x.sum(axes, keepdims=keep) / np.float64(count))
 
 
 def _leaky_relu(attributes: Attributes, x: Doubles) -> Doubles:

@@ -64,6 +64,7 @@ def _read(node: gs.Node, make: CodeNodes) -> str:
     factor = _one_per_channel(factor_tensor, node.op, stored.shape[axis])
     scale = _weight_scale(factor_tensor, factor, grid)
     weight = _grid(scale, stored, stored_zero, axis).checked(right)
+    weight.check_reach(right)
     inputs = [make.real(left, grid), make.real(right, weight)]
     out, name, attrs, graph = mul.outputs[0], node.name, dict(node.attrs), node.owner
     twin = SUMS[node.op]

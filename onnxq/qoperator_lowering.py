@@ -26,7 +26,6 @@ from onnxq.qoperators import QOperator, is_channels_last
 from onnxq.qparams import Array
 
 _PRODUCTS = ("Conv", "Gemm", "MatMul", "Mul")
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 def lower(node: gs.Node, operator: QOperator, make: CodeNodes) -> str:
@@ -50,7 +49,7 @@ def lower(node: gs.Node, operator: QOperator, make: CodeNodes) -> str:
     for codes, grid in operands:
         grid.checked(codes)
         if operator.twin in _PRODUCTS:
-            _check_reach(grid, codes)
+            grid.check_reach(codes)
     out = node.outputs[0]
     result: Grid | None = None
     if operator.result is not None and not (
@@ -79,20 +78,6 @@ def _check_zero_points(operator: QOperator, given: list[gs.Tensor | None]) -> No
                 f"input {at} of {operator.name}, a zero point, is missing",
                 fix="the file is not a valid ONNX model: export it again",
             )
-
-
-def _check_reach(grid: Grid, codes: gs.Tensor) -> None:
-    """Raise where codes stand for numbers beyond float32.
-
-    Integer kernels multiply the scales of both operands first and so may never meet infinity.
-    """
-    ends = np.iinfo(grid.zero_point.dtype)
-    if float(grid.scale.max()) * (int(ends.max) - int(ends.min)) > _LARGEST:
-        raise QParamsError(
-            f"the codes of '{codes.name}' stand for numbers beyond float32: their scale is "
-            f"{grid.scale.max():.4g}",
-            fix="recalibrate this tensor",
-        )
 
 
 def _check_one_type(operator: QOperator, grids: list[Grid]) -> None:
@@ -195,6 +180,9 @@ def _replace(
     model, graph, out = make.model, node.owner, node.outputs[0]
     name, domain = node.name or f"{out.name}.{operator.twin}", domain_of(node)
     attrs = {k: v for k, v in node.attrs.items() if k not in (*operator.drops, "channels_last")}
+    for flag in ("transA", "transB"):
+        if flag in attrs:  # any number but 0 means yes, which Gemm does not say of itself
+            attrs[flag] = int(bool(attrs[flag]))
     plain = [node.inputs[i] for i in operator.plain]
     positions, stated = operator.positions(len(node.inputs)), metadata(node)
     remove(node, model)

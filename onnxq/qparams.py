@@ -120,7 +120,7 @@ class QParams:
         zero_point = np.asarray(self.zero_point)
         if zero_point.dtype.kind not in "iu":
             real = zero_point.astype(np.float64)
-            odd = real[~(np.isfinite(real) & (real == np.rint(real)))]
+            odd = real[~((np.abs(real) < 2**53) & (real == np.rint(real)))]
             if odd.size:
                 raise self._rejected(
                     f"zero point {_first(odd)} is not an integer",

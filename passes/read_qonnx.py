@@ -235,7 +235,7 @@ def _params(
             f"its codes {lo}..{hi} need more than "
             + ("32 bits with sign" if wide else "16 bits, which only constant biases may have")
         )
-    params = QParams(x.name, kind, scales, zeros.astype(np.int64), axis=axis, lo=lo, hi=hi)
+    params = QParams(x.name, kind, scales, zeros, axis=axis, lo=lo, hi=hi)
     params.check_shape(x.shape)
     return params
 

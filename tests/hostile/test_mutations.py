@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxq.convert import canonical
 from onnxq.errors import InvalidModelError, OnnxqError, QParamsError
 from onnxq.graph import Model, from_proto
-from onnxq.integer_kernels import requantize
+from onnxq.integer_kernels import compute, requantize
 from onnxq.linear import CannotFold, read_layer
 from onnxq.lint import lint
 from onnxq.qparams import QParams
@@ -127,8 +127,6 @@ def test_a_product_of_codes_beyond_float32_is_refused() -> None:
 def test_numbers_beyond_float32_are_infinite_without_a_warning() -> None:
     params = QParams("t", qtype("int8"), np.float32(3e38), 0)
     assert params.dequantize([-128, 1, 127]).tolist() == [-np.inf, np.float32(3e38), np.inf]
-    from onnxq.integer_kernels import compute
-
     scale, zero, codes = np.float32(3e38), np.int8(0), np.int8([[1, -1]])
     made = compute("QLinearMatMul", "", [codes, scale, zero, codes.T, scale, zero, scale, zero], {})
     assert made.shape == (1, 1)
@@ -181,3 +179,25 @@ def test_blocks_of_less_than_nothing_are_not_written() -> None:
     )
     with pytest.raises(OnnxqError, match="blocks of -1 do not exist"):
         model.to_proto()
+
+
+def test_a_zero_point_that_no_integer_holds_is_refused() -> None:
+    for odd in (np.nan, np.inf, 3e38):
+        with pytest.raises(QParamsError, match=r"zero point .* is not an integer"):
+            QParams("t", qtype("int8"), 1.0, np.float64(odd))
+
+
+def test_the_mean_of_nothing_gives_no_warning() -> None:
+    codes, scale, zero = np.zeros((1, 2, 0), np.int8), np.float32(1), np.int8(0)
+    for op in ("QLinearGlobalAveragePool", "QLinearReduceMean"):
+        compute(op, "com.microsoft", [codes, scale, zero, scale, zero], {})
+
+
+def test_any_number_but_0_transposes() -> None:
+    proto = ZOO["qop_contrib"]()
+    node = next(n for n in proto.graph.node if n.op_type == "QGemm")
+    flag = next(a for a in node.attribute if a.name == "transB")
+    assert flag.i == 1
+    flag.i = 2**40
+    (gemm,) = canonical(from_proto(proto))[0].nodes("Gemm")
+    assert gemm.attrs["transB"] == 1
