@@ -80,7 +80,7 @@ def write_model(
     origin: Origin | None = None,
 ) -> list[Path]:
     """Write a model and, if asked, its data file, both or none."""
-    if path.is_symlink() and not external_data:
+    if os.path.islink(path) and not external_data:
         real = Path(os.path.realpath(path))
         with FileSet(real.parent) as files:
             stage_model(files, to_proto, real.name, external_data, origin)
@@ -152,7 +152,7 @@ def write_text(path: Path, text: str) -> Path:
 
 def write_bytes(path: Path, data: bytes) -> Path:
     """Write a file, all or nothing."""
-    real = Path(os.path.realpath(path)) if path.is_symlink() else path
+    real = Path(os.path.realpath(path)) if os.path.islink(path) else path
     with FileSet(real.parent) as files:
         files.stage(real.name).write(data)
     return path

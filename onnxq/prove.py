@@ -9,7 +9,6 @@ applied to the clean model beside it. A lossy change is no part of a proof: it i
 from __future__ import annotations
 
 import math
-import tempfile
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +32,7 @@ from onnxq.qoperators import find
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams, Role
 from onnxq.runtime import Kind
+from onnxq.scratch import scratch_folder
 from onnxq.verify import Report, saturates, verify
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ def prove(
     proofs: list[Proof] = []
     change = conversion.change
     trusted = conversion.source if change is None else change.after
-    with tempfile.TemporaryDirectory(prefix="onnxq-") as name:
-        folder = Path(name)
+    with scratch_folder() as folder:
         with FileSet(folder, durable=False) as files:
             written = {a.suffix: a.stage(files, "model")[0] for a in conversion.artifacts}
         first = conversion.artifacts[0]

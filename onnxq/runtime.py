@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from onnxq.files import read_model
 from onnxq.ort_errors import ort_errors, reason, refusal
 from onnxq.ort_values import TensorSpec, from_ort, is_native, spec_of, to_ort
 from onnxq.qparams import Array
+from onnxq.scratch import scratch_folder
 from onnxq.spill import Spill
 
 if TYPE_CHECKING:
@@ -202,8 +202,8 @@ def optimized_ops(source: ModelSource, kind: Kind = "deployed", **config: str) -
 
 def optimized_graph(source: ModelSource, kind: Kind = "deployed", **config: str) -> onnx.GraphProto:
     """The graph that onnxruntime really runs, without its weights."""
-    with tempfile.TemporaryDirectory(prefix="onnxq-") as folder:
-        path = Path(folder, "optimized.onnx")
+    with scratch_folder() as folder:
+        path = folder / "optimized.onnx"
         entries = {
             # Weights go to a file of their own, so that 2 GiB are no limit here either.
             "session.optimized_model_external_initializers_file_name": "weights.bin",

@@ -16,6 +16,7 @@ import onnx
 import onnx_graphsurgeon as gs
 from onnx import ModelProto, TensorProto
 
+from onnxq.scratch import PREFIX, scratch_errors
 from onnxq.tensors import stored_size, to_external, to_tensor_proto
 
 _FILE = "weights.bin"
@@ -58,9 +59,10 @@ class Spill:
 
     def _append(self, bare: TensorProto, chunks: Iterable[bytes]) -> TensorProto:
         if self.folder is None:
-            self.folder = Path(tempfile.mkdtemp(prefix="onnxq-"))
+            with scratch_errors():
+                self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        with Path(self.folder, _FILE).open("ab") as file:
+        with scratch_errors(), Path(self.folder, _FILE).open("ab") as file:
             offset = file.tell()
             for chunk in chunks:
                 file.write(chunk)

@@ -5,13 +5,16 @@ import os
 from pathlib import Path
 
 import pytest
+from onnx import numpy_helper
 
-from onnxq.errors import SaveError
+from onnxq.errors import OptionError, SaveError
+from onnxq.graph import from_proto, load, save
 from onnxq.made_files import Artifact, MadeFiles
 from onnxq.prove import Proof
 from onnxq.qparam_table import QParamTable
 from onnxq.verify import verify
 from tests.build import parse
+from tests.stored_models import BIG, external, model_proto, write
 
 BODY = "g (float[2] x) => (float[2] y) { y = Relu(x) }"
 
@@ -119,3 +122,40 @@ def test_proven_takes_a_proof_and_all_of_them() -> None:
     assert not made(proofs=(good, refused)).proven
     assert refused.to_json()["passed"] is False
     assert good.to_json()["passed"] is True
+
+
+def test_a_side_file_may_have_the_name_of_a_data_file(tmp_path: Path) -> None:
+    model = from_proto(model_proto())
+    save(model, tmp_path / "source.onnx", external_data=True)
+    files = made(
+        Artifact("_qdq.onnx", "model", load(tmp_path / "source.onnx")),
+        Artifact("_qdq.onnx.data", "text", "{}"),
+    )
+    names = [path.name for path in files.save(tmp_path / "out")]
+    assert names == ["net_qdq.onnx", "net_qdq.onnx.1.data", "net_qdq.onnx.data"]
+    assert (tmp_path / "out" / "net_qdq.onnx.data").read_text() == "{}"
+    load(tmp_path / "out" / "net_qdq.onnx")
+
+
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    files = made(Artifact(".json", "text", "1"), Artifact(".json", "text", "2"))
+    with pytest.raises(SaveError, match=r"net\.json would be written twice"):
+        files.save(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_side_file_does_not_overwrite_weights_of_a_source(tmp_path: Path) -> None:
+    tensor = external(numpy_helper.from_array(BIG, "w"), location="net.json")
+    (tmp_path / "net.json").write_bytes(BIG.tobytes())
+    source = load(write(tmp_path / "in.onnx", model_proto(tensor)))
+    files = made(Artifact(".onnx", "model", source), Artifact(".json", "text", "{}"))
+    with pytest.raises(SaveError, match=r"net\.json holds weights of .*in\.onnx"):
+        files.save(tmp_path)
+    assert (tmp_path / "net.json").read_bytes() == BIG.tobytes()
+
+
+def test_a_stem_is_a_name(tmp_path: Path) -> None:
+    files = made(Artifact(".json", "text", "1"))
+    files.stem = "../net"
+    with pytest.raises(OptionError, match="cannot be the stem"):
+        files.save(tmp_path / "out")
