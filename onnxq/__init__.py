@@ -3,6 +3,10 @@
 `import onnxq` loads neither torch nor onnxruntime; those come with the functions that need them.
 """
 
+# First: Ctrl-C may come while the rest is imported.
+import onnxq.cli_process  # noqa: F401
+
+# isort: split
 from onnxq.convert import Conversion, convert
 from onnxq.errors import OnnxqError
 from onnxq.graph import Model, from_proto, load, save

@@ -1,4 +1,7 @@
-"""The command line. Exit codes: 0 done and proven, 1 not proven, 2 bad usage or bad model."""
+"""The command line. Exit codes: 0 done and proven, 1 not proven, 2 bad usage or bad model.
+
+See `cli_process` for those of an interrupt and a closed pipe.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
-from onnxq import __version__, cli_failure, cli_paths, discovery, render
+from onnxq import __version__, cli_failure, cli_paths, cli_process, discovery, render, screen
 from onnxq.cli_encodings import encodings, formats
 from onnxq.cli_lint import explain, lint
 from onnxq.cli_options import (
@@ -109,11 +112,10 @@ def convert_(
 
 def _finish(done: Conversion, output: Path, as_json: bool) -> None:
     if any(finding.severity == "error" for finding in done.findings):
-        render.console(stderr=as_json).print(
+        screen.console(stderr=as_json).print(
             f"written to {output}, but {done.backend.name} will refuse it or compute something "
             "else: see the errors found",
             style="bold red",
-            markup=False,
         )
         raise typer.Exit(1)
     show_verdict(
@@ -173,7 +175,7 @@ def run(
     )
     if not as_json:
         show_notes(notes)
-        render.console().print(f"written to {', '.join(map(str, written))}", markup=False)
+        screen.console().print(f"written to {', '.join(map(str, written))}")
 
 
 def _quantized(
@@ -317,7 +319,7 @@ def demo(
             done[name] = convert(output / "demo.onnx", name, progress=progress)
             done[name].save(output / name)
     if not as_json:
-        console = render.console()
+        console = screen.console()
         console.print(render.qparams(summarize(source).table, "The network's quantizers"))
     show(
         as_json,
@@ -329,9 +331,9 @@ def demo(
     )
     if not as_json:
         for note in (n for c in done.values() for n in c.notes):
-            console.print(f"note: {note}", style="yellow", markup=False)
+            console.print(f"note: {note}", style="yellow")
         for name, conversion in done.items():
-            console.print(f"{name}: " + ", ".join(str(p) for p in conversion.files), markup=False)
+            console.print(f"{name}: " + ", ".join(str(p) for p in conversion.files))
     if not all(c.proven for c in done.values()):
         raise typer.Exit(1)
 
@@ -356,24 +358,41 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line; errors become one message and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     cli_paths.forget()
-    debug = "--debug" in words
-    words = [w for w in words if w != "--debug"]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # names a terminal cannot show must not stop us
     try:
-        code = app(words, standalone_mode=False)
+        try:
+            cli_process.interruptible()
+            code = _run(words)
+        finally:
+            cli_process.finished()
     except KeyboardInterrupt:
-        sys.exit(130)
-    except cli_failure.UsageError as error:
-        cli_failure.tell_usage(error, "--json" in words)
-        sys.exit(2)
-    except Exception as error:  # a bad model, or a fault of onnxq: never a result
-        if debug:
-            raise
-        cli_failure.tell(error, "--json" in words)
-        sys.exit(2)
-    sys.exit(code)  # None, or that of the command's Exit
+        code = cli_process.INTERRUPTED
+    sys.exit(code)
+
+
+def _run(words: list[str]) -> int:
+    """Run a command and tell what went wrong; returns the exit code."""
+    debug, as_json = "--debug" in words, "--json" in words
+    with cli_process.Streams() as streams:
+        try:
+            # None, or the code of the command's Exit.
+            code = app([w for w in words if w != "--debug"], standalone_mode=False) or 0
+        except cli_failure.UsageError as error:
+            cli_failure.tell_usage(error, as_json)
+            code = 2
+        except Exception as error:  # a bad model, or a fault of onnxq: never a result
+            if cli_process.was_interrupted():
+                return cli_process.INTERRUPTED
+            if streams.lost_output() is None:
+                cli_failure.tell(error, as_json, debug)
+            code = 2
+        lost = streams.lost_output()
+        if lost is not None:
+            cli_failure.tell_lost(lost)
+            code = 2
+    return int(code)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import sys
+import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from onnxq import render
+from onnxq import screen
 from onnxq.convert import Conversion
 from onnxq.errors import OnnxqError
 from onnxq.made_files import MadeFiles
@@ -24,11 +28,18 @@ def tell_usage(error: Any, as_json: bool) -> None:
     if as_json:
         command = "onnxq" if error.ctx is None else error.ctx.command_path
         _tell_program(error.format_message(), f"see '{command} --help'")
-    error.show()
+    usage = io.StringIO()
+    error.show(file=usage)
+    _tell_person(usage.getvalue().splitlines())
 
 
-def tell(error: Exception, as_json: bool) -> None:
+def tell(error: Exception, as_json: bool, debug: bool = False) -> None:
     """Print an error and the next step for people; with `as_json` for a program as well."""
+    if debug:
+        _tell_person(
+            line for part in traceback.format_exception(error) for line in part.split("\n")
+        )
+        return
     if isinstance(error, OnnxqError):
         what, fix = error.what, error.fix
     else:  # a fault of onnxq or of the machine
@@ -36,15 +47,28 @@ def tell(error: Exception, as_json: bool) -> None:
         fix = "run again with --debug and report what it shows"
     if as_json:
         _tell_program(what, fix)
-    console = render.console(stderr=True)
-    console.print(f"error: {what}", style="red", markup=False, soft_wrap=True)
-    for note in getattr(error, "__notes__", []):
-        console.print(f"  {note}", markup=False, soft_wrap=True)
-    console.print(f"  next: {fix}", markup=False, soft_wrap=True)
+    notes = [f"  {note}" for note in getattr(error, "__notes__", [])]
+    _tell_person([f"error: {what}", *notes, f"  next: {fix}"], style="red")
+
+
+def tell_lost(why: str) -> None:
+    """Print that the standard output took not all that was said."""
+    what = f"error: standard output cannot be written ({why})"
+    _tell_person([what, "  next: make room, or send the output elsewhere"], style="red")
+
+
+def _tell_person(lines: Iterable[str], style: str = "") -> None:
+    """Print lines on standard error, the first in a style; where that fails nobody can be told."""
+    console = screen.console(stderr=True)
+    with contextlib.suppress(OSError):
+        for line in lines:
+            console.print(line, style=style or None, soft_wrap=True)
+            style = ""
 
 
 def _tell_program(what: str, fix: str) -> None:
-    sys.stdout.write(json.dumps({"error": what, "next": fix}) + "\n")
+    with contextlib.suppress(OSError):  # told at the end, see cli_process
+        sys.stdout.write(json.dumps({"error": what, "next": fix}) + "\n")
 
 
 def save(done: MadeFiles, output: Path) -> Path:

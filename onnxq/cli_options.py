@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import RenderableType
 
-from onnxq import render
+from onnxq import screen
 from onnxq.cli_paths import path_given, with_notes
+from onnxq.screen import shown
 
 PATH: dict[str, Any] = {"parser": path_given, "metavar": "<path>"}
 """How an option takes a path."""
@@ -72,25 +73,25 @@ def show(as_json: bool, document: Callable[[], Any], view: Callable[[], Renderab
         # Pure ASCII: valid whatever encoding standard output has.
         sys.stdout.write(json.dumps(with_notes(document()), allow_nan=False) + "\n")
     else:
-        render.console().print(view())
+        screen.console().print(view())
 
 
 @contextlib.contextmanager
 def progress_line(quiet: bool) -> Iterator[Callable[[str], None]]:
     """A status line on a terminal; silence elsewhere."""
-    console = render.console(stderr=True)
+    console = screen.console(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda _: None
         return
     with console.status("starting") as status:
-        yield lambda text: status.update(text)
+        yield lambda text: status.update(shown(text))  # a string would be read as markup
 
 
 def show_notes(notes: list[str]) -> None:
     """Print notes, one a line."""
-    console = render.console()
+    console = screen.console()
     for note in notes:
-        console.print(f"note: {note}", style="yellow", markup=False)
+        console.print(f"note: {note}", style="yellow")
 
 
 def show_verdict(
@@ -101,16 +102,16 @@ def show_verdict(
     `changed`: the files hold another network than what came in.
     A person reads it, so it goes to standard error where standard output is for a program.
     """
-    console = render.console(stderr=as_json)
+    console = screen.console(stderr=as_json)
     if proven is None:
-        console.print(f"{written}, not verified", style="yellow", markup=False)
+        console.print(f"{written}, not verified", style="yellow")
     elif proven:
         told = (
             "; the files are proven, the network was changed: see the cost"
             if changed
             else ", proven"
         )
-        console.print(f"{written}{told}", style="yellow" if changed else "green", markup=False)
+        console.print(f"{written}{told}", style="yellow" if changed else "green")
     else:
-        console.print(f"NOT PROVEN: {otherwise}", style="bold red", markup=False)
+        console.print(f"NOT PROVEN: {otherwise}", style="bold red")
         raise typer.Exit(1)

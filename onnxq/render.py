@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +18,7 @@ from onnxq.pass_ import Pass, Trace
 from onnxq.prove import COST, Proof
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams
+from onnxq.screen import shown, shown_lines
 from onnxq.side_export import SideExport
 from onnxq.side_file import SideFile
 from onnxq.summary import Summary
@@ -64,11 +65,11 @@ def proofs(found: Iterable[Proof], title: str = "Proof") -> RenderableType:
         for diff in proof.report.outputs:
             # What ran instead of a refused session was compared already.
             cells = ["not run", "", "", "", FAILED] if proof.refused else diff_cells(diff)
-            table.add_row(proof.what, Text(diff.name), *cells)
+            table.add_row(proof.what, shown(diff.name), *cells)
         if proof.refused:
             notes.append(f"{proof.what}: {proof.refused}")
         notes += [n for n in proof.report.notes if n not in notes]
-    return Group(table, *(Text(f"note: {note}", "yellow") for note in notes))
+    return Group(table, *(shown(f"note: {note}", "yellow") for note in notes))
 
 
 def cost(found: Report, judged: bool) -> RenderableType:
@@ -76,7 +77,7 @@ def cost(found: Report, judged: bool) -> RenderableType:
     verdict = ("",) if judged else ()
     table = _table("Cost of the changes", "output", *_NUMBERS, *verdict, right=_NUMBERS)
     for diff in found.outputs:
-        table.add_row(Text(diff.name), *diff_cells(diff)[: None if judged else -1])
+        table.add_row(shown(diff.name), *diff_cells(diff)[: None if judged else -1])
     return table
 
 
@@ -86,22 +87,22 @@ def report(found: Report, per_layer: bool) -> RenderableType:
     if per_layer:
         layers = _table("Layers", "tensor", *_NUMBERS, "", "made by", right=_NUMBERS)
         for diff in found.layers:
-            made_by = Text(f"{diff.op} {diff.node}".strip())
-            layers.add_row(Text(diff.name), *diff_cells(diff), made_by)
+            made_by = shown(f"{diff.op} {diff.node}".strip())
+            layers.add_row(shown(diff.name), *diff_cells(diff), made_by)
         parts.append(layers)
     table = _table("Outputs", "output", *_NUMBERS, "", right=_NUMBERS)
     for diff in found.outputs:
-        table.add_row(Text(diff.name), *diff_cells(diff))
+        table.add_row(shown(diff.name), *diff_cells(diff))
     parts.append(table)
     first = found.first_divergence
     if first is not None:
         parts.append(
-            Text(f"first divergence: '{first.name}', made by {first.op} '{first.node}'", "red")
+            shown(f"first divergence: '{first.name}', made by {first.op} '{first.node}'", "red")
         )
-    parts += [Text(f"note: {note}", "yellow") for note in found.notes]
+    parts += [shown(f"note: {note}", "yellow") for note in found.notes]
     verdict = "the models agree" if found.passed else "the models differ"
     parts.append(
-        Text(
+        shown(
             f"{verdict} ({found.samples} samples, {found.sessions[0]} against "
             f"{found.sessions[1]} session)",
             "green" if found.passed else "bold red",
@@ -125,17 +126,17 @@ def traces(found: Iterable[Trace], explain: bool) -> RenderableType:
         reasons = Counter(s.reason for s in trace.skips)
         for reason, times in reasons.items() if explain else ():
             where = [s.where for s in trace.skips if s.reason == reason]
-            shown = ", ".join(where[:5]) + (f" and {times - 5} more" if times > 5 else "")
-            details.append(Text(f"{trace.name} left {shown}: {reason}"))
+            names = ", ".join(where[:5]) + (f" and {times - 5} more" if times > 5 else "")
+            details.append(shown(f"{trace.name} left {names}: {reason}"))
         notes += [f"{trace.name}: {note}" for note in trace.notes]
-    return Group(table, *details, *(Text(f"note: {note}", "yellow") for note in notes))
+    return Group(table, *details, *(shown(f"note: {note}", "yellow") for note in notes))
 
 
 def conversion(found: Conversion | SideExport, explain: bool) -> RenderableType:
     """The whole story of a conversion."""
     files = _table("Files", "file", "what it is")
     for artifact in found.artifacts:
-        files.add_row(Text(f"{found.stem}{artifact.suffix}"), artifact.summary)
+        files.add_row(shown(f"{found.stem}{artifact.suffix}"), artifact.summary)
     parts = [traces(found.traces, explain)] if explain else []
     parts.append(files)
     if found.proofs:
@@ -146,22 +147,22 @@ def conversion(found: Conversion | SideExport, explain: bool) -> RenderableType:
             parts.append(cost(judged or found.cost, judged is not None))
         if explain and found.change is not None:
             parts += [
-                Text(f"{trace.name}: {rewrite}")
+                shown(f"{trace.name}: {rewrite}")
                 for trace in found.change.traces
                 for rewrite in trace.rewrites
             ]
-        shown = [f for f in found.findings if explain or f.severity != "info"]
-        if shown:
-            parts.append(render_lint.findings(shown, f"What {found.backend.name} will not do"))
+        told = [f for f in found.findings if explain or f.severity != "info"]
+        if told:
+            parts.append(render_lint.findings(told, f"What {found.backend.name} will not do"))
         parts += [
-            Text(
+            shown(
                 f"note: {path} is not of this conversion: an earlier one may have left it; "
                 "remove it, or write to another folder",
                 "yellow",
             )
             for path in found.stale
         ]
-    parts += [Text(f"note: {note}", "yellow") for note in found.notes]
+    parts += [shown(f"note: {note}", "yellow") for note in found.notes]
     return Group(*parts)
 
 
@@ -182,7 +183,7 @@ def qparams(rows: QParamTable | Iterable[QParams], title: str = "Quantizers") ->
         scale = row.scale.reshape(-1)
         zero = row.zero_point.reshape(-1)
         table.add_row(
-            Text(row.tensor),
+            shown(row.tensor),
             str(row.role),
             str(row.qtype),
             f"{row.lo}..{row.hi}",
@@ -199,18 +200,17 @@ def summary(found: Summary) -> RenderableType:
     """What a model holds."""
     head = _table("Model", "", "")
     head.show_header = False
-    opsets = ", ".join(f"{domain} {version}" for domain, version in found.opsets.items())
-    for key, value in (
-        ("opset", opsets),
+    for key, *values in (
+        ("opset", ", ".join(f"{domain} {version}" for domain, version in found.opsets.items())),
         ("IR version", str(found.ir_version)),
         ("producer", found.producer or "-"),
-        ("inputs", "\n".join(f"{n}  {t}" for n, t in found.inputs)),
-        ("outputs", "\n".join(f"{n}  {t}" for n, t in found.outputs)),
+        ("inputs", *(f"{n}  {t}" for n, t in found.inputs)),
+        ("outputs", *(f"{n}  {t}" for n, t in found.outputs)),
         ("constants", f"{found.constants:,} ({found.constant_bytes / 1e6:.2f} MB)"),
         ("operators", ", ".join(f"{op} {n}" for op, n in found.ops.items())),
         ("quantization", ", ".join(found.dialects) or "none"),
     ):
-        head.add_row(key, Text(value))
+        head.add_row(key, shown_lines(values))
     parts: list[RenderableType] = [head]
     if len(found.table):
         parts.append(qparams(found.table))
@@ -218,15 +218,17 @@ def summary(found: Summary) -> RenderableType:
         layers = _table("Layers", "layer", "op", "input", "weight", "output")
         for layer in found.layers:
             marks = [
-                Text("quantized", "green") if q else Text("float", "yellow")
+                shown("quantized", "green") if q else shown("float", "yellow")
                 for q in (layer.input, layer.weight, layer.output)
             ]
-            layers.add_row(Text(layer.name), layer.op, *marks)
+            layers.add_row(shown(layer.name), shown(layer.op), *marks)
         parts.append(layers)
         whole = sum(layer.quantized for layer in found.layers)
-        parts.append(Text(f"{whole} of {len(found.layers)} layers have quantized input and weight"))
-    parts += [Text(f"left: {s.where}: {s.reason}", "yellow") for s in found.unread]
-    parts += [Text(f"note: {note}", "yellow") for note in found.notes]
+        parts.append(
+            shown(f"{whole} of {len(found.layers)} layers have quantized input and weight")
+        )
+    parts += [shown(f"left: {s.where}: {s.reason}", "yellow") for s in found.unread]
+    parts += [shown(f"note: {note}", "yellow") for note in found.notes]
     return Group(*parts)
 
 
@@ -235,13 +237,13 @@ def pass_list(known: dict[str, type[Pass] | Broken]) -> RenderableType:
     table = _table("Passes", "pass", "options", "what it does")
     for name, found in known.items():
         if isinstance(found, Broken):
-            table.add_row(name, "", Text(f"broken plug-in: {found.error}", "red"))
+            table.add_row(name, "", shown(f"broken plug-in: {found.error}", "red"))
             continue
-        options = "\n".join(
+        options = shown_lines(
             f"{o.name}={o.format(o.default) if not o.required else '...'}  ({o.kind_name})"
             for o in found.options().values()
         )
-        table.add_row(name, Text(options), Text(found.summary()))
+        table.add_row(name, options, shown(found.summary()))
     return table
 
 
@@ -250,19 +252,24 @@ def backend_list(known: dict[str, Backend | Broken]) -> RenderableType:
     table = _table("Backends", "backend", "what it takes", "files", "proof")
     for name, found in known.items():
         if isinstance(found, Broken):
-            table.add_row(name, Text(f"broken plug-in: {found.error}", "red"), "", "")
+            table.add_row(name, shown(f"broken plug-in: {found.error}", "red"), "", "")
             continue
         bias = found.scheme.bias
-        takes = (
-            f"{found.summary}\nweights {found.scheme.weight}\n"
-            f"activations {found.scheme.activation}\nbiases {bias or 'float'}"
+        takes = [
+            found.summary,
+            f"weights {found.scheme.weight}",
+            f"activations {found.scheme.activation}",
+            f"biases {bias or 'float'}",
+        ]
+        files = [f"<stem>{o.suffix}" for o in found.outputs] or ["none: no writer yet"]
+        files += [f"--variant {v}: {chosen.summary}" for v, chosen in found.variants.items()]
+        proof = [found.proof or "training only", *found.consumers]
+        table.add_row(
+            name,
+            shown_lines(takes),
+            shown_lines(files or ["none: no writer yet"]),
+            shown_lines(proof),
         )
-        files = "\n".join(
-            [f"<stem>{o.suffix}" for o in found.outputs]
-            + [f"--variant {v}: {chosen.summary}" for v, chosen in found.variants.items()]
-        )
-        proof = "\n".join([found.proof or "training only", *found.consumers])
-        table.add_row(name, Text(takes), Text(files or "none: no writer yet"), Text(proof))
     return table
 
 
@@ -271,17 +278,9 @@ def format_list(known: dict[str, SideFile | Broken]) -> RenderableType:
     table = _table("Formats", "format", "what it is", "holds", "told by")
     for name, found in known.items():
         if isinstance(found, Broken):
-            table.add_row(name, Text(f"broken plug-in: {found.error}", "red"), "", "")
+            table.add_row(name, shown(f"broken plug-in: {found.error}", "red"), "", "")
             continue
         holds = "weights and activations" if found.weights else "activations"
         detection = found.detection or "cannot be told from its content"
-        table.add_row(name, Text(found.summary), holds, Text(detection))
+        table.add_row(name, shown(found.summary), holds, shown(detection))
     return table
-
-
-def console(stderr: bool = False) -> Console:
-    """A console that does not cut names where there is no terminal to tell a width."""
-    made = Console(stderr=stderr, highlight=False)
-    if not made.is_terminal:
-        made.width = max(made.width, 120)
-    return made

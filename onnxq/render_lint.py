@@ -6,19 +6,19 @@ from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from onnxq.explain import Explanation
 from onnxq.lint import LintReport
 from onnxq.lint_rule import Finding
 from onnxq.log_params import LogParams
+from onnxq.screen import shown, shown_lines
 
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
 def findings(found: Iterable[Finding], title: str = "Findings") -> RenderableType:
     """Findings as a table, the same message about several places in one row."""
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    table = Table(title=shown(title, "bold"), title_justify="left", header_style="bold")
     for column in ("", "where", "what", "next"):
         table.add_column(column, overflow="fold")
     places: dict[tuple[str, str, str], list[str]] = {}
@@ -27,12 +27,12 @@ def findings(found: Iterable[Finding], title: str = "Findings") -> RenderableTyp
             finding.where
         )
     for (severity, message, fix), where in places.items():
-        more = f"\nand {len(where) - 5} more" if len(where) > 5 else ""
+        more = [f"and {len(where) - 5} more"] if len(where) > 5 else []
         table.add_row(
-            Text(severity, _STYLES[severity]),
-            Text("\n".join(where[:5]) + more),
-            Text(message),
-            Text(fix),
+            shown(severity, _STYLES[severity]),
+            shown_lines(where[:5] + more),
+            shown(message),
+            shown(fix),
         )
     return table
 
@@ -46,41 +46,41 @@ def reports(found: Iterable[LintReport]) -> RenderableType:
         counted = [(report.count(s), s) for s in ("error", "warning")]
         counts = [f"{n} {s}{'' if n == 1 else 's'}" for n, s in counted]
         style = "green" if report.passed(strict=True) else "yellow" if report.passed() else "red"
-        parts.append(Text(f"{report.model}: {', '.join(counts)}", style))
+        parts.append(shown(f"{report.model}: {', '.join(counts)}", style))
     return Group(*parts)
 
 
 def explanation(found: Explanation) -> RenderableType:
     """The story of one tensor."""
-    table = Table(title=found.tensor, title_justify="left", title_style="bold")
+    table = Table(title=shown(found.tensor, "bold"), title_justify="left")
     table.show_header = False
     table.add_column("", style="bold")
     table.add_column("", overflow="fold")
     for row in found.quantizers:
         if isinstance(row, LogParams):
             grid = f"{row.role} logarithmic, largest magnitude {row.data_max:.6g}"
-            table.add_row("quantized", Text(grid))
+            table.add_row("quantized", shown(grid))
             continue
         scale, zero = row.scale.reshape(-1), row.zero_point.reshape(-1)
         grid = f"scale {scale[0]:.6g}, zero point {zero[0]}"
         if scale.size > 1:
             grid = f"{scale.size} scales {scale.min():.4g}..{scale.max():.4g} on axis {row.axis}"
-        table.add_row("quantized", Text(f"{row.role} {row.qtype} {row.lo}..{row.hi}, {grid}"))
+        table.add_row("quantized", shown(f"{row.role} {row.qtype} {row.lo}..{row.hi}, {grid}"))
     if not found.quantizers:
-        table.add_row("quantized", Text("no", "yellow"))
-    table.add_row("rule", Text(found.rule))
+        table.add_row("quantized", shown("no", "yellow"))
+    table.add_row("rule", shown(found.rule))
     for line in found.origin:
-        table.add_row("numbers from", Text(line))
+        table.add_row("numbers from", shown(line))
     if found.maker:
         made = found.maker + (f": {found.made_in}" if found.made_in else "")
-        table.add_row("made by", Text(made))
+        table.add_row("made by", shown(made))
     if found.module:
-        table.add_row("torch module", Text(found.module))
+        table.add_row("torch module", shown(found.module))
     for use in found.uses:
         module = f" of {use.module}" if use.module else ""
         fate = f": {use.fate}" if use.fate else ""
-        table.add_row("read by", Text(f"{use.node}{module}{fate}"))
+        table.add_row("read by", shown(f"{use.node}{module}{fate}"))
     if found.selectors:
         names = ", ".join(f"{s!r}" for s in found.selectors)
-        table.add_row("to exclude", Text(f"tb.prepare(..., exclude=[{names}])"))
+        table.add_row("to exclude", shown(f"tb.prepare(..., exclude=[{names}])"))
     return table

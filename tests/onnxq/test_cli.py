@@ -409,8 +409,8 @@ def test_quantizers_are_moved_only_with_permission(onnxq: Run, tmp_path: Path) -
     assert told["cost"][0]["max"] > 0
 
 
-def test_debug_shows_the_traceback(network: Path) -> None:
-    from onnxq.errors import OptionError
-
-    with pytest.raises(OptionError):
-        cli.main(["--debug", "run", str(network), "-p", "nope", "-o", "x.onnx"])
+def test_debug_shows_the_traceback(onnxq: Run, network: Path) -> None:
+    code, out, err = onnxq("--debug", "run", network, "-p", "nope", "-o", "x.onnx")
+    assert (code, out) == (2, "")
+    assert err.startswith("Traceback")
+    assert "OptionError" in err

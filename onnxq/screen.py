@@ -1,0 +1,70 @@
+"""Text for people, such that nothing in it acts on the terminal.
+
+Names come from files, and files come from anywhere. Every character that Python calls not
+printable (control characters, bidirectional overrides, line separators, lone surrogates) is shown
+as its escape, as `repr` shows it, and no text is read as markup. Documents for programs do not
+come this way: JSON has escapes of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+_OWN_BREAK = re.compile(r"\n(?= )")
+"""Messages indent their further lines, so a break without an indent is part of a name."""
+
+
+def escaped(text: str) -> str:
+    """`text` in one line, with escapes for what is not printable."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def message(text: str) -> str:
+    """A message that may have indented lines below its first."""
+    return "\n".join(map(escaped, _OWN_BREAK.split(text)))
+
+
+def shown(text: str, style: str = "") -> Text:
+    """A message as it is to be printed."""
+    return Text(message(text), style)
+
+
+def shown_lines(lines: Iterable[str], style: str = "") -> Text:
+    """Several texts, each in a line of its own."""
+    return Text("\n".join(map(escaped, lines)), style)
+
+
+class Screen(Console):
+    """A console on which all text is shown as it is, and never acts."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Strings are messages, not markup."""
+        plain = {"markup": False, "emoji": False, "highlight": False}
+        return super().render_str(message(text), **how | plain)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """The last step before the screen: what was put together without `shown` ends here."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                text = "\n".join(map(escaped, segment.text.split("\n")))
+                yield Segment(text, segment.style)
+
+
+def console(stderr: bool = False) -> Screen:
+    """A console that does not cut names where there is no terminal to tell a width."""
+    made = Screen(stderr=stderr, highlight=False)
+    if not made.is_terminal:
+        made.width = max(made.width, 120)
+    return made
