@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from onnxq import render
+from onnxq import screen
 from onnxq.recovery import recover
 
 _told: list[str] = []
@@ -31,7 +31,7 @@ def path_given(text: str | Path) -> Path:
     folders = [path, path / "unproven"] if os.path.isdir(path) else [path.parent]
     for note in (note for folder in folders for note in recover(folder)):
         _told.append(note)
-        render.console(stderr=True).print(f"note: {note}", style="yellow", markup=False)
+        screen.console(stderr=True).print(f"note: {note}", style="yellow")
     return path
 
 
