@@ -47,6 +47,13 @@ class Given:
 
 def detect(data: bytes, name: str) -> SideFile:
     """The format of a file's content; `name` is for the message alone."""
+    try:
+        return _detected(data, name)
+    finally:
+        strict_json.forget()
+
+
+def _detected(data: bytes, name: str) -> SideFile:
     known = [f for f in discovery.formats().values() if not isinstance(f, Broken)]
     found = [f for f in known if f.accepts(data)]
     if len(found) == 1:
@@ -93,7 +100,7 @@ def _damage(data: bytes, name: str, known: list[SideFile]) -> LoadError | None:
 def read_content(path: Path) -> tuple[SideFile, Content]:
     """A side file's format and what it holds."""
     try:
-        data = read_bytes(path)
+        data = read_bytes(path, strict_json.LARGEST)
     except LoadError as error:
         raise LoadError(f"{path}: {error.what}", fix=error.fix) from error
     found = detect(data, str(path))

@@ -30,10 +30,10 @@ _ONE_FILE = 64 << 20
 _ALIGNMENT = 4096  # page size: lets a runtime map each tensor
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, most: int = regular_file.LARGEST) -> bytes:
     """The content of a file, once what was left half done in its folder is completed."""
     recover_and_warn(path.parent)
-    return regular_file.read(path)
+    return regular_file.read(path, most)
 
 
 def read_model(path: Path) -> ModelProto:

@@ -50,10 +50,15 @@ def open_(path: Path) -> BinaryIO:
     return file
 
 
-def read(path: Path) -> bytes:
-    """The content of a regular file of at most 2 GiB; raises LoadError for anything else."""
+def read(path: Path, most: int = LARGEST) -> bytes:
+    """The content of a regular file of at most 2 GiB or `most`; LoadError for anything else."""
     with open_(path) as file:
         size = os.fstat(file.fileno()).st_size
+        if most < size <= LARGEST:
+            raise LoadError(
+                f"the file has {size} bytes, and such files are read up to {most}",
+                fix="check that it is the file you mean",
+            )
         if size > LARGEST:
             raise LoadError(
                 f"the file has {size} bytes, and more than 2 GiB cannot be read",

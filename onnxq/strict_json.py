@@ -6,6 +6,7 @@ also reads as much as there is: here size, depth and the length of numbers have 
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -28,7 +29,9 @@ WIDEST = 2**62
 """Whole numbers stay below: sums with codes and offsets then fit 64 bits."""
 
 _TEXTS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-_NO_BRACKETS = re.compile(r"[^][{}]+")
+_PLAIN_TEXTS = re.compile(rb'"[^"]*+(?:"|\Z)')
+_OTHERS = bytes(code for code in range(256) if code not in b'[]{}"')
+_DIGITS = re.compile(r"[0-9]{4300,}")
 _ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
@@ -54,14 +57,16 @@ def _loaded(text: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = No
         raise _Refused(f"it has {len(text)} characters; {LARGEST} are read at most")
     if _depth(text) > DEEPEST:
         raise _Refused(f"it is nested too deeply, more than {DEEPEST} lists and objects")
-
-    def integer(digits: str) -> int:
-        if len(digits) > decimal_text.LONGEST:
-            line = text.count("\n", 0, text.index(digits)) + 1
-            raise _Refused(f"line {line}: a number of {len(digits)} digits")
-        return int(digits)
-
-    document = json.loads(text, object_pairs_hook=pairs, parse_int=integer)
+    try:
+        document = json.loads(text, object_pairs_hook=pairs)
+    except (json.JSONDecodeError, _Refused):
+        raise
+    except ValueError as error:  # a number with more digits than Python reads
+        found = _DIGITS.search(text)
+        if found is None:
+            raise _Refused(str(error)) from error
+        line = text.count("\n", 0, found.start()) + 1
+        raise _Refused(f"line {line}: a number of {len(found[0])} digits") from error
     if _ESCAPED.search(text) and _SURROGATE.search(json.dumps(document, ensure_ascii=False)):
         raise _Refused("a text in it holds half a surrogate pair, which is no character")
     return document
@@ -69,8 +74,11 @@ def _loaded(text: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = No
 
 def _depth(text: str) -> int:
     """How many lists and objects lie within each other, brackets in texts aside."""
-    brackets = _NO_BRACKETS.sub("", _TEXTS.sub("", text))
-    codes = np.frombuffer(brackets.encode(), np.uint8)
+    if "\\" in text:
+        text = _TEXTS.sub("", text)
+    # Without escapes, quotes and brackets are all that counts: most is dropped at once.
+    brackets = _PLAIN_TEXTS.sub(b"", text.encode("utf-8", "surrogatepass").translate(None, _OTHERS))
+    codes = np.frombuffer(brackets, np.uint8)
     steps = np.where((codes == ord("[")) | (codes == ord("{")), np.int8(1), np.int8(-1))
     return int(np.cumsum(steps, dtype=np.int32).max(initial=0))
 
@@ -88,12 +96,22 @@ def dump(document: Any) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+@functools.lru_cache(maxsize=1)
 def peek(text: str) -> Any:
-    """The document in `text`, None where there is none: for telling formats apart."""
+    """The document in `text`, None where there is none: for telling formats apart.
+
+    All formats look at the same text in turn, so the last one is kept until `forget`. Nobody may
+    change what is in it.
+    """
     try:
         return _loaded(text)
     except ValueError:
         return None
+
+
+def forget() -> None:
+    """Let go of the document that `peek` keeps."""
+    peek.cache_clear()
 
 
 def damage(text: str) -> str | None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import onnxq
-from onnxq import demo, discovery
-from onnxq.encodings import detect, read_all, with_encodings
+from onnxq import demo, discovery, strict_json
+from onnxq.encodings import detect, read_all, read_content, with_encodings
 from onnxq.errors import LoadError, OptionError, SaveError
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, load, save
@@ -19,6 +19,7 @@ from onnxq.qparam_table import QParamTable
 from onnxq.side_export import export_side_file
 from onnxq.side_file import SideFile
 from tests.canonical import assert_same_outputs
+from tests.onnxq.formats.tables import model
 
 OTHERS = {
     "mqbench-nnie": "its grid is linear",
@@ -271,3 +272,39 @@ def test_a_quantizer_in_the_model_and_one_in_the_file_is_an_error(
         onnxq.convert(source, "tensorrt", encodings=ranges)
     assert all(f"'{name}'" in caught.value.what for name in names)
     assert "-p remove-fake-quant" in caught.value.fix
+
+
+def test_a_side_file_has_a_largest_size(tmp_path: Path) -> None:
+    path = tmp_path / "large.json"
+    with path.open("wb") as file:
+        file.truncate(300 * 2**20)
+    with pytest.raises(LoadError, match=r"large.json: the file has 314572800 bytes, and such"):
+        read_content(path)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xfe{\0}\0",
+        b'{"version": "0.6.1", "activation_encodings": {"caf\xe9": []}}',
+        b"\0" * 10,
+        b'{"version": "0.6.1"\0}',
+        b'{"version": "0.6.1", "activation_encodings": {"\\ud800": []}}',
+    ],
+)
+def test_what_is_no_text_is_refused(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file.json").write_bytes(data)
+    with pytest.raises(LoadError, match=r"file\.json: "):
+        read_all([tmp_path / "file.json"], model())
+
+
+def test_a_mark_of_byte_order_is_passed_over(tmp_path: Path) -> None:
+    text = discovery.find_format("onnxq").write(QParamTable(), model())
+    assert isinstance(text, str)
+    (tmp_path / "file.json").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert read_all([tmp_path / "file.json"], model()).table.is_empty
+
+
+def test_no_document_is_kept_when_the_format_is_known() -> None:
+    detect(QParamTable().dumps().encode(), "file")
+    assert strict_json.peek.cache_info().currsize == 0
