@@ -40,7 +40,11 @@ def try_lock(handle: int) -> bool | None:
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[bool]:
     """Hold the lock of a folder. Gives False where the disk has no locks."""
-    handle = os.open(folder, os.O_RDONLY)
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # files may be put there, but not listed: nobody can look for ours
+        yield False
+        return
     try:
         end = time.monotonic() + WAIT
         while (held := try_lock(handle)) is False:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onnxq.data_file import Origin, check_needed
-from onnxq.errors import OptionError
+from onnxq.errors import OptionError, SaveError
 from onnxq.file_set import FileSet, check_folder
 from onnxq.graph import Model, stage
 from onnxq.pass_ import Trace
@@ -55,6 +55,8 @@ class MadeFiles:
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write all files into `folder`, or none: they are complete before the first is moved."""
+        if folder == "":  # Path("") would be the current folder
+            raise SaveError("the path is empty", fix="give a folder")
         folder = Path(folder)
         if Path(self.stem).name != self.stem:
             raise OptionError(

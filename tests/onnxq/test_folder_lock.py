@@ -49,3 +49,12 @@ def test_a_disk_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     handle = os.open(tmp_path, os.O_RDONLY)
     assert try_lock(handle) is None
     os.close(handle)
+
+
+def test_a_folder_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refused)
+    with folder_lock.folder_lock(tmp_path) as held:
+        assert not held

@@ -154,6 +154,11 @@ def test_a_side_file_does_not_overwrite_weights_of_a_source(tmp_path: Path) -> N
     assert (tmp_path / "net.json").read_bytes() == BIG.tobytes()
 
 
+def test_an_empty_path_is_not_the_current_folder() -> None:
+    with pytest.raises(SaveError, match="the path is empty"):
+        made(Artifact(".json", "text", "1")).save("")
+
+
 def test_a_stem_is_a_name(tmp_path: Path) -> None:
     files = made(Artifact(".json", "text", "1"))
     files.stem = "../net"
