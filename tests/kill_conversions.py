@@ -4,7 +4,8 @@
 
 Half of the kills fall anywhere in the run, a quarter while files are being saved, a quarter in the
 short time in which they are moved into place. Whatever is left must be the old set, the new set, or
-a mixture that the next command names and completes.
+a mixture that the next command names and completes. Each move waits for a moment first: otherwise
+all of them are over in less time than a signal takes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from onnxq import cli, demo, discovery
+from onnxq import cli, demo, discovery, file_set
 from onnxq.file_set import FileSet
 from onnxq.graph import save
 from onnxq.made_files import MadeFiles
@@ -53,6 +54,16 @@ def telling(pipe: int, true: Callable[..., Any], name: str) -> Callable[..., Any
     return call
 
 
+def slow(true: Callable[..., None]) -> Callable[..., None]:
+    """A function that begins 5 ms late."""
+
+    def call(*arguments: Any) -> None:
+        time.sleep(0.005)
+        true(*arguments)
+
+    return call
+
+
 class Process:
     """A command in a process of its own, which tells when it begins to save and to move files."""
 
@@ -67,6 +78,7 @@ class Process:
             sys.stderr = os.fdopen(write_errors, "w")
             for place, method in PHASES.values():
                 setattr(place, method, telling(tell, getattr(place, method), method))
+            file_set.put = slow(file_set.put)
             code = 0
             try:
                 work()
