@@ -8,18 +8,17 @@ ulp; where a tensor is rounded by layers of its own, the step is stored as it is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from onnxq.discovery import find_pass
 from onnxq.errors import LoadError
-from onnxq.fake_quantize import DOMAIN, OP, is_fake_quantize
+from onnxq.fake_quantize import DOMAIN, OP
 from onnxq.graph import Model, from_proto
+from onnxq.ncnn.layer_forms import check_form, check_sizes
 from onnxq.ncnn.network import CODES, MULTIPLY
 from onnxq.ncnn.program import Layer, read_bin, read_param
-from onnxq.pipeline import Pipeline
 from onnxq.qparams import Array
 from onnxq.side_file import Content
 
@@ -48,7 +47,7 @@ def model_of(layers: list[Layer]) -> Model:
         translate = _READERS.get(layer.type)
         if translate is None:
             raise layer.error("a layer of this type is not read")
-        _check_form(layer)
+        check_form(layer)
         translate(graph, layer)
     for layer in layers:
         for blob in layer.tops:
@@ -59,24 +58,8 @@ def model_of(layers: list[Layer]) -> Model:
     proto = ModelProto(ir_version=8, graph=graph.proto)
     proto.opset_import.extend([helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)])
     model = from_proto(proto)
-    _check_sizes(model, {layer.tops[0]: layer for layer in layers if layer.type == "Interp"})
+    check_sizes(model, {layer.tops[0]: layer for layer in layers if layer.type == "Interp"})
     return model
-
-
-def _check_sizes(model: Model, scaled: Mapping[str, Layer]) -> None:
-    """Refuse an Interp whose factors give other sizes than it says: ncnn goes by the sizes."""
-    if not scaled:
-        return
-    shaped = Pipeline(find_pass("infer-shapes")()).run(model).model
-    for node in shaped.nodes("Resize"):
-        layer, source = scaled[node.outputs[0].name], node.inputs[0]
-        while source.inputs and is_fake_quantize(source.inputs[0]):
-            source = source.inputs[0].inputs[0]
-        for axis, (factor, size) in enumerate(((1, 3), (2, 4)), 2):
-            before = source.shape[axis] if source.shape and len(source.shape) == 4 else None
-            after = layer.integer(size, 0)
-            if not isinstance(before, int) or round(before * layer.number(factor, 1.0)) != after:
-                raise layer.error(f"its factors make of {before} positions others than {after}")
 
 
 class _Graph:
@@ -411,58 +394,3 @@ _READERS: dict[str, _Reader] = {
     "Softmax": _softmax,
 }
 """What is read, by type of layer."""
-
-
-class _Form(NamedTuple):
-    """What a layer may have: parameters, and how many blobs it reads and makes."""
-
-    params: frozenset[int]
-    bottoms: tuple[int, int] = (1, 1)
-    tops: tuple[int, int] = (1, 1)
-
-
-_MANY = 1 << 16
-_WINDOW = {0, 1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16}
-_FORMS = {
-    "Input": _Form(frozenset({0, 1, 2}), (0, 0)),
-    "Convolution": _Form(frozenset({*_WINDOW, 8})),
-    "ConvolutionDepthWise": _Form(frozenset({*_WINDOW, 7, 8})),
-    "Deconvolution": _Form(frozenset({*_WINDOW, 18, 19})),
-    "InnerProduct": _Form(frozenset({0, 1, 2, 8})),
-    "Split": _Form(frozenset(), tops=(1, _MANY)),
-    "Quantize": _Form(frozenset({0})),
-    "Cast": _Form(frozenset({0, 1})),
-    "BinaryOp": _Form(frozenset({0, 1, 2}), (1, 2)),
-    "MemoryData": _Form(frozenset({0, 1, 2}), (0, 0)),
-    "Reshape": _Form(frozenset({0, 1, 2})),
-    "Pooling": _Form(frozenset({0, 1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15})),
-    "Permute": _Form(frozenset({0})),
-    "Clip": _Form(frozenset({0, 1})),
-    "LayerNorm": _Form(frozenset({0, 1, 2})),
-    "PReLU": _Form(frozenset({0})),
-    "Interp": _Form(frozenset({0, 1, 2, 3, 4})),
-    "ReLU": _Form(frozenset({0})),
-    "HardSwish": _Form(frozenset({0, 1})),
-    "HardSigmoid": _Form(frozenset({0, 1})),
-    "Sigmoid": _Form(frozenset()),
-    "TanH": _Form(frozenset()),
-    "MatMul": _Form(frozenset(), (2, 2)),
-    "Concat": _Form(frozenset({0}), (1, _MANY)),
-    "Softmax": _Form(frozenset({0, 1})),
-}
-
-
-def _check_form(layer: Layer) -> None:
-    """Refuse parameters that the writer never writes, and other numbers of blobs."""
-    form = _FORMS[layer.type]
-    for key in layer.params:
-        if key not in form.params:
-            raise layer.error(f"parameter {key} is not read")
-    for blobs, (least, most), verb in (
-        (layer.bottoms, form.bottoms, "reads"),
-        (layer.tops, form.tops, "makes"),
-    ):
-        if not least <= len(blobs) <= most:
-            raise layer.error(f"it {verb} {len(blobs)} blobs")
-    if layer.type == "BinaryOp" and (len(layer.bottoms) == 1) != bool(layer.integer(1, 0)):
-        raise layer.error(f"it reads {len(layer.bottoms)} blobs, parameter 1 says otherwise")

@@ -1,0 +1,87 @@
+"""The forms of layers that the writer makes: parameters by number, and numbers of blobs.
+
+What ncnn knows besides would change what a layer computes, so it is refused instead of passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from onnxq.discovery import find_pass
+from onnxq.fake_quantize import is_fake_quantize
+from onnxq.graph import Model
+from onnxq.ncnn.program import Layer
+from onnxq.pipeline import Pipeline
+
+
+class Form(NamedTuple):
+    """What a layer may have: parameters, and how many blobs it reads and makes."""
+
+    params: frozenset[int]
+    bottoms: tuple[int, int] = (1, 1)
+    tops: tuple[int, int] = (1, 1)
+
+
+_MANY = 1 << 16
+_WINDOW = {0, 1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16}
+FORMS = {
+    "Input": Form(frozenset({0, 1, 2}), (0, 0)),
+    "Convolution": Form(frozenset({*_WINDOW, 8})),
+    "ConvolutionDepthWise": Form(frozenset({*_WINDOW, 7, 8})),
+    "Deconvolution": Form(frozenset({*_WINDOW, 18, 19})),
+    "InnerProduct": Form(frozenset({0, 1, 2, 8})),
+    "Split": Form(frozenset(), tops=(1, _MANY)),
+    "Quantize": Form(frozenset({0})),
+    "Cast": Form(frozenset({0, 1})),
+    "BinaryOp": Form(frozenset({0, 1, 2}), (1, 2)),
+    "MemoryData": Form(frozenset({0, 1, 2}), (0, 0)),
+    "Reshape": Form(frozenset({0, 1, 2})),
+    "Pooling": Form(frozenset({0, 1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15})),
+    "Permute": Form(frozenset({0})),
+    "Clip": Form(frozenset({0, 1})),
+    "LayerNorm": Form(frozenset({0, 1, 2})),
+    "PReLU": Form(frozenset({0})),
+    "Interp": Form(frozenset({0, 1, 2, 3, 4})),
+    "ReLU": Form(frozenset({0})),
+    "HardSwish": Form(frozenset({0, 1})),
+    "HardSigmoid": Form(frozenset({0, 1})),
+    "Sigmoid": Form(frozenset()),
+    "TanH": Form(frozenset()),
+    "MatMul": Form(frozenset(), (2, 2)),
+    "Concat": Form(frozenset({0}), (1, _MANY)),
+    "Softmax": Form(frozenset({0, 1})),
+}
+"""By type of layer."""
+
+
+def check_form(layer: Layer) -> None:
+    """Refuse parameters that the writer never writes, and other numbers of blobs."""
+    form = FORMS[layer.type]
+    for key in layer.params:
+        if key not in form.params:
+            raise layer.error(f"parameter {key} is not read")
+    for blobs, (least, most), verb in (
+        (layer.bottoms, form.bottoms, "reads"),
+        (layer.tops, form.tops, "makes"),
+    ):
+        if not least <= len(blobs) <= most:
+            raise layer.error(f"it {verb} {len(blobs)} blobs")
+    if layer.type == "BinaryOp" and (len(layer.bottoms) == 1) != bool(layer.integer(1, 0)):
+        raise layer.error(f"it reads {len(layer.bottoms)} blobs, parameter 1 says otherwise")
+
+
+def check_sizes(model: Model, scaled: Mapping[str, Layer]) -> None:
+    """Refuse an Interp whose factors give other sizes than it says: ncnn goes by the sizes."""
+    if not scaled:
+        return
+    shaped = Pipeline(find_pass("infer-shapes")()).run(model).model
+    for node in shaped.nodes("Resize"):
+        layer, source = scaled[node.outputs[0].name], node.inputs[0]
+        while source.inputs and is_fake_quantize(source.inputs[0]):
+            source = source.inputs[0].inputs[0]
+        for axis, (factor, size) in enumerate(((1, 3), (2, 4)), 2):
+            before = source.shape[axis] if source.shape and len(source.shape) == 4 else None
+            after = layer.integer(size, 0)
+            if not isinstance(before, int) or round(before * layer.number(factor, 1.0)) != after:
+                raise layer.error(f"its factors make of {before} positions others than {after}")
