@@ -36,7 +36,7 @@ def _inserts_zeros(node: gs.Node) -> bool:
     """Whether each channel has a kernel of its own of one weight, 1."""
     weight = node.inputs[1]
     shape = weight.shape
-    if not isinstance(weight, gs.Constant) or shape is None or any(n != 1 for n in shape[1:]):
+    if not isinstance(weight, gs.Constant) or not shape or any(n != 1 for n in shape[1:]):
         return False
     values = array(weight)
     own = int(node.attrs.get("group", 1)) == shape[0]

@@ -48,6 +48,9 @@ sizes are tried before it."""
 MOST_VALUES = 1 << 26
 """No size is tried that makes a sample larger than this, but the smallest."""
 
+LARGEST_RANDOM = 1 << 27
+"""Most random values of one input, whose fixed dimensions may ask for any number: 1 GiB."""
+
 
 def samples(
     model: Session | Sequence[TensorSpec],
@@ -97,6 +100,12 @@ def random_feed(
                 fix="give values for the inputs with --data",
             )
         shape = tuple(d for d in spec.shape if isinstance(d, int))
+        if math.prod(shape) > LARGEST_RANDOM:
+            raise VerifyError(
+                f"input '{spec.name}' ({spec}) has {math.prod(shape)} elements, and no random "
+                f"values are made for more than {LARGEST_RANDOM}",
+                fix="give values for the inputs with --data, or skip the proof with --no-verify",
+            )
         if is_float(spec.dtype):
             values = rng.standard_normal(shape)
             if ranges and spec.name in ranges:

@@ -33,6 +33,8 @@ _PLAIN_DTYPES: dict[int, np.dtype[Any]] = {
 }
 """Types whose bytes in a file are those in memory: these need none of onnx's conversions."""
 _PLAIN_TYPES = {dtype: onnx_type for onnx_type, dtype in _PLAIN_DTYPES.items()}
+_LARGEST_DENSE = 1 << 31
+"""Most bytes of a sparse tensor made dense, as in onnxruntime: a small file may ask for any."""
 
 
 class StoredValues(LazyValues):  # type: ignore[misc]
@@ -170,6 +172,8 @@ class SparseStoredValues(StoredValues):
         """The position of each value, along each axis."""
         shape, name, indices = self.shape, self.tensor.name, _decode(self.sparse.indices)
         _check_dims(shape, name)
+        if self.nbytes > _LARGEST_DENSE:
+            raise _sparse_error(name, f"{self.nbytes} bytes in its dense form, which runtimes make")
         count = math.prod(self.tensor.dims)
         if len(self.tensor.dims) != 1 or indices.shape not in ((count,), (count, len(shape))):
             raise _sparse_error(name, f"{count} values have indices of shape {indices.shape}")

@@ -8,15 +8,17 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxq.convert import canonical
-from onnxq.errors import InvalidModelError, OnnxqError, QParamsError
+from onnxq.errors import InvalidModelError, OnnxqError, QParamsError, VerifyError
 from onnxq.graph import Model, from_proto
 from onnxq.integer_kernels import compute, requantize
 from onnxq.linear import CannotFold, read_layer
 from onnxq.lint import lint
+from onnxq.op_kind import kind_of
 from onnxq.qparams import QParams
 from onnxq.qtype import qtype
+from onnxq.verify import verify
 from tests.build import parse
-from tests.protos import make, node_of
+from tests.protos import info, make, node_of
 from tests.zoo import ZOO
 
 
@@ -142,6 +144,7 @@ def test_numbers_beyond_float32_are_infinite_without_a_warning() -> None:
         ("Gemm(x, w)", [4]),
         ("Gemm(x, w)", [1, 4, 4]),
         ("Conv(x, w)", [4]),
+        ("ConvTranspose(x, w)", []),
         ("ConvTranspose<group=3>(x, w)", [4, 2, 3, 3]),
         ("ConvTranspose<group=0>(x, w)", [4, 2, 3, 3]),
     ],
@@ -155,6 +158,7 @@ def test_a_weight_of_another_rank_is_no_layer(call: str, shape: list[int]) -> No
     layer = node_of(from_proto(proto), call.split("(")[0].split("<")[0])
     with pytest.raises(CannotFold):
         read_layer(layer)
+    assert kind_of(layer) in ("Linear", layer.op)
 
 
 def test_a_bias_of_nan_does_not_stop_lint() -> None:
@@ -201,3 +205,9 @@ def test_any_number_but_0_transposes() -> None:
     flag.i = 2**40
     (gemm,) = canonical(from_proto(proto))[0].nodes("Gemm")
     assert gemm.attrs["transB"] == 1
+
+
+def test_an_input_too_large_for_random_values_is_refused() -> None:
+    proto = make([helper.make_node("Relu", ["x"], ["y"])], [info("x", [2**40])], [info("y", [2**40])])
+    with pytest.raises(VerifyError, match=r"'x'.* no random values are made"):
+        verify(proto, proto)

@@ -371,6 +371,7 @@ def sparse(values: list[float], indices: object, dims: list[int]) -> onnx.Sparse
         (sparse([1.0], np.int64([[0]]), [2, 2]), "1 values have indices of shape"),
         (sparse([1.0], np.int32([0]), [2, 2]), "its indices are int32"),
         (sparse([1.0], np.int64([0]), [-2, 2]), "negative dimension"),
+        (sparse([1.0], np.int64([0]), [2**40]), "bytes in its dense form"),
     ],
 )
 def test_sparse_tensor_that_cannot_be(tensor: onnx.SparseTensorProto, why: str) -> None:
