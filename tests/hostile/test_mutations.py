@@ -208,6 +208,8 @@ def test_any_number_but_0_transposes() -> None:
 
 
 def test_an_input_too_large_for_random_values_is_refused() -> None:
-    proto = make([helper.make_node("Relu", ["x"], ["y"])], [info("x", [2**40])], [info("y", [2**40])])
+    proto = make(
+        [helper.make_node("Relu", ["x"], ["y"])], [info("x", [2**40])], [info("y", [2**40])]
+    )
     with pytest.raises(VerifyError, match=r"'x'.* no random values are made"):
         verify(proto, proto)
