@@ -118,16 +118,16 @@ def _names_in(path: Path) -> set[str]:
 def _others(data: Path, path: Path) -> bool:
     """Whether another model in the folder names the file, or a link to it.
 
-    Bytes are compared, which takes no model for a stranger to its own weights.
+    The name may be anywhere in the model: this keeps a file too many rather than lose one.
     """
     same = _identity(data)
     entries = list(data.parent.iterdir())
     names = [os.fsencode(entry.name) for entry in entries if _identity(entry) == same]
-    mine = {path.name, os.path.basename(os.path.realpath(path))}
+    mine = os.path.realpath(path)
     return any(
         _mentions(entry, names)
         for entry in entries
-        if entry.suffix == ".onnx" and entry.name not in mine
+        if entry.suffix == ".onnx" and os.path.realpath(entry) != mine
     )
 
 

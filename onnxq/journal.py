@@ -24,6 +24,9 @@ from pathlib import Path
 OURS = re.compile(r"\.onnxq-([0-9a-f]{16})(?:-\d{1,9}\.(new|old)|\.(journal))")
 """Every name that onnxq gives to hidden files in folders of the user; no other file is touched."""
 
+_LARGEST = 1 << 24
+"""Bytes of a journal that is read: a set has a few files."""
+
 Stamp = tuple[int, int]
 """Size, and time of the last change in nanoseconds."""
 
@@ -68,13 +71,15 @@ def read(path: Path) -> list[Move]:
     folder = path.parent.stat()
     token = _token(path.name)
     _check_owner(path, folder)
+    if path.stat().st_size > _LARGEST:
+        raise ValueError("it is too large")
     try:
         moves = [_move(entry) for entry in json.loads(path.read_bytes())["moves"]]
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError("it does not list moves") from error
     for move in moves:
         if _token(move.source) != token or not _is_name(move.target):
-            raise ValueError(f"it would move '{move.source}' to '{move.target}'")
+            raise ValueError(f"it would move {move.source!r} to {move.target!r}")
         source = path.with_name(move.source)
         if os.path.lexists(source):
             _check_owner(source, folder)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from onnxq import journal
@@ -73,10 +73,10 @@ def _finish(path: Path) -> list[str]:
         moves = journal.read(path)
     except (OSError, ValueError) as error:
         return [
-            f"{path} is not a journal that can be followed ({error}); remove it if it is not yours"
+            f"{path} is not a journal that can be followed ({error}); leave it to its owner, or "
+            "remove it"
         ]
-    every = ", ".join(move.target for move in moves)
-    told = f"{folder}: onnxq was interrupted while it replaced {every}"
+    told = f"{folder}: onnxq was interrupted while it replaced {_names(moves)}"
     pending = [move for move in moves if os.path.lexists(folder / move.source)]
     try:
         given_up = [move for move in pending if not _may_move(folder, move)]
@@ -86,14 +86,20 @@ def _finish(path: Path) -> list[str]:
             os.replace(folder / move.source, folder / move.target)
         path.unlink()
     except OSError as error:
-        left = ", ".join(m.target for m in pending if os.path.lexists(folder / m.source))
+        left = _names(m for m in pending if os.path.lexists(folder / m.source))
         return [
             f"{told}; this cannot be completed now ({error.strerror}), so that these may be old "
-            f"beside new: {left or 'none'}"
+            f"beside new ones: {left or 'none'}"
         ]
     if not pending:
         return [f"{told}; all are in place"]
-    return [f"{told}; completed now: {', '.join(move.target for move in pending)}"]
+    return [f"{told}; completed now: {_names(pending)}"]
+
+
+def _names(moves: Iterable[Move]) -> str:
+    """The files; names come from a file, and must not act on a terminal."""
+    targets = (move.target for move in moves)
+    return ", ".join(name if name.isprintable() else ascii(name) for name in targets)
 
 
 def _may_move(folder: Path, move: Move) -> bool:
@@ -111,12 +117,10 @@ def _give_up(
     for move in pending:
         (path.parent / move.source).unlink()
     path.unlink()
-    names = ", ".join(move.target for move in changed)
-    told = f"{told}; since then {names} was changed or is a link, and was left as it is"
+    told = f"{told}; since then {_names(changed)} was changed or is a link, and was left as it is"
     if len(pending) == len(moves):
         return f"{told}: none was replaced"
-    left = ", ".join(move.target for move in pending)
-    return f"{told}: convert again, for these are still old beside new ones: {left}"
+    return f"{told}: convert again, for these are still old beside new ones: {_names(pending)}"
 
 
 def _remove_waste(path: Path) -> bool:

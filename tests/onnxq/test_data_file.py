@@ -108,6 +108,18 @@ def test_a_model_that_reaches_the_file_through_a_link_keeps_its_weights(stored: 
     assert names(save(load(stored), stored))[1] == "m.onnx.1.data"
 
 
+def test_a_model_elsewhere_of_the_same_name_is_another_model(stored: Path) -> None:
+    """m.onnx is a link to far/copy.onnx; copy.onnx beside it is a model of its own."""
+    shutil.copy(stored, stored.with_name("copy.onnx"))
+    far = stored.with_name("far")
+    far.mkdir()
+    stored.rename(far / "copy.onnx")
+    stored.symlink_to(far / "copy.onnx")
+    assert names(save(load(stored), stored))[1] == "m.onnx.1.data"
+    assert np.array_equal(value(load(stored.with_name("copy.onnx")), "a"), BIG)
+    assert np.array_equal(value(load(stored), "a"), BIG)
+
+
 def test_a_file_that_no_model_is_known_to_need_is_kept(tmp_path: Path) -> None:
     (tmp_path / "m.onnx.data").write_text("of the user")
     model = from_proto(model_proto())

@@ -45,6 +45,21 @@ def test_a_set_is_completed_and_named(half: Path) -> None:
     assert recover(half) == []
 
 
+def test_names_in_a_journal_do_not_act_on_a_terminal(half: Path) -> None:
+    moves = json.loads((half / JOURNAL).read_bytes())
+    moves["moves"][0]["target"] = "\x1b[2J"
+    (half / JOURNAL).write_text(json.dumps(moves))
+    assert all(note.isprintable() for note in recover(half))
+    (half / JOURNAL).write_bytes(dumps([Move("\x1b[2J", "b", (5, 0), None)]))
+    assert all(note.isprintable() for note in recover(half))
+
+
+def test_a_journal_without_an_end_is_not_read(half: Path) -> None:
+    os.truncate(half / JOURNAL, 1 << 40)  # takes no room on the disk
+    (note,) = recover(half)
+    assert "it is too large" in note
+
+
 def test_a_set_that_is_complete_is_told(half: Path) -> None:
     os.replace(half / hidden(1), half / "b")
     assert recover(half)[0].endswith("all are in place")
