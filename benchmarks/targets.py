@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-MAX_RATIO = 4.0
-MAX_GROWTH = 4.6
+MAX_RATIO = 3.0
+MAX_GROWTH = 4.3
 MAX_MEGABYTES = 300
 FASTER_THAN = ("onnxslim", "onnxscript")
 
