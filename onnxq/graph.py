@@ -225,6 +225,14 @@ class Model:
         twin._node_counters = dict(self._node_counters)
         return twin
 
+    def alias(self) -> Model:
+        """This model under other functions and opsets: the graph is the same, for reading only."""
+        twin = object.__new__(Model)
+        twin.__dict__.update(self.__dict__)
+        twin.opsets, twin.functions = dict(self.opsets), list(self.functions)
+        twin.upgrades = list(self.upgrades)
+        return twin
+
     @gc_paused()
     def to_proto(self, write: exporter.ConstantWriter = to_tensor_proto) -> ModelProto:
         """The protobuf; `write` makes the TensorProto of each constant."""

@@ -57,12 +57,16 @@ _FUNCTIONS = {
 
 
 def with_functions(model: Model) -> Model:
-    """`model` itself, or a copy that carries the functions, its opset raised as far as needed."""
+    """`model` itself, or one that carries the functions, its opset raised as far as needed.
+
+    It is there to be written: it shares the graph of `model` unless raising the opset changes it.
+    """
     called = _called(model)
     if not called:
         return model
-    twin = model.clone()
     need = max(_FUNCTIONS[op].needed_opset(nodes) for op, nodes in called.items())
+    fits = model.opset >= need and model.ir_version >= _MIN_IR
+    twin = model.alias() if fits else model.clone()
     twin.require_opset(need, "a model-local function needs it")
     twin.require_ir(_MIN_IR, "the canonical form is a model-local function")
     twin.functions = [f for f in twin.functions if not _is_one_of(f, called)]
