@@ -1,4 +1,8 @@
-"""Copies of graphs whose nodes and tensors can be edited freely; values of constants are shared."""
+"""Copies of graphs whose nodes and tensors can be edited freely; values of constants are shared.
+
+Marks are set in the dictionaries of nodes and tensors: graphsurgeon's own setter asks every time
+whether it is a list of links that is set.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,9 @@ from onnxq.exporter import live_nodes
 from onnxq.gs_objects import make_constant, make_node, make_variable
 from onnxq.importer import GraphRecord, header_of
 
+_FIELDS = len(make_constant("", None).__dict__)  # those of a variable are as many
+_CARRIED = {"info", "seen", "input_info", "output_info", "overridable", "body_output"}
+
 
 def clone_tensor(tensor: gs.Tensor, tensors: dict[int, gs.Tensor]) -> gs.Tensor:
     """The copy of `tensor`, made once; `tensors` holds the copies by id of the original."""
@@ -20,10 +27,9 @@ def clone_tensor(tensor: gs.Tensor, tensors: dict[int, gs.Tensor]) -> gs.Tensor:
         else:
             shape = None if tensor.shape is None else list(tensor.shape)
             twin = make_variable(tensor.name, tensor.dtype, shape, tensor.type)
-        for key in ("info", "seen", "input_info", "output_info", "overridable", "body_output"):
-            value = tensor.__dict__.get(key)
-            if value is not None:
-                setattr(twin, key, value)
+        fields = tensor.__dict__
+        if len(fields) > _FIELDS:
+            twin.__dict__.update({k: fields[k] for k in _CARRIED & fields.keys()})
         tensors[id(tensor)] = twin
     return twin
 
@@ -45,17 +51,19 @@ def clone_graph(graph: gs.Graph, tensors: dict[int, gs.Tensor]) -> gs.Graph:
     )
     twin.inputs = twins(graph.inputs)
     for tensor in (*twin.inputs, *twin.record.constants):
-        tensor.owner = twin
+        tensor.__dict__["owner"] = twin
+    nodes = twin.nodes
     for node in live_nodes(graph):
         attrs = {k: _clone_attribute(v, tensors) for k, v in node.attrs.items()}
         copy = make_node(
             node.op, node.name, attrs, twins(node.inputs), twins(node.outputs), node.domain
         )
-        copy.owner = twin
-        copy.source = getattr(node, "source", None)
-        if getattr(node, "unread_at_load", False):
-            copy.unread_at_load = True
-        twin.nodes.append(copy)
+        known, fields = node.__dict__, copy.__dict__
+        fields["owner"] = twin
+        fields["source"] = known.get("source")
+        if known.get("unread_at_load"):
+            fields["unread_at_load"] = True
+        nodes.append(copy)
     twin.outputs = twins(graph.outputs)
     return twin
 
