@@ -16,6 +16,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, helper
 
 from onnxq import exporter, files, importer
 from onnxq.cloning import clone_graph, clone_tensor
+from onnxq.copies import Copyable
 from onnxq.data_file import Origin
 from onnxq.errors import InvalidModelError, LoadError, OnnxqError
 from onnxq.exporter import live_nodes
@@ -38,7 +39,7 @@ MAX_OPSET, MAX_IR = 26, 13
 _MODEL_BODY = {"graph", "functions", "opset_import"}
 
 
-class Model:
+class Model(Copyable):
     """One ONNX model that passes can edit."""
 
     def __init__(
@@ -217,6 +218,7 @@ class Model:
         )
         twin.qparams = self.qparams.copy()
         twin.upgrades = list(self.upgrades)
+        twin.export_notes = list(self.export_notes)
         twin.origin = self.origin
         twin.made = [clone_tensor(c, tensors) for c in self.made]
         twin._names = None if self._names is None else set(self._names)

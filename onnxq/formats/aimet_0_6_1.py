@@ -144,12 +144,16 @@ def float_tensors(text: str) -> frozenset[str]:
     )
 
 
+def _recognises(content: str) -> bool:
+    return codes.recognises(content, VERSION)
+
+
 FORMAT = SideFile(
     "aimet-0.6.1",
     "AIMET and QNN encodings 0.6.1: activations and parameters by name",
     write,
     read,
-    recognises=lambda content: codes.recognises(content, VERSION),
+    recognises=_recognises,
     detection='JSON with "version": "0.6.1"',
     versions=(VERSION,),
     narrow=False,

@@ -188,12 +188,16 @@ def float_tensors(text: str) -> frozenset[str]:
     )
 
 
+def _recognises(content: str) -> bool:
+    return codes.recognises(content, VERSION)
+
+
 FORMAT = SideFile(
     "aimet-1.0.0",
     "AIMET and QNN encodings 1.0.0: lists of activations and parameters",
     write,
     read,
-    recognises=lambda content: codes.recognises(content, VERSION),
+    recognises=_recognises,
     detection='JSON with "version": "1.0.0"',
     versions=(VERSION,),
     narrow=False,
