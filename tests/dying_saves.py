@@ -96,16 +96,14 @@ def deaths(root: Path) -> Iterator[Path]:
             folder = root / f"{kind}-{step}"
             make_old(folder)
             killed = die_at(step, work, folder)
-            again = killed
-            for second in range(10**6):
-                twin = root / f"{folder.name}-{second}"
-                if again:
-                    shutil.copytree(folder, twin, copy_function=shutil.copy2)
-                    again = die_at(second, recover, twin)
-                    yield twin
-                else:
-                    break
             yield folder
+            if killed and any(folder.glob("*.journal")):  # else recovery only removes files
+                for second in range(10**6):
+                    twin = root / f"{folder.name}-{second}"
+                    shutil.copytree(folder, twin)
+                    yield twin
+                    if not die_at(second, recover, twin):
+                        break
             if not killed:
                 break
 
