@@ -337,11 +337,15 @@ def from_proto(proto: ModelProto, base_dir: Path | None = None) -> Model:
                 fix="the file is not a valid ONNX model: export it again",
             )
     model = Model(graph, header, opsets, list(proto.functions))
-    for index, entry in enumerate(header.metadata_props):
-        if entry.key == TABLE_KEY:
-            model.qparams = QParamTable.loads(entry.value)
-            del header.metadata_props[index]
-            break
+    tables = [at for at, entry in enumerate(header.metadata_props) if entry.key == TABLE_KEY]
+    if len(tables) > 1:
+        raise InvalidModelError(
+            f"the metadata has {len(tables)} quantization tables ('{TABLE_KEY}')",
+            fix="keep one of them",
+        )
+    for index in tables:
+        model.qparams = QParamTable.loads(header.metadata_props[index].value)
+        del header.metadata_props[index]
     from onnxq.local_functions import own_forms, take_functions
     from onnxq.node_form import check_nodes
 

@@ -21,26 +21,30 @@ class Form(NamedTuple):
     params: frozenset[int]
     bottoms: tuple[int, int] = (1, 1)
     tops: tuple[int, int] = (1, 1)
+    flags: tuple[int, ...] = ()
+    """Parameters that are 0 or 1."""
+    int8: int = 0
+    """What parameter 8 is where the layer has int8 weights; ncnn orders scales by it."""
 
 
 _MANY = 1 << 16
 _WINDOW = {0, 1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16}
 FORMS = {
     "Input": Form(frozenset({0, 1, 2}), (0, 0)),
-    "Convolution": Form(frozenset({*_WINDOW, 8})),
-    "ConvolutionDepthWise": Form(frozenset({*_WINDOW, 7, 8})),
-    "Deconvolution": Form(frozenset({*_WINDOW, 18, 19})),
-    "InnerProduct": Form(frozenset({0, 1, 2, 8})),
+    "Convolution": Form(frozenset({*_WINDOW, 8}), flags=(5,), int8=2),
+    "ConvolutionDepthWise": Form(frozenset({*_WINDOW, 7, 8}), flags=(5,), int8=1),
+    "Deconvolution": Form(frozenset({*_WINDOW, 18, 19}), flags=(5,)),
+    "InnerProduct": Form(frozenset({0, 1, 2, 8}), flags=(1,), int8=2),
     "Split": Form(frozenset(), tops=(1, _MANY)),
     "Quantize": Form(frozenset({0})),
     "Cast": Form(frozenset({0, 1})),
-    "BinaryOp": Form(frozenset({0, 1, 2}), (1, 2)),
+    "BinaryOp": Form(frozenset({0, 1, 2}), (1, 2), flags=(1,)),
     "MemoryData": Form(frozenset({0, 1, 2}), (0, 0)),
     "Reshape": Form(frozenset({0, 1, 2})),
-    "Pooling": Form(frozenset({0, 1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15})),
+    "Pooling": Form(frozenset({*_WINDOW} - {16}), flags=(0, 4, 5, 6)),
     "Permute": Form(frozenset({0})),
     "Clip": Form(frozenset({0, 1})),
-    "LayerNorm": Form(frozenset({0, 1, 2})),
+    "LayerNorm": Form(frozenset({0, 1, 2}), flags=(2,)),
     "PReLU": Form(frozenset({0})),
     "Interp": Form(frozenset({0, 1, 2, 3, 4})),
     "ReLU": Form(frozenset({0})),
@@ -50,7 +54,7 @@ FORMS = {
     "TanH": Form(frozenset()),
     "MatMul": Form(frozenset(), (2, 2)),
     "Concat": Form(frozenset({0}), (1, _MANY)),
-    "Softmax": Form(frozenset({0, 1})),
+    "Softmax": Form(frozenset({0, 1}), flags=(1,)),
 }
 """By type of layer."""
 
@@ -61,6 +65,11 @@ def check_form(layer: Layer) -> None:
     for key in layer.params:
         if key not in form.params:
             raise layer.error(f"parameter {key} is not read")
+    for key in form.flags:
+        if layer.integer(key, 0) not in (0, 1):
+            raise layer.error(f"parameter {key} is {layer.integer(key)}, not 0 or 1")
+    if layer.integer(8, 0) not in (0, form.int8):
+        raise layer.error(f"parameter 8 is {layer.integer(8)}, not {form.int8}")
     for blobs, (least, most), verb in (
         (layer.bottoms, form.bottoms, "reads"),
         (layer.tops, form.tops, "makes"),
@@ -69,6 +78,10 @@ def check_form(layer: Layer) -> None:
             raise layer.error(f"it {verb} {len(blobs)} blobs")
     if layer.type == "BinaryOp" and (len(layer.bottoms) == 1) != bool(layer.integer(1, 0)):
         raise layer.error(f"it reads {len(layer.bottoms)} blobs, parameter 1 says otherwise")
+    if layer.type == "BinaryOp" and len(layer.bottoms) == 2 and 2 in layer.params:
+        raise layer.error("it reads 2 blobs and has a constant as well")
+    if layer.type == "Pooling" and layer.integer(4, 0) and not {0, 4} >= layer.params.keys():
+        raise layer.error("it pools all positions and has a window as well")
 
 
 def check_sizes(model: Model, scaled: Mapping[str, Layer]) -> None:

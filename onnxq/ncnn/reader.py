@@ -104,8 +104,8 @@ def _step(layer: Layer, scales: Array) -> Array:
         raise layer.error("a scale is not positive")
     with np.errstate(over="ignore"):
         steps = (1.0 / scales.astype(np.float64)).astype(np.float32)
-    if not np.isfinite(steps).all():
-        raise layer.error("a scale is so small that its inverse is no float32")
+        if not np.isfinite(steps * np.float32(CODES[1])).all():
+            raise layer.error("a scale is so small that its codes have no value in float32")
     return steps
 
 
@@ -133,8 +133,8 @@ def _kernel(graph: _Graph, layer: Layer, shape: tuple[int, ...], axis: int) -> t
     if stored.dtype != np.int8:
         values = stored.reshape(shape)
         return source, graph.constant(name, values if axis == 0 else values.swapaxes(0, 1))
-    if layer.integer(8, 0) not in (1, 2):
-        raise layer.error("its weights are int8, but it has no scales, or some for its output")
+    if not layer.integer(8, 0):
+        raise layer.error("its weights are int8, but it has no scales")
     if (stored < CODES[0]).any():
         raise layer.error(f"its weights hold codes below {CODES[0]}")
     steps, step = (_step(layer, w) for w in layer.weights[-2:])
@@ -272,6 +272,8 @@ def _pooling(graph: _Graph, layer: Layer) -> None:
     }
     if kind == "AveragePool":
         window["count_include_pad"] = i(6, 0)
+    elif i(6, 0):
+        raise layer.error("it counts pads in an average and takes a maximum")
     graph.node(kind, [source], top, layer.name, **window)
     graph.rank[top] = 4
 

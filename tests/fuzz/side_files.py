@@ -247,29 +247,28 @@ def _shaped(read: Model) -> Model:
 
 
 def _unlike(files: Mapping[str, Content], again: Mapping[str, Content]) -> Iterator[str]:
-    lines = [_program(f["param"]) for f in (files, again)]
-    if lines[0] != lines[1]:
-        yield f"{lines[0]} is not {lines[1]}"
-    held = [
-        [w for layer in read_bin(f["bin"], read_param(f["param"])) for w in layer.weights]  # type: ignore[arg-type]
-        for f in (files, again)
-    ]
-    for one, other in zip(*held, strict=True):
-        if one.dtype != other.dtype or not np.allclose(one, other, rtol=1e-6, atol=0):
-            yield f"the weights {one} are {other}"
+    one, other = (_program(f["param"], f["bin"]) for f in (files, again))
+    if one.keys() != other.keys():
+        yield f"{sorted(one)} is not {sorted(other)}"
+        return
+    for layer, weights in one.items():
+        for left, right in zip(weights, other[layer], strict=True):
+            if left.dtype != right.dtype or not np.allclose(left, right, rtol=1e-6, atol=0):
+                yield f"the weights {left} of {layer} are {right}"
 
 
-def _program(text: Content) -> list[Any]:
-    """The layers of a .param file: numbers by value, blobs by their number, names aside."""
-    assert isinstance(text, str)
-    found: list[Any] = []
-    blobs: dict[str, int] = {}
-    for words in (line.split() for line in text.split("\n")[2:]):
-        if not words:
-            continue
-        count = int(words[2]) + int(words[3])
-        held = [blobs.setdefault(name, len(blobs)) for name in words[4 : 4 + count]]
-        values = (word.partition("=") for word in words[4 + count :])
-        params = sorted((int(k), float(np.float32(float(v)))) for k, _, v in values)
-        found.append((words[0], int(words[2]), int(words[3]), held, params))
+def _program(param: Content, data: Content) -> dict[str, tuple[Any, ...]]:
+    """The layers by what they compute, with their weights: names and order do not matter."""
+    assert isinstance(param, str)
+    assert isinstance(data, bytes)
+    found: dict[str, tuple[Any, ...]] = {}
+    made: dict[str, str] = {}
+    for layer in read_bin(data, read_param(param)):
+        values = sorted((key, float(np.float32(value))) for key, value in layer.params.items())
+        reads = [made[blob] for blob in layer.bottoms]
+        what = f"{layer.type}({', '.join(reads)}) {values}"
+        while what in found:
+            what += "'"
+        found[what] = layer.weights
+        made |= {blob: f"{what}:{at}" for at, blob in enumerate(layer.tops)}
     return found

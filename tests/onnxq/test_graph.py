@@ -22,6 +22,8 @@ from onnx import (
 from onnxq.edit import constant, new_node, replace, set_input, variable
 from onnxq.errors import InvalidModelError
 from onnxq.graph import from_proto, new_model
+from onnxq.qparam_table import QParamTable
+from tests.build import parse
 from tests.protos import (
     add_props,
     chain,
@@ -258,3 +260,11 @@ def test_a_body_made_by_a_pass_is_seen_at_once() -> None:
     new_node(model, "If", [condition], [made], name="if", attrs=branches)
     assert len(list(model.graphs())) > 1
     assert set(map(id, body.nodes)) <= set(map(id, model.nodes()))
+
+
+def test_a_model_has_one_table() -> None:
+    proto = parse("g (float[4] x) => (float[4] y) { y = Relu(x) }").to_proto()
+    for _ in range(2):
+        proto.metadata_props.add(key="onnxq.qparams", value=QParamTable().dumps())
+    with pytest.raises(InvalidModelError, match="2 quantization tables"):
+        from_proto(proto)

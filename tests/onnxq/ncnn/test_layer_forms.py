@@ -29,6 +29,10 @@ def test_what_is_written_has_its_form(name: str) -> None:
         (Layer("Convolution", "c", ("x",), ("y",), {9: 1}), "parameter 9 is not read"),
         (Layer("Sigmoid", "s", ("x", "y"), ("z",)), "reads 2 blobs"),
         (Layer("Split", "s", ("x",), ()), "makes 0 blobs"),
+        (Layer("Convolution", "c", ("x",), ("y",), {5: -1}), "parameter 5 is -1, not 0 or 1"),
+        (Layer("Convolution", "c", ("x",), ("y",), {8: 102}), "parameter 8 is 102, not 2"),
+        (Layer("Pooling", "p", ("x",), ("y",), {4: 1, 1: 2}), "has a window as well"),
+        (Layer("BinaryOp", "b", ("x", "y"), ("z",), {2: 0.5}), "has a constant as well"),
         (Layer("BinaryOp", "b", ("x", "y"), ("z",), {1: 1}), "parameter 1 says otherwise"),
     ],
 )
