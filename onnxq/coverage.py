@@ -8,7 +8,6 @@ applied, and told together.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -17,6 +16,7 @@ import numpy as np
 from onnxq.backend import Backend
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
+from onnxq.near_words import closest
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import QParams, Role
 from onnxq.range_needs import LINEAR, missing_ranges
@@ -114,7 +114,7 @@ def examine(
 def _add_near_matches(unknown: dict[str, str], candidates: list[str]) -> None:
     """Say what may have been meant, for the first few: comparing names takes its time."""
     for name in list(unknown)[: MOST_SHOWN // 2]:
-        near = difflib.get_close_matches(name, candidates, n=1)
+        near = closest(name, candidates, 1, 0.6)
         if near:
             unknown[name] = f"may be '{near[0]}'"
 

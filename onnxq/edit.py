@@ -19,7 +19,7 @@ from onnxq.exporter import describe
 from onnxq.graph import Model, domain_of
 from onnxq.gs_objects import make_constant, make_node, make_variable
 from onnxq.importer import bodies
-from onnxq.links import LONG, cut, put, slot_of
+from onnxq.links import cut, put, slot_of, slots_of
 from onnxq.qparams import GRAPH_OUTPUT, Reader
 from onnxq.sweeping import detach
 
@@ -67,20 +67,14 @@ def readers(tensor: gs.Tensor) -> list[gs.Node]:
 def users(tensor: gs.Tensor) -> list[tuple[gs.Node, int]]:
     """Every (node, input number) that reads `tensor`."""
     if len(tensor.outputs) == 1:
-        return _slots(tensor.outputs[0], tensor, 1)
+        node = tensor.outputs[0]
+        return [(node, i) for i in slots_of(node.inputs, tensor, 1)]
     times = Counter(map(id, tensor.outputs))
     return [
-        use
+        (node, i)
         for node in {id(n): n for n in tensor.outputs}.values()
-        for use in _slots(node, tensor, times[id(node)])
+        for i in slots_of(node.inputs, tensor, times[id(node)])
     ]
-
-
-def _slots(node: gs.Node, tensor: gs.Tensor, times: int) -> list[tuple[gs.Node, int]]:
-    """Where `node` reads `tensor`, which it does so many `times`."""
-    if times == 1 and len(node.inputs) > LONG:
-        return [(node, slot_of(node.inputs, tensor))]
-    return [(node, i) for i, t in enumerate(node.inputs) if t is tensor]
 
 
 def only_reader(tensor: gs.Tensor, node: gs.Node, model: Model) -> bool:

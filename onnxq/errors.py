@@ -7,10 +7,11 @@ prints both and leaves the traceback to `--debug`. Faults of the program itself 
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Iterable
 from typing import Any
+
+from onnxq.near_words import closest
 
 
 class OnnxqError(Exception):
@@ -70,10 +71,15 @@ def near_matches(word: str, known: Iterable[str]) -> str:
     words = sorted(known)
     if not words:
         return "there is nothing to choose from"
-    near = difflib.get_close_matches(word, words, n=3, cutoff=0.5)
+    near = closest(word, words)
     if near:
         return "did you mean " + " or ".join(f"'{w}'" for w in near) + "?"
-    return "choose from: " + ", ".join(words)
+    more = f" ... and {len(words) - _MOST_WORDS} more" if len(words) > _MOST_WORDS else ""
+    return "choose from: " + ", ".join(words[:_MOST_WORDS]) + more
+
+
+_MOST_WORDS = 100
+"""Words listed where none is near; there are fewer passes, backends and formats."""
 
 
 def cannot_write(dialect: str, problems: Iterable[str], *, fix: str) -> PassError:

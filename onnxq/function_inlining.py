@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from google.protobuf.message import EncodeError
 from onnx import FunctionProto, GraphProto, NodeProto, inliner
+from onnx.checker import ValidationError
 
 from onnxq.dialects import quantizes
 from onnxq.edit import describe
@@ -22,18 +23,21 @@ from onnxq.runtime import walk
 def quantizing_functions(model: Model) -> list[FunctionProto]:
     """The functions that hold quantizing operators, or call one that does."""
     others = [f for f in model.functions if f.domain != DOMAIN]
-    found = [f for f in others if any(quantizes(n.domain, n.op_type) for n in _nodes(f))]
-    while True:
-        names = {(f.domain, f.name) for f in found}
-        callers = [
-            f
-            for f in others
-            if (f.domain, f.name) not in names
-            and any((n.domain, n.op_type) in names for n in _nodes(f))
-        ]
-        if not callers:
-            return [f for f in others if (f.domain, f.name) in names]
-        found += callers
+    callers: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    waiting: list[tuple[str, str]] = []
+    for function in others:
+        key = (function.domain, function.name)
+        for node in _nodes(function):
+            callers.setdefault((node.domain, node.op_type), []).append(key)
+            if quantizes(node.domain, node.op_type):
+                waiting.append(key)
+    found: set[tuple[str, str]] = set()
+    while waiting:
+        key = waiting.pop()
+        if key not in found:
+            found.add(key)
+            waiting += callers.get(key, ())
+    return [f for f in others if (f.domain, f.name) in found]
 
 
 def left_in(model: Model) -> Iterator[str]:
@@ -55,7 +59,7 @@ def functions_inlined(model: Model) -> Model:
         made = inliner.inline_selected_functions(
             model.to_proto(), [(f.domain, f.name) for f in chosen]
         )
-    except (RuntimeError, EncodeError, ValueError):
+    except (RuntimeError, EncodeError, ValueError, ValidationError):
         return model
     twin = from_proto(made)
     twin.origin = model.origin

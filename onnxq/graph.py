@@ -320,7 +320,7 @@ def from_proto(proto: ModelProto, base_dir: Path | None = None) -> Model:
             "this protobuf is not an ONNX model (it has no graph or no version)",
             fix="give a file written by an ONNX exporter",
         )
-    check_functions(proto.functions)
+    check_functions(proto.functions, proto.graph.node)
     header = importer.header_of(proto, _MODEL_BODY)
     graph = importer.import_graph(proto.graph, base_dir, overridable=proto.ir_version >= 4)
     importer.mark_unread(graph)

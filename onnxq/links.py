@@ -115,6 +115,13 @@ def slot_of(tensors: Sequence[gs.Tensor], tensor: gs.Tensor) -> int:
     return int(guess)
 
 
+def slots_of(tensors: Sequence[gs.Tensor], tensor: gs.Tensor, times: int) -> list[int]:
+    """Where `tensor` stands, which is there so many `times`."""
+    if times == 1 and len(tensors) > LONG:
+        return [slot_of(tensors, tensor)]
+    return [i for i, t in enumerate(tensors) if t is tensor]
+
+
 def put(tensors: list[gs.Tensor], index: int, tensor: gs.Tensor) -> None:
     """Put `tensor` at `index`, this side of the link only, and remember where it stands."""
     list.__setitem__(tensors, index, tensor)
@@ -122,4 +129,4 @@ def put(tensors: list[gs.Tensor], index: int, tensor: gs.Tensor) -> None:
         vars(tensors)["slots"][id(tensor)] = index
 
 
-__all__ = ["LONG", "cut", "put", "slot_of"]
+__all__ = ["LONG", "cut", "put", "slot_of", "slots_of"]

@@ -15,6 +15,9 @@ from onnxq.constants import array, is_constant
 from onnxq.graph import domain_of
 from onnxq.placement import KINDS, WEIGHTED
 
+_NAMED = KINDS - {"Linear", "Embedding"}
+"""Kinds that are the name of an operator."""
+
 
 def kind_of(node: gs.Node) -> str | None:
     """The op kind of `node`; None for operators that no rule names."""
@@ -29,7 +32,7 @@ def kind_of(node: gs.Node) -> str | None:
         return "Embedding" if np.issubdtype(table.dtype, np.floating) else None
     if node.op == "ConvTranspose" and _inserts_zeros(node):
         return "Pad"
-    return node.op if node.op in KINDS - {"Linear", "Embedding"} else None
+    return node.op if node.op in _NAMED else None
 
 
 def _inserts_zeros(node: gs.Node) -> bool:

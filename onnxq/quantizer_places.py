@@ -7,7 +7,7 @@ place carries the rule that put it there, in words, for those who ask.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +51,9 @@ class QuantizerPlaces:
         self.placement = placement
         self._nodes = model.nodes()
         self._order = {id(node): at for at, node in enumerate(self._nodes)}
+        self._sources: dict[int, tuple[gs.Tensor, ...]] = {}
+        self._not_negative: dict[int, bool] = {}
+        self._settled_from: set[tuple[int, str]] = set()
         self._gelu: dict[int, gs.Tensor] = {}
         """Input of each Gelu that is spelled out, by its last node."""
         self._inside: set[int] = set()
@@ -72,6 +75,7 @@ class QuantizerPlaces:
     def activations(self) -> list[Place]:
         """All quantizers of activations, in the order of the graph."""
         wanted: dict[int, tuple[gs.Tensor, str]] = {}
+        self._settled_from.clear()
         for node in self._nodes:
             for tensor in self._inputs_of(node):
                 wanted.setdefault(id(tensor), (tensor, f"{describe(node)} reads codes"))
@@ -115,25 +119,39 @@ class QuantizerPlaces:
         read = [t for t in node.inputs[:count] if t.name and t is not weight]
         return [t for t in read if _is_float(t)]
 
-    def sources(self, tensor: gs.Tensor) -> Iterator[gs.Tensor]:
+    def sources(self, tensor: gs.Tensor) -> tuple[gs.Tensor, ...]:
         """Where the values of `tensor` were made."""
-        seen: set[int] = set()
-        waiting = [tensor]
-        while waiting:
-            found = waiting.pop(0)
-            if id(found) in seen:
-                continue
-            seen.add(id(found))
-            maker = _maker(found)
-            moved = maker is not None and self.kind(maker) in self.placement.moves
-            read = self.operands(maker) if maker is not None and moved else []
-            if read:
-                waiting[:0] = read
+        known = self._sources
+        for found, read in _from_the_ends(tensor, known, self._moved_from):
+            if len(read) == 1:
+                known[id(found)] = known[id(read[0])]
             else:
-                yield found
+                made = [s for t in read for s in known[id(t)]] or [found]
+                known[id(found)] = tuple({id(s): s for s in made}.values())
+        return known[id(tensor)]
+
+    def _moved_from(self, tensor: gs.Tensor) -> list[gs.Tensor]:
+        maker = _maker(tensor)
+        moved = maker is not None and self.kind(maker) in self.placement.moves
+        return self.operands(maker) if moved else []
 
     def not_negative(self, tensor: gs.Tensor) -> bool:
         """Whether no value of `tensor` can be negative."""
+        known = self._not_negative
+
+        def deciding(tensor: gs.Tensor) -> list[gs.Tensor]:
+            sign = self._sign_from(tensor)
+            if isinstance(sign, bool):
+                known[id(tensor)] = sign
+                return []
+            return sign
+
+        for found, read in _from_the_ends(tensor, known, deciding):
+            known.setdefault(id(found), all(known[id(t)] for t in read))
+        return known[id(tensor)]
+
+    def _sign_from(self, tensor: gs.Tensor) -> bool | list[gs.Tensor]:
+        """Whether no value of `tensor` can be negative, or those tensors that decide it."""
         values = array(tensor)
         if values is not None:
             return bool(np.all(values >= 0))
@@ -149,8 +167,7 @@ class QuantizerPlaces:
         linear = kind == "Resize" and "cubic" not in str(node.attrs.get("mode", ""))
         if kind not in _KEEPS_SIGN and kind not in self.placement.moves and not linear:
             return False
-        read = self.operands(node)
-        return bool(read) and all(self.not_negative(t) for t in read)
+        return self.operands(node) or False
 
     # -- what is asked for ---------------------------------------------------------------------
 
@@ -166,7 +183,7 @@ class QuantizerPlaces:
         if not self._asks(node):
             return []
         kind = self.kind(node) or ""
-        read = [(t, list(self.sources(t))) for t in self.operands(node) if not _is_number(t)]
+        read = [(t, self.sources(t)) for t in self.operands(node) if not _is_number(t)]
         made_by = {self._kind_behind(s) for _, sources in read for s in sources}
         if any((kind, maker) in self.placement.untouched for maker in made_by):
             return []
@@ -196,15 +213,23 @@ class QuantizerPlaces:
 
     def _settled(self, tensor: gs.Tensor, kind: str) -> Iterator[gs.Tensor]:
         """Where the result is quantized: behind what runs inside the same op."""
-        if not tensor.outputs or self.model.is_output(tensor):
-            yield tensor
-        for reader in tensor.outputs:
-            by = self.kind(reader)
-            fused = self.placement.fuse and kind in WEIGHTED and len(tensor.outputs) == 1
-            if by in self.placement.absorbed or (fused and by in _FUSED):
-                yield from self._settled(reader.outputs[0], by or "")
-            elif (by or "", kind) not in self.placement.merged:
+        waiting = [(tensor, kind)]  # the next one last
+        while waiting:
+            tensor, kind = waiting.pop()
+            if (id(tensor), kind) in self._settled_from:
+                continue  # an earlier layer has asked for all that follows
+            self._settled_from.add((id(tensor), kind))
+            if not tensor.outputs or self.model.is_output(tensor):
                 yield tensor
+            behind = []
+            for reader in tensor.outputs:
+                by = self.kind(reader)
+                fused = self.placement.fuse and kind in WEIGHTED and len(tensor.outputs) == 1
+                if by in self.placement.absorbed or (fused and by in _FUSED):
+                    behind.append((reader.outputs[0], by or ""))
+                elif (by or "", kind) not in self.placement.merged:
+                    yield tensor
+            waiting += reversed(behind)
 
     def _at_the_ends(self) -> Iterator[tuple[gs.Tensor, str]]:
         if self.placement.graph_inputs:
@@ -223,28 +248,57 @@ class QuantizerPlaces:
     def _groups(
         self, wanted: dict[int, tuple[gs.Tensor, str]]
     ) -> list[list[tuple[gs.Tensor, str]]]:
-        group_of: dict[int, dict[int, tuple[gs.Tensor, str]]] = {
-            key: {key: value} for key, value in wanted.items()
-        }
+        known = dict(wanted)
+        group_of = {key: [key] for key in wanted}
         for node in self._nodes:
             if self.kind(node) not in self.placement.unified:
                 continue
             read = {id(s): s for t in self.operands(node) for s in self.sources(t)}
             if not any(key in group_of for key in read):
                 continue
-            rule = f"{describe(node)} needs equal scales"
-            joined: dict[int, tuple[gs.Tensor, str]] = {}
             for key, source in read.items():
-                joined.update(group_of.get(key, {key: (source, rule)}))
-            for key in joined:
-                group_of[key] = joined
+                known.setdefault(key, (source, f"{describe(node)} needs equal scales"))
+            _join([group_of.setdefault(key, [key]) for key in read], group_of)
         unique = {id(group): group for group in group_of.values()}.values()
-        ordered = [sorted(g.values(), key=lambda entry: self._at(entry[0])) for g in unique]
-        return sorted(ordered, key=lambda group: self._at(group[0][0]))
+        seen = {key: number for number, key in enumerate(known)}
+
+        def at(key: int) -> tuple[int, int]:
+            return self._at(known[key][0]), seen[key]
+
+        ordered = sorted((sorted(group, key=at) for group in unique), key=lambda g: at(g[0]))
+        return [[known[key] for key in group] for group in ordered]
 
     def _at(self, tensor: gs.Tensor) -> int:
         maker = _maker(tensor)
         return -1 if maker is None else self._order[id(maker)]
+
+
+def _from_the_ends(
+    tensor: gs.Tensor, known: Container[int], read: Callable[[gs.Tensor], list[gs.Tensor]]
+) -> Iterator[tuple[gs.Tensor, list[gs.Tensor]]]:
+    """What `tensor` is made of, each tensor that is not `known` once, after those it `read`s.
+
+    Whoever asks makes each of them known. Not by recursion: chains may be longer than Python's
+    stack.
+    """
+    waiting: list[tuple[gs.Tensor, list[gs.Tensor] | None]] = [(tensor, None)]
+    while waiting:
+        found, needed = waiting.pop()
+        if needed is not None:
+            yield found, needed
+        elif id(found) not in known:
+            needed = read(found)
+            waiting.append((found, needed))
+            waiting += [(t, None) for t in needed if id(t) not in known]
+
+
+def _join(groups: list[list[int]], group_of: dict[int, list[int]]) -> None:
+    """Make several groups one: the largest takes the others in, so that each key moves seldom."""
+    whole = max(groups, key=len)
+    for group in groups:
+        if group is not whole and group_of[group[0]] is group:
+            whole += group
+            group_of.update(dict.fromkeys(group, whole))
 
 
 def _maker(tensor: gs.Tensor) -> gs.Node | None:

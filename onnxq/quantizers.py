@@ -26,14 +26,26 @@ def is_quantizer(node: gs.Node | None) -> bool:
     return fake_quantize.is_fake_quantize(node) or fake_quantize_log.is_logarithmic(node)
 
 
-def quantizer_behind(tensor: gs.Tensor) -> gs.Node | None:
-    """The quantizer of the values that `tensor` holds, looking through what only moves them."""
-    node = producer(tensor)
-    while node is not None and not is_quantizer(node):
-        if kind_of(node) not in MOVES or not node.inputs:
-            return None
-        node = producer(node.inputs[0])
-    return node
+def quantizer_behind(
+    tensor: gs.Tensor, known: dict[int, gs.Node | None] | None = None
+) -> gs.Node | None:
+    """The quantizer of the values that `tensor` holds, looking through what only moves them.
+
+    Who asks for many tensors gives a dictionary of what is `known`: no way is then gone twice.
+    """
+    known = {} if known is None else known
+    passed: list[int] = []
+    while id(tensor) not in known:
+        passed.append(id(tensor))
+        node = producer(tensor)
+        if node is None or is_quantizer(node) or kind_of(node) not in MOVES or not node.inputs:
+            found = node if is_quantizer(node) else None
+            break
+        tensor = node.inputs[0]
+    else:
+        found = known[id(tensor)]
+    known.update(dict.fromkeys(passed, found))
+    return found
 
 
 def row_of(

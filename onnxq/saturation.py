@@ -75,8 +75,9 @@ class Bounds:
 
 def bounds(model: Model) -> Iterator[Bounds]:
     """The bounds of every layer of a canonical model whose input and weight are quantized."""
+    known: dict[int, gs.Node | None] = {}
     for node in model.nodes(*LINEAR_OPS):
-        source = input_quantizer(node.inputs[0])
+        source = input_quantizer(node.inputs[0], known)
         if source is None:
             continue
         try:
@@ -91,9 +92,11 @@ def bounds(model: Model) -> Iterator[Bounds]:
                 yield _bounds(layer, x, w)
 
 
-def input_quantizer(tensor: gs.Tensor) -> gs.Node | None:
-    """The linear quantizer of the values that `tensor` holds."""
-    node = quantizer_behind(tensor)
+def input_quantizer(
+    tensor: gs.Tensor, known: dict[int, gs.Node | None] | None = None
+) -> gs.Node | None:
+    """The linear quantizer of the values that `tensor` holds; `known` as in `quantizer_behind`."""
+    node = quantizer_behind(tensor, known)
     return node if is_fake_quantize(node) else None
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
+from onnx.checker import ValidationError
 
 from onnxq.errors import UnsupportedModelError
 from onnxq.tensors import StoredValues, stored_size, to_tensor_proto
@@ -34,7 +35,7 @@ def infer(proto: ModelProto) -> ModelProto:
     """`proto` with the value_info that onnx infers; UnsupportedModelError where it cannot."""
     try:
         return shape_inference.infer_shapes(proto, data_prop=True)
-    except (shape_inference.InferenceError, RuntimeError, ValueError) as error:
+    except (shape_inference.InferenceError, ValidationError, RuntimeError, ValueError) as error:
         raise UnsupportedModelError(
             f"onnx cannot infer shapes: {' '.join(str(error).split())}",
             fix="shapes are not needed to go on; 'onnx.checker' says what is wrong with the model",

@@ -82,6 +82,7 @@ def summarize(model: Model) -> Summary:
         (where := describe(node)): Skip(where, f"{kind.name}: {kind.why}")
         for node, kind in dialects.unreadable(model)
     }
+    known: dict[int, Any] = {}
     constants = [c for g in model.graphs() for c in g.record.constants]
     return Summary(
         opsets={domain or "ai.onnx": version for domain, version in model.opsets.items()},
@@ -94,7 +95,7 @@ def summarize(model: Model) -> Summary:
         constant_bytes=sum(int(c._values.nbytes) for c in constants),
         dialects=dialects.found([dialects.op_name(n) for n in readable.nodes()], traces),
         table=table,
-        layers=[_layer(node) for node in read.nodes(*LINEAR_OPS)],
+        layers=[_layer(node, known) for node in read.nodes(*LINEAR_OPS)],
         unread=[
             *refused.values(),
             *(skip for trace in traces for skip in trace.skips if skip.where not in refused),
@@ -123,9 +124,9 @@ def _type(tensor: Any) -> str:
     return f"{tensor.dtype}[{', '.join('?' if d is None else str(d) for d in tensor.shape)}]"
 
 
-def _layer(node: Any) -> Layer:
+def _layer(node: Any, known: dict[int, Any]) -> Layer:
     def quantized(tensor: Any) -> bool:
-        return quantizer_behind(tensor) is not None
+        return quantizer_behind(tensor, known) is not None
 
     # The quantizer of a layer's result often stands behind its activation function.
     out, result = node.outputs[0], False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from onnxq.float_graph import FloatGraph, FloatTensor, Use
 from onnxq.float_type import FloatTypes
 from onnxq.graph import Model
 from onnxq.log_params import LogParams
+from onnxq.near_words import closest
 from onnxq.pass_ import Pass, Trace
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import Role
@@ -108,7 +108,7 @@ def _find(graph: FloatGraph, names: dict[str, Any]) -> dict[str, FloatTensor]:
 def _unknown_tensors(unknown: list[str], known: list[str]) -> PassError:
     """Name them, and what may have been meant by those that resemble something."""
     shown = unknown[:10]
-    near = {name: difflib.get_close_matches(name, known, n=1) for name in shown}
+    near = {name: closest(name, known, 1, 0.6) for name in shown}
     hints = [f"'{name}' may be '{found[0]}'" for name, found in near.items() if found]
     more = f" and {len(unknown) - len(shown)} more" if len(unknown) > len(shown) else ""
     return PassError(

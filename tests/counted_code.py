@@ -4,6 +4,7 @@ Lines executed do not tell what a line costs: `x in some_list`, `links.remove(no
 `set(names)` walk through all elements in C. So the packages are imported once more, from a syntax
 tree in which every loop, call, operator, slice and `in` reports how many elements it looks at. The
 count does not depend on the machine or its load, so a test can say that work grows linearly.
+numpy's own loops are counted by the size of the arrays; protobuf's by the size of the message.
 
 Copy and original live side by side: `counted()` puts the copy into `sys.modules` while it is open.
 """
@@ -33,14 +34,12 @@ _RECURSION = 10_000  # every call of counted code takes two frames
 
 
 class _Work:
-    """The number of elements looked at so far, and where where that is asked for."""
+    """The number of elements looked at, by line of code."""
 
     def __init__(self) -> None:
-        self.count = 0
         self.places: Counter[str] | None = None
 
     def add(self, number: int) -> None:
-        self.count += number
         if self.places is not None:
             frame = sys._getframe(2)
             self.places[f"{frame.f_code.co_filename}:{frame.f_lineno}"] += number
@@ -341,18 +340,29 @@ def _swapped(modules: Mapping[str, ModuleType]) -> dict[str, ModuleType]:
     return present
 
 
-def work(call: Callable[[], object]) -> int:
-    """How many elements the counted code looks at in `call`."""
-    before = _work.count
-    call()
-    return _work.count - before
-
-
 def places(call: Callable[[], object]) -> Counter[str]:
-    """The same by file and line, to find out what is not linear."""
+    """How many elements `call` looks at, by file and line of the counted code."""
     _work.places = Counter()
     try:
         call()
         return _work.places
     finally:
         _work.places = None
+
+
+def assert_linear(prepare: Callable[[int], Callable[[], object]], size: int) -> None:
+    """Work for four times the size is at most 4.6 times as much, and on no line quadratic.
+
+    `prepare(size)` makes the input and returns the call to be counted. A line whose work grows
+    with the square does sixteen times as much. That shows long before it shows in the sum, so
+    the sizes can be small.
+    """
+    small, large = (places(prepare(n)) for n in (size, 4 * size))
+    steep = [
+        f"{line}: {small[line]} for {size}, {count} for {4 * size}"
+        for line, count in large.most_common()
+        if count > 6 * small[line] + 12 * size
+    ]
+    assert not steep, "\n".join(steep[:10])
+    assert small.total() > size
+    assert large.total() <= 4.6 * small.total(), f"{small.total()} -> {large.total()}"

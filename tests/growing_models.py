@@ -175,21 +175,42 @@ def moving_chain(size: int) -> ModelProto:
     return _model([*nodes, *_pair(f"x{size}", "y")], ["y"], GRID)
 
 
-def nested_bodies(size: int) -> ModelProto:
-    """An If inside an If, `size` deep; the innermost one reads the outermost graph.
+def sums(size: int) -> ModelProto:
+    """Each sum adds the one before it to itself: as many ways through as 2 to the size."""
+    nodes = _pair("x", "x0")
+    for i in range(size):
+        nodes += [
+            _node("Add", [f"x{i}", f"x{i}"], [f"a{i}"], f"add{i}"),
+            *_pair(f"a{i}", f"x{i + 1}"),
+        ]
+    return _model(nodes, [f"x{size}"], GRID)
 
-    Protobuf itself refuses more than 100 messages inside one another, which is 33 bodies.
+
+def plain_sums(size: int) -> ModelProto:
+    """The same without quantizers in between."""
+    nodes = _pair("x", "x0")
+    nodes += [_node("Add", [f"x{i}", f"x{i}"], [f"x{i + 1}"], f"add{i}") for i in range(size)]
+    return _model([*nodes, *_pair(f"x{size}", "y")], ["y"], GRID)
+
+
+def nested_bodies(size: int) -> ModelProto:
+    """Three If inside one another, each body with nodes of its own that read the outermost graph.
+
+    Only their number grows: protobuf itself refuses more than 33 bodies inside one another.
     """
 
-    def body(name: str, nodes: Iterable[NodeProto], result: str) -> GraphProto:
-        return helper.make_graph(list(nodes), name, [], [_float(result)])
+    def body(name: str, result: str, inner: Iterable[NodeProto] = ()) -> GraphProto:
+        nodes = [n for i in range(size) for n in _pair("x", f"{name}{i}")]
+        nodes.append(_node("Max", [f"{name}{i}" for i in range(size)], [f"{name}max"]))
+        nodes += inner
+        nodes.append(_node("Relu", [f"{name}max"], [result]))
+        return helper.make_graph(nodes, name, [], [_float(result)])
 
-    inner = body("then", _pair("x", "v0"), "v0")
-    for i in range(1, size + 1):
-        other = body(f"else{i}", [_node("Relu", ["x"], [f"u{i}"])], f"u{i}")
-        node = _node("If", ["c"], [f"v{i}"], f"if{i}", then_branch=inner, else_branch=other)
-        inner = body(f"then{i}", [node], f"v{i}")
-    return _model(inner.node, [f"v{size}"], [*GRID, _stored("c", True, bool)])
+    node: list[NodeProto] = []
+    for i in range(3):
+        yes, no = body(f"yes{i}", f"u{i}", node), body(f"no{i}", f"v{i}")
+        node = [_node("If", ["c"], [f"w{i}"], f"if{i}", then_branch=yes, else_branch=no)]
+    return _model(node, ["w2"], [*GRID, _stored("c", True, bool)])
 
 
 def many_bodies(size: int) -> ModelProto:
@@ -305,6 +326,8 @@ SHAPES: dict[str, Build] = {
         unused_initializers,
         chain,
         moving_chain,
+        sums,
+        plain_sums,
         nested_bodies,
         many_bodies,
         many_inputs_and_outputs,

@@ -16,12 +16,13 @@ from onnxq.saturation import input_quantizer
 
 def _check(subject: Subject) -> Iterator[Finding]:
     placement = subject.backend.placement
+    known: dict[int, gs.Node | None] = {}
     for node in subject.canonical.nodes():
         kind = kind_of(node)
         if kind in placement.unified:
-            found = _of_inputs(node)
+            found = _of_inputs(node, known)
         elif kind in placement.moves:
-            found = _of_inputs(node)[:1] + _behind(node)
+            found = _of_inputs(node, known)[:1] + _behind(node)
         else:
             continue
         other = next((p for p in found[1:] if not p.same_grid(found[0])), None)
@@ -37,8 +38,8 @@ def _check(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _of_inputs(node: gs.Node) -> list[QParams]:
-    found = [input_quantizer(t) for t in node.inputs if t.name]
+def _of_inputs(node: gs.Node, known: dict[int, gs.Node | None]) -> list[QParams]:
+    found = [input_quantizer(t, known) for t in node.inputs if t.name]
     return [params_of(q) for q in found if q is not None]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from onnx import FunctionProto, helper
 
-from onnxq.errors import InvalidModelError
+from onnxq.errors import InvalidModelError, UnsupportedModelError
 from onnxq.function_calls import check_functions
 
 
@@ -47,3 +47,16 @@ def test_many_calls_of_one_function_are_fine() -> None:
     chain = [function(f"A{i}", f"A{i + 1}", f"A{i + 1}") for i in range(5000)]
     check_functions([*chain, function("A5000"), function("Private", domain="")])
     check_functions([function("A", overload="a"), function("A", overload="b")])
+
+
+def test_calls_that_have_no_end_in_memory_are_refused() -> None:
+    chain = [function(f"A{i}", f"A{i + 1}", f"A{i + 1}") for i in range(5000)]
+    nodes = [helper.make_node("A4990", ["x"], ["y"], domain="f")]
+    check_functions([*chain, function("A5000", "Last")], nodes)
+    body = helper.make_graph([helper.make_node("A0", ["x"], ["y"], domain="f")], "b", [], [])
+    for call in (
+        helper.make_node("A0", ["x"], ["y"], domain="f"),
+        helper.make_node("If", ["x"], ["y"], then_branch=body, else_branch=body),
+    ):
+        with pytest.raises(UnsupportedModelError, match="'f::A0' and those it calls stand for too"):
+            check_functions([*chain, function("A5000", "Last")], [*nodes, call])
