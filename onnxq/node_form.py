@@ -21,6 +21,7 @@ from onnxq.errors import InvalidModelError
 from onnxq.exporter import describe
 from onnxq.fake_quantize import DOMAIN
 from onnxq.importer import as_text
+from onnxq.qoperators import CHANNELS_LAST_DOMAINS, MICROSOFT
 
 _FIX = "the file is not a valid ONNX model: export it again"
 _TOLD_ELSEWHERE = ("QuantizeLinear", "DequantizeLinear")
@@ -153,12 +154,13 @@ def standard_form(op: str) -> NodeForm | None:
 
 @functools.cache
 def _known_form(domain: str | None, op: str) -> NodeForm | None:
-    """The form of an operator of ONNX, or of a private one that quantizes; else None."""
+    """The form of an operator of ONNX, of onnxruntime or of a dialect; None for others."""
     from onnxq.dialects import quantizes
 
     op, domain = as_text(op), None if domain is None else as_text(domain)
     form = standard_form(op) if domain in (None, "ai.onnx") else None
-    return _PRIVATE if form is None and quantizes(domain or "", op) else form
+    known = domain in (MICROSOFT, *CHANNELS_LAST_DOMAINS) or quantizes(domain or "", op)
+    return _PRIVATE if form is None and known else form
 
 
 _PRIVATE = NodeForm(
@@ -185,7 +187,7 @@ _PRIVATE = NodeForm(
     },
     frozenset(),
 )
-"""The attributes of private operators that quantize: one name means the same in all of them."""
+"""Attributes of operators of onnxruntime and of dialects: one name means the same in all."""
 
 
 def _versions(op: str) -> Iterable[Any]:

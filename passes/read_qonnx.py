@@ -77,12 +77,12 @@ class ReadQonnx(Pass):
 def _read_quant(node: gs.Node, model: Model, shifted: list[str]) -> str:
     x, scale, zero = node.inputs[0], _known(node, 1, "scale"), _known(node, 2, "zero point")
     mode = _mode(node, qonnx.HALF_EVEN)
-    signed, bits = bool(node.attrs.get("signed", 1)), _bits(node, 3)
+    signed, bits = _flag(node, "signed", 1), _bits(node, 3)
     if bits == 1 and signed:
         if np.any(zero):
             raise Declined("it has two values (1 bit, signed) and a zero point")
         return _read_two_values(node, scale, model)
-    lo, hi = qonnx.code_range(bits, signed, bool(node.attrs.get("narrow", 0)))
+    lo, hi = qonnx.code_range(bits, signed, _flag(node, "narrow", 0))
     value = array(x)
     wide = bits > 16 and value is not None
     params = _params(node, scale, zero, lo, hi, wide=wide)
@@ -164,9 +164,7 @@ def _read_trunc(node: gs.Node, model: Model, shifted: list[str]) -> str:
         if powers.size != 1:
             raise Declined("it drops a different number of bits in each channel")
         dropped = int(powers[0])
-        lo, hi = qonnx.code_range(
-            bits, bool(node.attrs.get("signed", 1)), bool(node.attrs.get("narrow", 0))
-        )
+        lo, hi = qonnx.code_range(bits, _flag(node, "signed", 1), _flag(node, "narrow", 0))
         zero_made = zero / np.float32(2.0**dropped)
     else:
         made, zero_made, dropped = scale, zero, _bits(node, 3) - bits
@@ -281,6 +279,13 @@ def _bits(node: gs.Node, index: int) -> int:
     if bits > 64:
         raise Declined(f"its bit width {bits:g} is beyond that of any type")
     return int(bits)
+
+
+def _flag(node: gs.Node, name: str, default: int) -> bool:
+    value = node.attrs.get(name, default)
+    if value not in (0, 1):
+        raise QParamsError(f"its attribute '{name}' is {value}, not 0 or 1", fix="export it again")
+    return bool(value)
 
 
 def _mode(node: gs.Node, default: str) -> str:

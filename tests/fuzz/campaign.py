@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import multiprocessing
 import resource
 import shutil
@@ -19,14 +18,7 @@ from queue import SimpleQueue
 
 from tests.fuzz.outcome import Outcome
 
-KINDS = {
-    kind: module
-    for kind, module in (
-        ("models", "tests.fuzz.models"),
-        ("side-files", "tests.fuzz.side_files"),
-    )
-    if importlib.util.find_spec(module)
-}
+KINDS = {"models": "tests.fuzz.models", "side-files": "tests.fuzz.side_files"}
 """The modules whose `attack(seed, folder)` is run, by name."""
 
 SECONDS = 20.0
@@ -97,7 +89,7 @@ class _Worker:
         if self._process is None:
             context = multiprocessing.get_context("spawn")
             self._pipe, theirs = context.Pipe()
-            self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            self._process = context.Process(target=_serve, args=(theirs, KINDS), daemon=True)
             self._process.start()
             theirs.close()
             self._pipe.recv()  # imports take their time
@@ -121,10 +113,10 @@ class _Worker:
         self._process = self._pipe = None
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: Connection, kinds: dict[str, str]) -> None:
     """The process: judge what comes until the other end is closed."""
     warnings.simplefilter("error")  # what numpy warns of reaches users on their screens
-    attacks = {kind: importlib.import_module(module).attack for kind, module in KINDS.items()}
+    attacks = {kind: importlib.import_module(module).attack for kind, module in kinds.items()}
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
     pipe.send("ready")

@@ -94,7 +94,10 @@ def _tried(path: Path, rng: random.Random, folder: Path) -> Outcome:
     whole = backend in RUNS_AS_WRITTEN and done.change is None and not widened
     if done.proven and whole and source.runs:
         report = verify(source.trusted, done.model, count=1, seed=1)
-        assert report.passed, f"proven for {backend}, but differs from the file: {report.outputs}"
+        undefined = any(output.source_nan for output in report.outputs)
+        assert report.passed or undefined, (
+            f"proven for {backend}, but differs from the file: {report.outputs}"
+        )
     return Outcome.EQUAL
 
 

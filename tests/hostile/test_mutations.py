@@ -77,6 +77,7 @@ def test_an_opset_beyond_all_known_ones_takes_no_time() -> None:
         ("openvino_cnn", "FakeQuantize", "levels"),
         ("qop_contrib_curves", "QLinearSoftmax", "opset"),
         ("qonnx_cnn", "Quant", "signed"),
+        ("qop_channels_last", "NhwcMaxPool", "kernel_shape"),
     ],
 )
 def test_attribute_of_a_private_operator_in_another_type(
@@ -213,3 +214,12 @@ def test_an_input_too_large_for_random_values_is_refused() -> None:
     )
     with pytest.raises(VerifyError, match=r"'x'.* no random values are made"):
         verify(proto, proto)
+
+
+@pytest.mark.parametrize("flag", ["signed", "narrow"])
+def test_a_flag_that_is_neither_0_nor_1_is_refused(flag: str) -> None:
+    proto = ZOO["qonnx_cnn"]()
+    node = next(n for n in proto.graph.node if n.op_type == "Quant")
+    next(a for a in node.attribute if a.name == flag).i = 2
+    with pytest.raises(QParamsError, match=f"'{flag}' is 2, not 0 or 1"):
+        canonical(from_proto(proto))
