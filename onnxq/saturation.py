@@ -45,7 +45,7 @@ from onnxq.tensors import StoredValues
 from onnxq.weight_axis import LINEAR_OPS
 
 INT16, INT32 = np.iinfo(np.int16), np.iinfo(np.int32)
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -109,15 +109,17 @@ def _bounds(layer: Layer, x: QParams, w: QParams) -> Bounds:
     up = 128 if x.qtype.signed else 0
     least, most = (np.zeros(_rows(layer), np.int64) for _ in range(2))
     pairs = [(0, 0)]
+    orders_read = (True, False) if layer.node.op == "Conv" else (False,)
     for at, rows in _parts(layer, whole.shape):
-        part = whole[at].astype(np.int64)
-        low, high = _ends(
-            _by_channel(layer, part - w.block_of(whole.shape, at)[1]), lo - shift, hi - shift
-        )
-        least[rows] += low.sum(axis=1)
-        most[rows] += high.sum(axis=1)
+        part = whole[at].astype(np.int32)
+        steps = _by_channel(layer, part - w.block_of(whole.shape, at)[1].astype(np.int32))
+        up_steps = np.maximum(steps, 0).sum(axis=1, dtype=np.int64)
+        down_steps = steps.sum(axis=1, dtype=np.int64) - up_steps
+        # What is positive is least times the lower end, what is negative times the upper.
+        least[rows] += up_steps * (lo - shift) + down_steps * (hi - shift)
+        most[rows] += up_steps * (hi - shift) + down_steps * (lo - shift)
         if signed:
-            orders = (_by_channel(layer, part, channels_last=last) for last in (True, False))
+            orders = (_by_channel(layer, part, channels_last=last) for last in orders_read)
             pairs += [_pair_ends(order, lo + up, hi + up) for order in orders]
     bias = _bias_codes(layer, x, w)
     least, most = least + np.minimum(bias, 0), most + np.maximum(bias, 0)
