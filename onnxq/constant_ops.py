@@ -12,6 +12,7 @@ with the result, or with None where runtimes disagree or the node cannot be vali
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -109,7 +110,7 @@ def _flatten(node: gs.Node, values: Values) -> Array | None:
     value = _data(values)
     axis = int(node.attrs.get("axis", 1))
     axis += value.ndim if axis < 0 else 0
-    return value.reshape(int(np.prod(value.shape[:axis], dtype=np.int64)), -1)
+    return value.reshape(math.prod(value.shape[:axis]), -1)
 
 
 def _axes(node: gs.Node, values: Values) -> tuple[int, ...] | None:
@@ -133,7 +134,7 @@ def _unsqueeze(node: gs.Node, values: Values) -> Array | None:
 
 
 def _small(shape: Sequence[int]) -> bool:
-    return int(np.prod(shape, dtype=np.int64)) <= ARITHMETIC_LIMIT
+    return math.prod(shape) <= ARITHMETIC_LIMIT
 
 
 def _constant_of_shape(node: gs.Node, values: Values) -> Array | None:

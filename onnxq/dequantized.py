@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -24,7 +24,7 @@ from onnx_graphsurgeon.ir.tensor import LazyValues
 from onnxq import pieces
 from onnxq.constants import array, is_constant
 from onnxq.qparams import Array, QParams
-from onnxq.tensors import Codes, StoredValues, block
+from onnxq.tensors import Codes, StoredValues, parts_of
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -33,8 +33,8 @@ def stored_codes(tensor: gs.Tensor) -> Codes | None:
     """What `array` knows of constant codes; large ones of a file stay there."""
     if isinstance(tensor, gs.Constant) and is_constant(tensor):
         values = tensor._values
-        narrow = values.dtype.itemsize <= 2 and isinstance(values, StoredValues)
-        if narrow and values.has_blocks and pieces.is_large(values.shape):
+        stored = isinstance(values, StoredValues) and pieces.is_large(values.shape)
+        if stored and values.dtype.itemsize <= 2:
             return cast(StoredValues, values)
     return array(tensor)
 
@@ -56,17 +56,18 @@ class DequantizedValues(LazyValues):  # type: ignore[misc]
         """Size in memory."""
         return int(self.size * self.dtype.itemsize)
 
-    def block(self, at: pieces.Index) -> Array:
-        """The values of one block."""
-        values = self.params.dequantize_block(block(self.codes, at), self.shape, at)
-        return values.astype(self.dtype, copy=False)
+    def parts(self) -> Iterator[tuple[pieces.Index, Array]]:
+        """The values block by block, none of which is kept."""
+        for at, codes in parts_of(self.codes):
+            values = self.params.dequantize_block(codes, self.shape, at)
+            yield at, values.astype(self.dtype, copy=False)
 
     def load(self) -> Array:
         """All values, read-only; a large array lies in a file and lives as long as it is used."""
         known = self._loaded()
         if known is not None:
             return known
-        whole = pieces.assembled(self.shape, self.dtype, map(self.block, pieces.blocks(self.shape)))
+        whole = pieces.assembled(self.shape, self.dtype, (part for _, part in self.parts()))
         whole.setflags(write=False)
         self._loaded = weakref.ref(whole)
         return whole
@@ -77,7 +78,7 @@ class DequantizedValues(LazyValues):  # type: ignore[misc]
             return params.quantize(self.load(), dtype)
         if self.lies_on(params) and self.codes.dtype == dtype:
             return self.codes
-        parts = (self._moved(params, at) for at in pieces.blocks(self.shape))
+        parts = (self._moved(codes, params, at) for at, codes in parts_of(self.codes))
         return pieces.assembled(self.shape, dtype, parts)
 
     def lies_on(self, params: QParams) -> bool:
@@ -101,11 +102,10 @@ class DequantizedValues(LazyValues):  # type: ignore[misc]
             and np.array_equal(own.scale, params.scale)
         )
 
-    def _moved(self, params: QParams, at: pieces.Index) -> Array:
-        codes = block(self.codes, at).astype(np.int64)
+    def _moved(self, codes: Array, params: QParams, at: pieces.Index) -> Array:
         _, before = self.params.block_of(self.shape, at)
         _, after = params.block_of(self.shape, at)
-        return np.clip(codes - before + after, params.lo, params.hi)
+        return np.clip(codes.astype(np.int64) - before + after, params.lo, params.hi)
 
 
 Values = Array | DequantizedValues

@@ -30,11 +30,11 @@ from onnxq.constants import array, computed
 from onnxq.edit import inputs_of
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
-from onnxq.pieces import Index, assembled, blocks, is_large
+from onnxq.pieces import Index, assembled, is_large
 from onnxq.qparams import Array, QParams
 from onnxq.qtype import QType, qtype
 from onnxq.quantized_weights import quantized_values
-from onnxq.tensors import Codes, StoredValues, block, numpy_dtype
+from onnxq.tensors import Codes, StoredValues, numpy_dtype, parts_of
 
 QUANTIZE = (
     *("QuantizeLinear", "com.microsoft::QuantizeLinear"),
@@ -114,11 +114,12 @@ def of_stored(node: gs.Node, name: str, stored: Codes) -> tuple[Codes, QParams]:
 
     shape = codes.shape
 
-    def counted(at: Index) -> Array:
-        wide = block(codes, at).astype(np.float32 if kind.floating else np.int64)
+    def counted(at: Index, part: Array) -> Array:
+        wide = part.astype(np.float32 if kind.floating else np.int64)
         return np.where(marks.block_of(shape, at)[0] == 2, ends - wide, wide)
 
-    return _in_32_bits(assembled(shape, codes.dtype, map(counted, blocks(shape))), flipped)
+    parts = (counted(at, part) for at, part in parts_of(codes))
+    return _in_32_bits(assembled(shape, codes.dtype, parts), flipped)
 
 
 def float_type(node: gs.Node) -> np.dtype[np.generic]:

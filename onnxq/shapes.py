@@ -6,6 +6,7 @@ Only small constants are handed over with their values: those are the ones that 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -59,4 +60,4 @@ def static_bytes(dtype: np.dtype[Any] | None, shape: list[Any] | None) -> int | 
     """Size in memory of a tensor; None where the type or a dimension is not known."""
     if dtype is None or shape is None or any(not isinstance(d, int) for d in shape):
         return None
-    return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    return int(math.prod(shape) * dtype.itemsize)

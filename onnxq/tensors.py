@@ -50,6 +50,8 @@ class StoredValues(LazyValues):  # type: ignore[misc]
         _check_dims(tensor.dims, tensor.name)
         if tensor.data_location == TensorProto.EXTERNAL:
             self.external = ExternalData.of(tensor, base_dir)
+        elif pieces.is_large(tensor.dims):  # of small ones only what is read is looked at
+            _check_length(tensor)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -66,47 +68,70 @@ class StoredValues(LazyValues):  # type: ignore[misc]
         """Size in memory."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    @property
-    def has_blocks(self) -> bool:
-        """Whether `block` reads no more than it gives; the values of a sparse tensor do not."""
-        return self.external is not None or self.tensor.HasField("raw_data")
+    def parts(self) -> Iterator[tuple[pieces.Index, Array]]:
+        """The values block by block; of those in a file, one block at a time is in memory."""
+        if self.external is None and not (self._is_packed and self.tensor.HasField("raw_data")):
+            whole = self.load()
+            yield from ((at, whole[at]) for at in pieces.blocks(self.shape))
+            return
+        read = _slices(self.tensor.raw_data) if self.external is None else self.external.read
+        for at in pieces.blocks(self.shape):
+            yield at, self._part(at, read)
 
-    def block(self, at: pieces.Index) -> Array:
-        """The values of one block, in memory of their own where they lie in a file."""
-        packed = self.tensor.data_type in PACKED_BITS
-        if not self.has_blocks or not (packed or self.external):
-            return self.load()[at]
+    def _part(self, at: pieces.Index, read: Callable[[int, int], bytes]) -> Array:
         start, stop = pieces.span(self.shape, at)
         shape = [len(range(size)[each]) for each, size in zip(at, self.shape, strict=True)]
-        bits = PACKED_BITS.get(self.tensor.data_type, 8 * self.dtype.itemsize)
-        first = start * bits // 8
-        length = -(-stop * bits // 8) - first
-        if self.external is None:
-            raw = self.tensor.raw_data[first : first + length]
-        else:
-            raw = self.external.read(first, length)
-        if not packed:
-            return np.frombuffer(raw, self.dtype).reshape(shape)
+        if not self._is_packed:
+            size = self.dtype.itemsize
+            return np.frombuffer(read(start * size, (stop - start) * size), self.dtype).reshape(
+                shape
+            )
         # Several elements a byte, the first of which may belong to the block before.
+        bits = PACKED_BITS[self.tensor.data_type]
+        first, last = start * bits // 8, -(-stop * bits // 8)
         skipped = start - first * 8 // bits
-        count = stop - start + skipped
-        part = TensorProto(data_type=self.tensor.data_type, dims=[count], raw_data=raw)
+        raw = read(first, last - first)
+        part = TensorProto(
+            name=self.tensor.name,
+            data_type=self.tensor.data_type,
+            dims=[stop - start + skipped],
+            raw_data=raw,
+        )
         return _decode(part)[skipped:].reshape(shape)
+
+    @property
+    def _is_packed(self) -> bool:
+        return self.tensor.data_type in PACKED_BITS
 
     def load(self) -> Array:
         """The values, read-only."""
-        packed = self.tensor.data_type in PACKED_BITS
-        if packed and self.has_blocks and pieces.is_large(self.shape):
-            parts = map(self.block, pieces.blocks(self.shape))
+        in_pieces = self.external is not None or pieces.is_large(self.shape)
+        if self._is_packed and in_pieces and (self.external or self.tensor.HasField("raw_data")):
+            parts = (part for _, part in self.parts())
             values = pieces.assembled(self.shape, self.dtype, parts)
         elif self.external is None:
             values = _decode(self.tensor)
-        elif packed:
-            values = self.block((slice(None),) * len(self.shape))
         else:
             values = self.external.map().view(self.dtype).reshape(self.shape)
         values.setflags(write=False)
         return values
+
+
+def _slices(raw: bytes) -> Callable[[int, int], bytes]:
+    """A way to read some of `raw`, which a protobuf would copy at every access."""
+    return lambda start, length: raw[start : start + length]
+
+
+def _check_length(tensor: TensorProto) -> None:
+    """Refuse dims that the data do not fill, before anyone makes room for them."""
+    if tensor.HasField("raw_data") and not tensor.HasField("segment"):
+        have, need = len(tensor.raw_data), packed_size(tensor)
+        if have != need:
+            raise InvalidModelError(
+                f"tensor '{tensor.name}': type {tensor.data_type} and shape {list(tensor.dims)} "
+                f"take {need} bytes, but its data has {have}",
+                fix="the file is damaged: export or copy it again",
+            )
 
 
 def _check_dims(dims: Sequence[int], name: str) -> None:
@@ -136,9 +161,11 @@ Codes = Array | StoredValues
 """Constant codes: in memory, or large ones in the file they came in."""
 
 
-def block(values: Array | StoredValues, at: pieces.Index) -> Array:
-    """The part of `values` at `at`."""
-    return values.block(at) if isinstance(values, StoredValues) else values[at]
+def parts_of(values: Array | StoredValues) -> Iterator[tuple[pieces.Index, Array]]:
+    """The blocks of `values`, each with its place."""
+    if isinstance(values, StoredValues):
+        return values.parts()
+    return ((at, values[at]) for at in pieces.blocks(values.shape))
 
 
 class SparseStoredValues(StoredValues):
@@ -160,6 +187,11 @@ class SparseStoredValues(StoredValues):
     def shape(self) -> tuple[int, ...]:
         """Dimensions of the dense tensor."""
         return tuple(self.sparse.dims)
+
+    def parts(self) -> Iterator[tuple[pieces.Index, Array]]:
+        """The dense values block by block."""
+        dense = self.load()
+        return ((at, dense[at]) for at in pieces.blocks(self.shape))
 
     def load(self) -> Array:
         """The dense values."""
@@ -267,12 +299,7 @@ def to_external(constant: gs.Constant) -> tuple[TensorProto, int, BytesSource]:
     kind = _PLAIN_TYPES.get(np.dtype(values.dtype))
     if computed and kind is not None:
         bare = TensorProto(name=constant.name, data_type=kind, dims=values.shape)
-        shape = values.shape
-        return (
-            bare,
-            values.nbytes,
-            lambda: (values.block(at).tobytes() for at in pieces.blocks(shape)),
-        )
+        return bare, values.nbytes, lambda: (part.tobytes() for _, part in values.parts())
     array = np.asarray(values_of(constant), order="C")
     if kind is not None:  # straight from memory, without a copy of the whole
         bare = TensorProto(name=constant.name, data_type=kind, dims=array.shape)

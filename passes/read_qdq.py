@@ -45,12 +45,12 @@ from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, metadata
 from onnxq.pass_ import Pass, Trace
-from onnxq.pieces import assembled, blocks
+from onnxq.pieces import assembled
 from onnxq.qdq_params import DEQUANTIZE, QUANTIZE
 from onnxq.qparams import QParams, Role
 from onnxq.qtype import QType
 from onnxq.quantized_weights import quantized_values
-from onnxq.tensors import Codes, block, numpy_dtype
+from onnxq.tensors import Codes, numpy_dtype, parts_of
 
 _CALLS = ("If", "Loop", "Scan")
 
@@ -315,16 +315,14 @@ def _same(node: gs.Node, params: QParams) -> bool:
 
 def _lies_in(codes: Codes, lo: int, hi: int) -> bool:
     """Whether all codes are lo..hi."""
-    parts = (block(codes, at).astype(np.int64) for at in blocks(codes.shape))
+    parts = (part.astype(np.int64) for _, part in parts_of(codes))
     return all(bool(np.all((part >= lo) & (part <= hi))) for part in parts)
 
 
 def _clipped_codes(codes: Codes, params: QParams) -> Codes:
     """The codes cut to the range of `params`."""
     wide = np.float32 if params.qtype.floating else np.int64
-    parts = (
-        np.clip(block(codes, at).astype(wide), params.lo, params.hi) for at in blocks(codes.shape)
-    )
+    parts = (np.clip(part.astype(wide), params.lo, params.hi) for _, part in parts_of(codes))
     return assembled(codes.shape, codes.dtype, parts)
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
+from onnxq import pieces
 from onnxq.convert import canonical
 from onnxq.graph import from_proto
 from onnxq.runtime import deployed, shipped
@@ -37,9 +38,10 @@ def layer(
 ) -> onnx.ModelProto:
     """A layer with just these weight codes; coarse output steps, so that sums fit."""
     b = Build(17)
-    shape = {"Conv": [1, codes.shape[1] * attrs.get("group", 1), *codes.shape[2:]]}.get(
-        op, [1, codes.shape[0] if not attrs.get("transB") else codes.shape[-1]]
-    )
+    shape = {
+        "Conv": [1, codes.shape[1] * attrs.get("group", 1), *codes.shape[2:]],
+        "ConvTranspose": [1, codes.shape[0], *codes.shape[2:]],
+    }.get(op, [1, codes.shape[-1 if attrs.get("transB") else -2]])
     source = b.qdq(b.input("x", shape), step, x[1], x[0])
     weight = b.op(
         "DequantizeLinear",
@@ -55,6 +57,36 @@ def layer(
 def only(proto: onnx.ModelProto) -> Bounds:
     (found,) = bounds(canonical(from_proto(proto))[0])
     return found
+
+
+@pytest.mark.parametrize("zero", [0, 3])
+@pytest.mark.parametrize(
+    ("op", "shape", "attrs"),
+    [
+        ("Conv", (6, 3, 3, 3), {}),
+        ("Conv", (6, 1, 3, 3), {"group": 6}),
+        ("Conv", (4, 2, 3, 1), {"group": 2}),
+        ("ConvTranspose", (6, 3, 3, 3), {}),
+        ("ConvTranspose", (6, 2, 3, 3), {"group": 2}),
+        ("Gemm", (7, 12), {}),
+        ("Gemm", (12, 7), {"transB": 1}),
+        ("MatMul", (7, 12), {}),
+        ("MatMul", (3, 7, 5), {}),
+        ("MatMul", (2, 3, 4, 5), {}),
+    ],
+)
+def test_bounds_are_the_same_in_pieces(
+    op: str, shape: tuple[int, ...], attrs: dict[str, int], zero: int
+) -> None:
+    codes = np.random.default_rng(0).integers(-128, 128, shape)
+    proto = layer(codes, op, zero=zero, **attrs)
+    whole = only(proto)
+    for size in (1, 10, 30, 64):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pieces, "PIECE", size)
+            found = only(proto)
+        for field in ("low", "high", "channel", "pair_low", "pair_high"):
+            assert getattr(found, field) == getattr(whole, field), (field, size)
 
 
 # -- the arithmetic ----------------------------------------------------------------------------
