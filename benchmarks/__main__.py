@@ -41,6 +41,9 @@ def main() -> int:
         results["folding"] = measurements.folding(peer_nodes, LIMIT_SECONDS)
         status.update("rewrite two large weights")
         results["memory"] = measurements.memory(8 if options.quick else LARGE_WEIGHTS)
+        status.update("describe and convert large quantized weights")
+        sizes = {"side": 4096, "weights": 4} if options.quick else {}
+        results["quantized"] = measurements.quantized(**sizes)
     verdicts = judge(results)
     results["targets"] = [verdict.to_json() for verdict in verdicts]
 

@@ -13,8 +13,16 @@ from typing import Any
 from benchmarks import raw_protobuf, with_onnxq
 from benchmarks.child import measure
 from benchmarks.clock import in_turns, median_ratio
-from benchmarks.memory import REWRITERS
-from benchmarks.models import LARGE_WEIGHTS, chain, large_model
+from benchmarks.memory import REWRITERS, anonymous
+from benchmarks.models import (
+    CODES_SIDE,
+    FLOAT_SIDE,
+    FLOAT_WEIGHTS,
+    LARGE_WEIGHTS,
+    chain,
+    large_model,
+    quantized_model,
+)
 from benchmarks.peers import PEERS
 
 
@@ -99,3 +107,19 @@ def memory(weights: int = LARGE_WEIGHTS) -> dict[str, Any]:
         size = path.with_suffix(".data").stat().st_size
         tools = {name: measure("memory", name, path) for name in REWRITERS}
     return {"bytes": size, "tools": tools}
+
+
+def quantized(side: int = CODES_SIDE, weights: int = FLOAT_WEIGHTS) -> list[dict[str, Any]]:
+    """Anonymous memory of commands on one large weight of codes, and on many float weights."""
+    convert = ("convert", "--backend", "onnxruntime", "--no-verify")
+    found = []
+    with quantized_model(1, side, floats=False) as path:
+        size = path.with_suffix(".data").stat().st_size
+        for words in (("inspect",), convert):
+            job = {"job": f"{words[0]}, one int8 weight", "bytes": size}
+            found.append(job | anonymous(words, path, writes=words is convert))
+    with quantized_model(weights, FLOAT_SIDE, floats=True) as path:
+        size = path.with_suffix(".data").stat().st_size
+        job = {"job": f"{convert[0]}, {weights} float weights", "bytes": size}
+        found.append(job | anonymous(convert, path, writes=True))
+    return found

@@ -1,10 +1,15 @@
-"""Rewriting two weights of a model whose weights lie in a data file, and the memory it takes."""
+"""Models whose weights lie in a data file, and the memory it takes to work on them."""
 
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks import with_onnxq
 
@@ -39,3 +44,43 @@ REWRITERS: dict[str, Callable[[Path, Path], None]] = {
     "onnxq": with_onnxq.rewrite_two_weights,
     "onnx-graphsurgeon": _graphsurgeon,
 }
+
+
+def anonymous(words: Sequence[str], model: Path, *, writes: bool = False) -> dict[str, Any]:
+    """The most anonymous memory that `onnxq WORDS MODEL` had at once, in MB of 10^6 bytes.
+
+    Mapped files are not in it: the system takes their pages back when it needs them. The figure is
+    read every few milliseconds, since Linux keeps no peak of it.
+    """
+    if not Path("/proc/self/status").exists():
+        return {"skipped": "this system does not tell anonymous memory"}
+    with tempfile.TemporaryDirectory(dir=model.parent) as folder, tempfile.TemporaryFile() as said:
+        command = [sys.executable, "-m", "onnxq", *words, str(model)]
+        command += ["-o", folder] if writes else []
+        start = time.monotonic()
+        child = subprocess.Popen(command, stdout=said, stderr=said, cwd=_ROOT)
+        most = 0
+        while child.poll() is None:
+            most = max(most, _anonymous_kilobytes(child.pid))
+            time.sleep(0.005)
+        if child.returncode:
+            said.seek(0)
+            lines = said.read().decode(errors="replace").strip().splitlines()
+            return {"failed": lines[-1] if lines else f"exit code {child.returncode}"}
+        written = sum(file.stat().st_size for file in Path(folder).iterdir())
+    return {
+        "megabytes": most * 1024 / 1e6,
+        "elapsed": time.monotonic() - start,
+        "bytes_written": written,
+    }
+
+
+_ROOT = Path(__file__).parent.parent
+
+
+def _anonymous_kilobytes(process: int) -> int:
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:  # it has just ended
+        return 0
+    return next((int(x.split()[1]) for x in lines if x.startswith("RssAnon:")), 0)

@@ -19,6 +19,12 @@ LARGE_WEIGHTS, LARGE_SIDE = 24, 4096
 """24 square float32 matrices of 64 MiB: 1.5 GiB."""
 
 
+CODES_SIDE = 24576
+"""A square int8 matrix of 576 MiB."""
+FLOAT_WEIGHTS, FLOAT_SIDE = 69, 4096
+"""69 square float32 matrices of 64 MiB, each in front of its quantizer: 4.3 GiB."""
+
+
 @dataclass(frozen=True)
 class Chain:
     """A network, and the scales it is to be quantized with."""
@@ -109,33 +115,78 @@ def chain(nodes: int, seed: int = 0) -> Chain:
 
 @contextmanager
 def large_model(weights: int = LARGE_WEIGHTS) -> Iterator[Path]:
-    """A chain of MatMuls whose weights lie in a data file, in a folder that goes at the end.
+    """A chain of MatMuls whose weights lie in a data file, in a folder that goes at the end."""
+    names = [f"weight_{i}" for i in range(weights)]
+    nodes = [
+        helper.make_node("MatMul", [f"x{i}", name], [f"x{i + 1}"], name=f"matmul_{i}")
+        for i, name in enumerate(names)
+    ]
+    with _stored(nodes, names, TensorProto.FLOAT, LARGE_SIDE, []) as path:
+        yield path
+
+
+@contextmanager
+def quantized_model(weights: int, side: int, *, floats: bool) -> Iterator[Path]:
+    """The same with quantizers: uint8 activations, int8 weights with a scale per output channel.
+
+    Weights are stored codes or, where `floats`, float values in front of a QuantizeLinear.
+    """
+    names = [f"weight_{i}" for i in range(weights)]
+    nodes: list[NodeProto] = []
+
+    def node(op: str, source: str, grid: str, made: str, **attrs: int) -> str:
+        inputs = [source, f"{grid}_scale", f"{grid}_zero"]
+        nodes.append(helper.make_node(op, inputs, [made], name=made, **attrs))
+        return made
+
+    for i, name in enumerate(names):
+        codes = node("QuantizeLinear", name, "w", f"{name}.q", axis=1) if floats else name
+        weight = node("DequantizeLinear", codes, "w", f"{name}.dq", axis=1)
+        x = node("QuantizeLinear", f"x{i}", "x", f"x{i}.q")
+        inputs = [node("DequantizeLinear", x, "x", f"x{i}.dq"), weight]
+        nodes.append(helper.make_node("MatMul", inputs, [f"x{i + 1}"], name=f"matmul_{i}"))
+    steps = np.random.default_rng(1).uniform(1e-4, 3e-4, side).astype(np.float32)
+    grids = {
+        "x_scale": np.float32(0.05),
+        "x_zero": np.uint8(128),
+        "w_scale": steps,
+        "w_zero": np.zeros(side, np.int8),
+    }
+    small = [numpy_helper.from_array(value, name) for name, value in grids.items()]
+    kind = TensorProto.FLOAT if floats else TensorProto.INT8
+    with _stored(nodes, names, kind, side, small) as path:
+        yield path
+
+
+@contextmanager
+def _stored(
+    nodes: list[NodeProto], names: list[str], kind: int, side: int, small: list[TensorProto]
+) -> Iterator[Path]:
+    """A model from x0 to the last x, its square weights in a data file.
 
     The data file is written piece by piece, so that making it needs no memory.
     """
+    values = np.random.default_rng(0).normal(0.0, 0.01, 1 << 18)
+    floats = kind == TensorProto.FLOAT
+    codes = np.clip(values * 4000, -127, 127).astype(np.int8)
+    piece = values.astype(np.float32) if floats else codes
+    length = piece.itemsize * side * side
+    initializers = list(small)
     with tempfile.TemporaryDirectory(prefix="onnxq-bench-") as folder:
         path = Path(folder) / "large.onnx"
-        names = [f"weight_{i}" for i in range(weights)]
-        length = 4 * LARGE_SIDE * LARGE_SIDE
-        piece = np.random.default_rng(0).normal(0.0, 0.01, 1 << 18).astype(np.float32).tobytes()
         with (path.parent / "large.data").open("wb") as file:
-            for _ in range(weights * length // len(piece)):
-                file.write(piece)
-        initializers = []
+            for _ in range(len(names) * length // piece.nbytes):
+                file.write(piece.tobytes())
         for i, name in enumerate(names):
-            stored = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[LARGE_SIDE] * 2)
+            stored = TensorProto(name=name, data_type=kind, dims=[side] * 2)
             stored.data_location = TensorProto.EXTERNAL
             where = {"location": "large.data", "offset": i * length, "length": length}
             for key, value in where.items():
                 stored.external_data.add(key=key, value=str(value))
             initializers.append(stored)
-        nodes = [
-            helper.make_node("MatMul", [f"x{i}", name], [f"x{i + 1}"], name=f"matmul_{i}")
-            for i, name in enumerate(names)
-        ]
         ends = [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, LARGE_SIDE])
-            for name in ("x0", f"x{weights}")
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, side])
+            for name in ("x0", f"x{len(names)}")
         ]
         graph = helper.make_graph(nodes, "large", ends[:1], ends[1:], initializers)
         path.write_bytes(_model(graph).SerializeToString())

@@ -14,7 +14,8 @@ def show(results: dict[str, Any], verdicts: list[Verdict], console: Console) -> 
     """Print every measurement, then the targets."""
     console.print(_speed(results["speed"]), _reading(results["reading"]))
     console.print(_folding(results["folding"]))
-    console.print(_memory(results["memory"]), _targets(verdicts))
+    console.print(_memory(results["memory"]), _quantized(results["quantized"]))
+    console.print(_targets(verdicts))
 
 
 def _speed(speed: dict[str, Any]) -> Table:
@@ -54,6 +55,15 @@ def _memory(memory: dict[str, Any]) -> Table:
         else:
             peak, start = seconds(result), "-"
         table.add_row(name, peak, start)
+    return table
+
+
+def _quantized(jobs: list[dict[str, Any]]) -> Table:
+    table = Table("job", "data", "peak", "time", title="Large quantized weights: anonymous memory")
+    for job in jobs:
+        peak = f"{job['megabytes']:.0f} MB" if "megabytes" in job else seconds(job)
+        time = f"{job['elapsed']:.0f} s" if "elapsed" in job else "-"
+        table.add_row(job["job"], f"{job['bytes'] / 2**30:.2f} GiB", peak, time)
     return table
 
 

@@ -8,6 +8,8 @@ from typing import Any
 MAX_RATIO = 3.0
 MAX_GROWTH = 4.3
 MAX_MEGABYTES = 300
+MAX_ANONYMOUS = (300, 1000, 2000)
+"""MB of anonymous memory: inspect and convert one weight of 576 MiB, convert 4.3 GiB."""
 FASTER_THAN = ("onnxslim", "onnxscript")
 
 
@@ -62,6 +64,15 @@ def judge(results: dict[str, Any]) -> list[Verdict]:
             "megabytes" in ours and ours["megabytes"] < MAX_MEGABYTES,
         )
     )
+    verdicts += [
+        Verdict(
+            f"{job['job']} ({job['bytes'] / 2**30:.2f} GiB): anonymous memory",
+            f"< {limit} MB",
+            _megabytes(job),
+            None if "skipped" in job else "megabytes" in job and job["megabytes"] < limit,
+        )
+        for job, limit in zip(results["quantized"], MAX_ANONYMOUS, strict=True)
+    ]
     folding = results["folding"]
     verdicts += [_faster(folding, peer) for peer in FASTER_THAN]
     return verdicts

@@ -10,10 +10,18 @@ import onnx
 import onnxruntime as ort
 import pytest
 
+import onnxq
 from benchmarks import raw_protobuf, with_onnxq
 from benchmarks.child import measure
-from benchmarks.memory import REWRITERS
-from benchmarks.models import CHANNELS, LARGE_SIDE, SIZE, chain, large_model
+from benchmarks.memory import REWRITERS, anonymous
+from benchmarks.models import (
+    CHANNELS,
+    LARGE_SIDE,
+    SIZE,
+    chain,
+    large_model,
+    quantized_model,
+)
 from benchmarks.targets import judge
 
 
@@ -83,6 +91,11 @@ def results(**changes: Any) -> dict[str, Any]:
         "speed": {"nodes": 8, "ratio": 3.0, "growth": 4.0},
         "reading": {"nodes": 8, "growth": 4.0},
         "memory": {"bytes": 2**30, "tools": {"onnxq": {"megabytes": 200.0}}},
+        "quantized": [
+            {"job": "inspect", "bytes": 2**29, "megabytes": 60.0},
+            {"job": "convert", "bytes": 2**29, "megabytes": 80.0},
+            {"job": "convert many", "bytes": 2**32, "megabytes": 90.0},
+        ],
         "folding": {
             "nodes": 8,
             "tools": {
@@ -103,8 +116,8 @@ def results(**changes: Any) -> dict[str, Any]:
 
 def test_targets_that_are_met() -> None:
     verdicts = judge(results())
-    assert [v.met for v in verdicts] == [True, True, True, True, True, None]
-    assert verdicts[4].measured == "> 100.0x"
+    assert [v.met for v in verdicts] == [*[True] * 8, None]
+    assert verdicts[7].measured == "> 100.0x"
     json.dumps([v.to_json() for v in verdicts])
 
 
@@ -116,10 +129,33 @@ def test_targets_that_are_met() -> None:
         ("reading__growth", 4.7, 2),
         ("memory__tools__onnxq", {"megabytes": 300.0}, 3),
         ("memory__tools__onnxq", {"failed": "out of memory"}, 3),
-        ("folding__tools__onnxslim", {"seconds": 0.9}, 4),
-        ("folding__tools__onnxslim", {"failed": "crashed"}, 4),
-        ("folding__tools__onnxscript", {"seconds": 1.0}, 5),
+        ("folding__tools__onnxslim", {"seconds": 0.9}, 7),
+        ("folding__tools__onnxslim", {"failed": "crashed"}, 7),
+        ("folding__tools__onnxscript", {"seconds": 1.0}, 8),
     ],
 )
 def test_targets_that_are_missed(place: str, value: Any, missed: int) -> None:
     assert [i for i, v in enumerate(judge(results(**{place: value}))) if v.met is False] == [missed]
+
+
+@pytest.mark.parametrize(("index", "megabytes"), [(0, 300.0), (1, 1000.0), (2, 2000.0)])
+def test_memory_targets_that_are_missed(index: int, megabytes: float) -> None:
+    jobs = results()["quantized"]
+    jobs[index] |= {"megabytes": megabytes}
+    verdicts = judge(results(quantized=jobs))
+    assert [i for i, v in enumerate(verdicts) if v.met is False] == [4 + index]
+    jobs[index] = {"job": "convert", "bytes": 1, "failed": "killed"}
+    assert judge(results(quantized=jobs))[4 + index].met is False
+
+
+def test_anonymous_memory_of_a_command_is_measured() -> None:
+    with quantized_model(2, 512, floats=False) as path:
+        found = anonymous(("inspect",), path)
+        assert 10 < found["megabytes"] < 1000
+        words = ("convert", "--backend", "onnxruntime", "--no-verify")
+        made = anonymous(words, path, writes=True)
+        assert made["bytes_written"] > 2 * 512 * 512
+        assert "no-such" in anonymous(("inspect", "--no-such"), path)["failed"]
+    with quantized_model(2, 512, floats=True) as path:
+        assert onnx.load(path).graph.node[0].op_type == "QuantizeLinear"
+        assert len(onnxq.convert(path, "onnxruntime", verify=False).model.nodes("MatMul")) == 2
