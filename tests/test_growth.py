@@ -29,9 +29,9 @@ WAYS = [
 @pytest.fixture(scope="module", autouse=True)
 def copy() -> Iterator[None]:
     """The counted copy, with low limits for what is looked through item by item."""
-    with counted():
-        _module("links").LONG = 4
-        _module("constants")._MOST_NODES = 1
+    with counted(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_module("links"), "LONG", 4)
+        patch.setattr(_module("constants"), "_MOST_NODES", 1)
         yield
 
 
