@@ -4,7 +4,9 @@ Reading or rewriting a large model makes hundreds of thousands of objects that a
 collector looks through them again and again, in vain, for a quarter of the whole time. So they
 are made its oldest generation at once, where it would have put them after two vain looks. What
 that hides from its own count is counted here: a process that rewrites model after model gets a
-full collection whenever `MOST_OBJECTS` have come together, some 200 MB.
+full collection whenever `MOST_OBJECTS` have come together, some 200 MB. It looks at all objects
+that are alive, so it waits until as many have been made as it left the last time: then what it
+costs grows with what is made, however large the models are.
 """
 
 from __future__ import annotations
@@ -29,8 +31,11 @@ def gc_paused() -> Iterator[None]:
                 _Made.objects += gc.get_count()[0]
                 gc.freeze()
                 gc.unfreeze()
-                if _Made.objects > MOST_OBJECTS:
+                if _Made.objects > max(MOST_OBJECTS, _Made.left):
                     gc.collect()
+                    gc.freeze()
+                    _Made.left = gc.get_freeze_count()
+                    gc.unfreeze()
             gc.enable()
 
 
@@ -38,6 +43,8 @@ class _Made:
     """How many objects were made within pauses since the last full collection."""
 
     objects = 0
+    left = 0
+    """How many were alive after it."""
 
 
 def _count_anew(phase: str, info: dict[str, int]) -> None:

@@ -58,12 +58,36 @@ def test_what_is_made_inside_is_old_at_once() -> None:
 
 def test_garbage_of_many_pauses_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc_pause, "MOST_OBJECTS", 5_000)
+    monkeypatch.setattr(gc_pause._Made, "left", 0)
     gc.collect()
     lost = []
     for _ in range(10):
         with gc_paused():
             lost.append([weakref.ref(_Knot()) for _ in range(1_000)])
-    assert all(ref() is None for refs in lost[:4] for ref in refs)
+    assert all(ref() is None for refs in lost[:2] for ref in refs)
+
+
+def test_a_collection_waits_until_as_much_is_made_as_is_alive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gc_pause, "MOST_OBJECTS", 1_000)
+    monkeypatch.setattr(gc_pause._Made, "left", 0)
+    full: list[str] = []
+
+    def count(phase: str, info: dict[str, int]) -> None:
+        if info["generation"] == 2:
+            full.append(phase)
+
+    gc.collect()
+    alive = [_Knot() for _ in range(20_000)]
+    gc.callbacks.append(count)
+    try:
+        for _ in range(8):
+            with gc_paused():
+                alive += [_Knot() for _ in range(1_000)]
+    finally:
+        gc.callbacks.remove(count)
+    assert full == ["start", "stop"]
 
 
 def test_what_others_have_frozen_stays_frozen() -> None:
