@@ -28,6 +28,7 @@ quiet = np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ign
 """Numbers that leave the float range are looked for afterwards, and declined with a reason."""
 
 
+@quiet
 def all_finite(values: Array) -> bool:
     """Whether no value is inf or NaN; a finite sum proves it at half the price of looking."""
     return math.isfinite(np.add.reduce(values, axis=None)) or bool(np.isfinite(values).all())

@@ -23,7 +23,7 @@ from onnxq.exporter import live_nodes
 from onnxq.file_set import FileSet
 from onnxq.function_calls import check_functions
 from onnxq.gc_pause import gc_paused
-from onnxq.importer import as_text, bodies, holders
+from onnxq.importer import bodies, holders
 from onnxq.qparam_table import QParamTable
 from onnxq.qparams import Role
 from onnxq.structure import check_graph
@@ -324,19 +324,7 @@ def from_proto(proto: ModelProto, base_dir: Path | None = None) -> Model:
     header = importer.header_of(proto, _MODEL_BODY)
     graph = importer.import_graph(proto.graph, base_dir, overridable=proto.ir_version >= 4)
     importer.mark_unread(graph)
-    opsets: dict[str, int] = {}
-    for entry in proto.opset_import:
-        if not 0 <= entry.version < 2**31:
-            raise InvalidModelError(
-                f"domain '{entry.domain}' has version {entry.version}, which is no opset",
-                fix="the file is not a valid ONNX model: export it again",
-            )
-        if opsets.setdefault(as_text(entry.domain), entry.version) != entry.version:
-            raise InvalidModelError(
-                f"two versions of domain '{entry.domain}' are imported",
-                fix="the file is not a valid ONNX model: export it again",
-            )
-    model = Model(graph, header, opsets, list(proto.functions))
+    model = Model(graph, header, importer.opsets_of(proto), list(proto.functions))
     tables = [at for at, entry in enumerate(header.metadata_props) if entry.key == TABLE_KEY]
     if len(tables) > 1:
         raise InvalidModelError(

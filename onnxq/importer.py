@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 from google.protobuf.unknown_fields import UnknownFieldSet
-from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto, helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
 from onnxq.errors import InvalidModelError
 from onnxq.gs_objects import make_constant, make_node, make_variable
@@ -122,6 +122,20 @@ def header_of(proto: Any, body: set[str]) -> Any:
         else:
             setattr(header, descriptor.name, as_text(value))
     return header
+
+
+def opsets_of(proto: ModelProto) -> dict[str, int]:
+    """The version of each domain that is imported."""
+    fix = "the file is not a valid ONNX model: export it again"
+    opsets: dict[str, int] = {}
+    for entry in proto.opset_import:
+        domain, version = as_text(entry.domain), entry.version
+        if not 0 <= version < 2**31:
+            what = f"domain '{domain}' has version {version}, which is no opset"
+            raise InvalidModelError(what, fix=fix)
+        if opsets.setdefault(domain, version) != version:
+            raise InvalidModelError(f"two versions of domain '{domain}' are imported", fix=fix)
+    return opsets
 
 
 def variable_of(info: ValueInfoProto) -> gs.Variable:

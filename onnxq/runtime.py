@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import onnx
 from google.protobuf.message import EncodeError
 
-from onnxq import regular_file
 from onnxq.errors import LoadError, OnnxqError, UnsupportedModelError, VerifyError, near_matches
 from onnxq.files import read_model
+from onnxq.ort_crashes import check_survives
 from onnxq.ort_errors import ort_errors, reason, refusal
 from onnxq.ort_values import TensorSpec, from_ort, is_native, spec_of, to_ort
 from onnxq.qparams import Array
@@ -310,20 +310,14 @@ def _open(
         options.add_session_config_entry(key, value)
 
     taps = tuple(taps)
-    spill: Spill | None = None
-    opened = source if isinstance(source, OpenModel) else None
+    opened = open_model(source)
+    label, spill = opened.label, opened.spill
+    check_survives(opened.proto, label)
     model: str | bytes
-    if opened is not None and opened.path is not None and not taps:
-        source = opened.path
-    if isinstance(source, (str, os.PathLike)) and not taps:
-        model, label = os.fspath(source), f"'{source}'"
-        try:
-            regular_file.status(Path(source))
-        except LoadError as error:
-            raise LoadError(f"{label}: {error.what}", fix=error.fix) from error
+    if opened.path is not None and not taps:
+        model = os.fspath(opened.path)
     else:
-        opened = open_model(source)
-        model, label, spill = _message(opened, taps), opened.label, opened.spill
+        model = _message(opened, taps)
         if opened.folder is not None:
             # Loaded from memory, but its data files lie in a folder.
             options.add_session_config_entry(
@@ -337,7 +331,6 @@ def _open(
     if kind == "reference":
         from onnxq.integer_reference import IntegerModel, holds_integer_operators
 
-        opened = open_model(source) if opened is None else opened
         if holds_integer_operators(opened.proto):
             integers = IntegerModel(opened, [o.name for o in made.get_outputs()])
     return Session(made, kind, spill=spill, integers=integers)

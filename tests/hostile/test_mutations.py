@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxq.affine import all_finite
 from onnxq.convert import canonical
 from onnxq.errors import InvalidModelError, OnnxqError, QParamsError, VerifyError
 from onnxq.graph import Model, from_proto
@@ -223,3 +224,8 @@ def test_a_flag_that_is_neither_0_nor_1_is_refused(flag: str) -> None:
     next(a for a in node.attribute if a.name == flag).i = 2
     with pytest.raises(QParamsError, match=f"'{flag}' is 2, not 0 or 1"):
         canonical(from_proto(proto))
+
+
+def test_infinities_of_both_signs_give_no_warning() -> None:
+    assert not all_finite(np.float64([np.inf, -np.inf]))
+    assert all_finite(np.float64([1e308, 1e308, -1e308]))

@@ -1,0 +1,61 @@
+"""What would end the process is refused before onnxruntime sees it."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from onnx import helper
+
+from onnxq import runtime
+from onnxq.errors import UnsupportedModelError
+from onnxq.ort_crashes import check_survives
+from tests.zoo import ZOO, inputs
+
+
+def where(listed: int | None) -> onnx.ModelProto:
+    """A model with a QLinearWhere, one of whose inputs is listed as a graph input."""
+    proto = ZOO["qop_contrib_curves"]()
+    if listed is not None:
+        node = next(n for n in proto.graph.node if n.op_type == "QLinearWhere")
+        name = node.input[listed]
+        tensor = next(t for t in proto.graph.initializer if t.name == name)
+        info = helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims))
+        proto.graph.input.append(info)
+    return proto
+
+
+@pytest.mark.parametrize("listed", [3, 6])
+def test_a_zero_point_that_callers_may_replace(listed: int) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"QLinearWhere.* does not survive"):
+        runtime.reference(where(listed))
+
+
+@pytest.mark.parametrize("listed", [None, 2, 5, 7])
+def test_what_onnxruntime_survives_is_run(listed: int | None) -> None:
+    proto = where(listed)
+    assert runtime.reference(proto).run(_needed(proto))
+
+
+def _needed(proto: onnx.ModelProto) -> dict[str, object]:
+    needed = {i.name for i in runtime.reference(proto).inputs}
+    return {k: v for k, v in inputs(proto).items() if k in needed}
+
+
+@pytest.mark.parametrize("at", [3, 6])
+def test_a_zero_point_that_is_computed(at: int) -> None:
+    proto = where(None)
+    node = next(n for n in proto.graph.node if n.op_type == "QLinearWhere")
+    proto.graph.node.insert(0, helper.make_node("Identity", [node.input[at]], ["made"]))
+    node = next(n for n in proto.graph.node if n.op_type == "QLinearWhere")
+    node.input[at] = "made"
+    with pytest.raises(UnsupportedModelError, match="does not survive"):
+        check_survives(proto, "it")
+
+
+def test_a_constant_node_is_a_constant() -> None:
+    proto = where(None)
+    node = next(n for n in proto.graph.node if n.op_type == "QLinearWhere")
+    tensor = next(t for t in proto.graph.initializer if t.name == node.input[3])
+    proto.graph.node.insert(0, helper.make_node("Constant", [], ["made"], value=tensor))
+    next(n for n in proto.graph.node if n.op_type == "QLinearWhere").input[3] = "made"
+    check_survives(proto, "it")
