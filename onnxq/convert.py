@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_graphsurgeon as gs
 
+from onnxq.argument_types import FLAG, INTEGER, PATH, takes
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.data_file import Origin
 from onnxq.dialects import READERS, check_readable
@@ -66,6 +67,7 @@ class Conversion(MadeFiles):
     stale: list[Path] = field(default_factory=list)
     """What `save` found of an earlier conversion in the folder, and left there."""
 
+    @takes(folder=PATH)
     def save(self, folder: str | Path) -> list[Path]:
         """Write all files into `folder`, or none, and look for those of an earlier conversion."""
         written = super().save(folder)
@@ -138,6 +140,22 @@ def constants_frozen(model: Model) -> Model:
     return twin
 
 
+@takes(
+    source=(Model, *PATH),
+    backend=(str, Backend),
+    variant=(str, None),
+    encodings=(QParamTable, *PATH, Iterable),
+    allow_missing=FLAG,
+    weights=(str, None),
+    allow_requantize=FLAG,
+    verify=FLAG,
+    stem=(str, None),
+    progress=Callable,
+    observers=Iterable,
+    count=INTEGER,
+    seed=INTEGER,
+    data=(*PATH, Iterable, None),
+)
 def convert(
     source: Model | str | Path,
     backend: str | Backend,

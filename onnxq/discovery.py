@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from onnxq.argument_types import takes
 from onnxq.errors import OptionError, near_matches
 from onnxq.pass_ import Pass
 
@@ -60,6 +61,7 @@ def find_backend(name: str) -> Backend:
     return found
 
 
+@takes(variant=(str, None))
 def chosen_backend(backend: str | Backend, variant: str | None = None) -> Backend:
     """A backend, by its name or itself, as `variant` deploys it (None: in its own way)."""
     found = find_backend(backend) if isinstance(backend, str) else backend

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from onnxq import discovery, strict_json
+from onnxq.argument_types import PATH, check
 from onnxq.backend import Backend
 from onnxq.coverage import Coverage, examine
 from onnxq.discovery import Broken, find_pass
@@ -112,6 +113,7 @@ def read_all(sources: Iterable[Encodings], model: Model) -> Given:
     given = Given(QParamTable())
     origin: dict[str, str] = {}
     for source in sources:
+        check("convert", "encodings", source, (QParamTable, *PATH))
         if isinstance(source, QParamTable):
             rows, name = source, "the table"
         else:

@@ -12,6 +12,7 @@ from typing import Any
 import onnx_graphsurgeon as gs
 
 from onnxq import dialects
+from onnxq.argument_types import takes
 from onnxq.backend import Backend
 from onnxq.constants import is_constant
 from onnxq.convert import canonical, convert
@@ -75,6 +76,7 @@ class Explanation:
         }
 
 
+@takes(model=Model, tensor=str, backend=(str, Backend, None), variant=(str, None))
 def explain(
     model: Model,
     tensor: str,

@@ -15,9 +15,12 @@ import onnx_graphsurgeon as gs
 from onnx import FunctionProto, GraphProto, ModelProto, helper
 
 from onnxq import exporter, files, importer
+from onnxq.argument_types import FLAG, PATH, takes
 from onnxq.cloning import clone_graph, clone_tensor
 from onnxq.copies import Copyable
 from onnxq.data_file import Origin
+from onnxq.domains import changed_domain
+from onnxq.domains import domain_of as domain_of
 from onnxq.errors import InvalidModelError, LoadError, OnnxqError
 from onnxq.exporter import live_nodes
 from onnxq.file_set import FileSet
@@ -257,7 +260,7 @@ class Model(Copyable):
         opsets = dict(model.opsets)
         declared = {"" if d == "ai.onnx" else d for d in opsets}
         strangers = [node for node in model.nodes() if (node.domain or "") not in declared]
-        for domain in sorted({domain_of(n) for n in strangers if _changed_domain(n)} - declared):
+        for domain in sorted({domain_of(n) for n in strangers if changed_domain(n)} - declared):
             opsets[domain] = 1
         proto.opset_import.extend(helper.make_opsetid(d, v) for d, v in opsets.items())
         proto.functions.extend(model.functions)
@@ -298,20 +301,10 @@ def _fresh(base: str, taken: set[str], counters: dict[str, int]) -> str:
     return name
 
 
-def domain_of(node: gs.Node) -> str:
-    """The node's domain, '' for the default one however it is spelled."""
-    return "" if node.domain in (None, "ai.onnx") else str(node.domain)
-
-
-def _changed_domain(node: gs.Node) -> bool:
-    """Whether a pass made this node or moved it to another domain, which must be declared then."""
-    source = getattr(node, "source", None)
-    return source is None or source.domain != (node.domain or "")
-
-
 # -- files ----------------------------------------------------------------------------------
 
 
+@takes(proto=ModelProto, base_dir=(Path, None))
 @gc_paused()
 def from_proto(proto: ModelProto, base_dir: Path | None = None) -> Model:
     """A model over `proto`, which must not be changed afterwards (values are read from it)."""
@@ -350,6 +343,7 @@ def new_model(name: str, opset: int = 21, ir_version: int = 10) -> Model:
     return from_proto(proto)
 
 
+@takes(path=PATH)
 def load(path: str | Path) -> Model:
     """Read an ONNX file. External data stays on disk until it is needed."""
     path = Path(path)
@@ -363,6 +357,7 @@ def load(path: str | Path) -> Model:
     return model
 
 
+@takes(model=Model, path=PATH, external_data=(*FLAG, None))
 def save(model: Model, path: str | Path, *, external_data: bool | None = None) -> list[Path]:
     """Write an ONNX file and, where needed, its data file; returns what was written.
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnxq.argument_types import PATH, takes
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.convert import canonical, convert
 from onnxq.dialects import check_readable
@@ -65,6 +66,7 @@ def lint(
     return LintReport(backend.name, name, findings(_subject(model, backend)))
 
 
+@takes(path=PATH, backend=(str, Backend), variant=(str, None))
 def lint_path(
     path: Path, backend: str | Backend, *, variant: str | None = None
 ) -> list[LintReport]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from onnxq.argument_types import FLAG, takes
 from onnxq.discovery import find_pass
 from onnxq.errors import InvalidModelError, OnnxqError, OptionError
 from onnxq.gc_pause import gc_paused
@@ -38,6 +39,7 @@ class Result:
 class Pipeline:
     """An immutable sequence of passes."""
 
+    @takes(steps=Pass)
     def __init__(self, *steps: Pass) -> None:
         self.steps = steps
         seen: list[str] = []
@@ -93,10 +95,12 @@ class Pipeline:
         return at
 
     @classmethod
+    @takes(text=str)
     def parse(cls, text: str) -> Pipeline:
         """Read the text form: names separated by commas, options in braces."""
         return cls(*(find_pass(name).from_options(options) for name, options in _split(text)))
 
+    @takes(model=Model, observers=Callable, in_place=FLAG, check=FLAG)
     @gc_paused()
     def run(
         self, model: Model, *observers: Observer, in_place: bool = False, check: bool = True

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxq import strict_json
+from onnxq.argument_types import check, takes
 from onnxq.errors import QParamsError, near_matches
 from onnxq.log_params import LogParams
 from onnxq.qparams import QParams, Role
@@ -30,6 +31,13 @@ class QParamTable:
     rows: list[QParams] = field(default_factory=list)
     logarithmic: list[LogParams] = field(default_factory=list)
     """The rows of grids without a scale, which only a target with such grids has."""
+
+    def __post_init__(self) -> None:
+        check("QParamTable", "rows", self.rows, (list,))
+        check("QParamTable", "logarithmic", self.logarithmic, (list,))
+        for row in self.rows:
+            if not isinstance(row, QParams):
+                check("QParamTable", "rows", row, (QParams,))
 
     @property
     def is_empty(self) -> bool:
@@ -115,6 +123,7 @@ class QParamTable:
         )
 
     @classmethod
+    @takes(text=str)
     def loads(cls, text: str) -> QParamTable:
         """Inverse of `dumps`."""
         with rejecting():

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxq import pieces
+from onnxq.argument_types import INTEGER, check_fields, field_kinds
 from onnxq.errors import QParamsError
 from onnxq.pieces import Array as Array
 from onnxq.qtype import QType, qtype
@@ -46,6 +47,12 @@ class Grid(Protocol):
         """Equal for the same grid."""
 
 
+_KINDS = field_kinds(tensor=str, qtype=QType, source=str, role=Role, readers=(tuple, None))
+_KINDS |= field_kinds(
+    axis=(*INTEGER, None), block=INTEGER, lo=(*INTEGER, None), hi=(*INTEGER, None)
+)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class QParams:
     """How one tensor is quantized. Invalid values cannot be constructed."""
@@ -63,7 +70,11 @@ class QParams:
     source: str = ""
 
     def __post_init__(self) -> None:
-        scale, zero_point = self._own_arrays()
+        check_fields(self, _KINDS)
+        try:
+            scale, zero_point = self._own_arrays()
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"QParams() takes numbers for scale and zero_point: {error}") from error
         kind = self.qtype
         lo = kind.lo if self.lo is None else int(self.lo)
         hi = kind.hi if self.hi is None else int(self.hi)

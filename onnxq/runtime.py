@@ -277,6 +277,8 @@ def open_model(source: ModelSource) -> OpenModel:
             return OpenModel(read_model(path), f"'{path}'", path)
         except LoadError as error:
             raise LoadError(f"{path}: {error.what}", fix=error.fix) from error
+    if not hasattr(source, "to_proto"):
+        raise TypeError(f"a model is a Model, a ModelProto or a path, not {source!r:.80}")
     spill = Spill()
     proto = source.to_proto(spill.write)
     return OpenModel(proto, f"graph '{proto.graph.name}'", spill=spill)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onnxq.argument_types import INTEGER, PATH, takes
 from onnxq.constants import array
 from onnxq.convert import canonical, check_clean, unquantized, unread
 from onnxq.discovery import find_format, find_pass
@@ -51,6 +52,9 @@ class SideExport(MadeFiles):
         }
 
 
+@takes(
+    source=(Model, *PATH), side_file=(str, SideFile), stem=(str, None), count=INTEGER, seed=INTEGER
+)
 def export_side_file(
     source: Model | str | Path,
     side_file: str | SideFile,

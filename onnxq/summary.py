@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxq import dialects
+from onnxq.argument_types import takes
 from onnxq.convert import canonical, readable_form
 from onnxq.discovery import find_pass
 from onnxq.edit import describe
@@ -72,6 +73,7 @@ class Summary:
         }
 
 
+@takes(model=Model)
 def summarize(model: Model) -> Summary:
     """Look at a model; quantizers of every dialect are read into one table."""
     ops = Counter(dialects.op_name(node) for node in model.nodes())

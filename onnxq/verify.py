@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import onnx
 
 from onnxq import runtime
+from onnxq.argument_types import FLAG, INTEGER, NUMBER, PATH, takes
 from onnxq.diff import RunningDiff, TensorDiff, Tolerance
-from onnxq.errors import VerifyError
+from onnxq.errors import OptionError, VerifyError, near_matches
+from onnxq.graph import Model
 from onnxq.input_ranges import input_ranges
 from onnxq.ort_values import TensorSpec
 from onnxq.proto_order import ordered, reads
@@ -75,6 +77,22 @@ class Report:
         }
 
 
+SOURCE = (Model, onnx.ModelProto, OpenModel, *PATH)
+"""What `verify` takes for a model."""
+
+
+@takes(
+    a=SOURCE,
+    b=SOURCE,
+    data=(*PATH, Iterable, None),
+    per_layer=FLAG,
+    sessions=(tuple, list),
+    count=INTEGER,
+    seed=INTEGER,
+    max_steps=NUMBER,
+    max_moved=NUMBER,
+    max_relative=NUMBER,
+)
 def verify(
     a: ModelSource,
     b: ModelSource,
@@ -93,8 +111,9 @@ def verify(
     Outputs pair by name, or by position where the names differ. Inputs come from `data` (see
     `onnxq.samples`) or are `count` seeded random ones, in the range of the input's quantizer.
     """
+    _check(sessions, seed)
     models = open_model(a), open_model(b)
-    plain = sessions == ("reference", "reference")
+    plain = tuple(sessions) == ("reference", "reference")
     shared = _shared(models, plain) if per_layer else []
     if plain:  # without optimisation taps change nothing: one session serves both purposes
         runs = tapped = _sessions(models, sessions, shared)
@@ -139,6 +158,20 @@ def verify(
     )
     notes = tuple(_notes(models, runs, tapped, report.passed)) + tuple(_weak(report.outputs))
     return Report(report.outputs, report.layers, number, report.sessions, notes)
+
+
+def _check(sessions: tuple[Kind, ...], seed: int) -> None:
+    if len(sessions) != 2:
+        raise OptionError(
+            f"{len(sessions)} sessions for two models", fix="give one for each of the two models"
+        )
+    for kind in sessions:
+        if kind not in get_args(Kind):
+            raise OptionError(
+                f"there is no session '{kind}'", fix=near_matches(str(kind), get_args(Kind))
+            )
+    if seed < 0:
+        raise OptionError(f"the seed {seed} is negative", fix="give 0 or more")
 
 
 def saturates(

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from onnxq.argument_types import PATH, takes
 from onnxq.backend import Backend
 from onnxq.convert import Conversion, convert
 from onnxq.errors import OptionError, VerifyError
@@ -23,6 +24,7 @@ from torch_bridge.flat_call import FlatCall
 from torch_bridge.proof import prove_export
 
 
+@takes(q=nn.Module, folder=PATH, backend=(str, Backend, None), variant=(str, None))
 def deploy(
     q: nn.Module,
     args: Sequence[Any] | torch.Tensor,

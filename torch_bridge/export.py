@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from onnxq import graph
+from onnxq.argument_types import PATH, takes
 from onnxq.errors import OptionError, UnsupportedModelError, near_matches
 from onnxq.graph import MAX_OPSET, Model
 from torch_bridge import exporters, trained
@@ -29,6 +30,7 @@ from torch_bridge.state import evaluating, quantizers, uninitialised_error
 Axes = Mapping[str, Mapping[int, str] | Sequence[int]]
 
 
+@takes(q=nn.Module, path=PATH)
 def export(
     q: nn.Module,
     args: Sequence[Any] | torch.Tensor,

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 
+from onnxq.argument_types import takes
 from onnxq.backend import Backend
 from onnxq.discovery import find_backend
 from onnxq.errors import OptionError, UnsupportedModelError, near_matches
@@ -38,6 +39,7 @@ from torch_bridge.value_types import mark_values
 How = Override | Mapping[str, Any] | str | None
 
 
+@takes(backend=(str, Backend))
 def prepare(
     model: nn.Module,
     backend: str | Backend,

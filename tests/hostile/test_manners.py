@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import onnxq
 from onnxq import cli
 from onnxq.discovery import find_backend
+from onnxq.errors import OnnxqError
 from onnxq.graph import load, save
+from onnxq.qtype import qtype
 from tests.hostile import FOLDER
 from tests.networks import quantized
 
@@ -104,8 +109,8 @@ def test_an_interrupt_at_any_moment_is_130_and_silent(network: Path) -> None:
     assert whole.returncode == 0
     moments = int(whole.stderr)
     assert moments > 1000
-    for part in range(8):
-        done = run(1 + part * (moments - 1) // 8)
+    for part in range(6):
+        done = run(1 + part * (moments - 1) // 6)
         assert (done.returncode, done.stderr) == (130, ""), part
         assert done.stdout in ("", whole.stdout)
 
@@ -177,3 +182,58 @@ def test_no_name_acts_on_the_screen(kind: str, tmp_path: Path, told) -> None:
 def test_the_files_that_wrote_on_the_screen(file: str, tmp_path: Path, told) -> None:
     everything = "".join(told(*w) for w in commands(FOLDER / file, "in\x1b[2J", tmp_path))
     assert r"\x1b[" in everything
+
+
+# -- Python -------------------------------------------------------------------------------------
+
+
+WRONG = [None, 7, 3.5, b"x", object(), {}, ["a"]]
+
+
+def calls(network: Path) -> dict[str, Callable[[object], object]]:
+    """Every public function, by function and parameter, with the others as they should be."""
+    model = load(network)
+    done = onnxq.convert(model, "onnxruntime", verify=False)
+    row = {"tensor": "x", "qtype": qtype("int8"), "scale": 1.0, "zero_point": 0}
+    return {
+        "load path": onnxq.load,
+        "save model": lambda x: onnxq.save(x, network.with_name("n.onnx")),
+        "save path": lambda x: onnxq.save(model, x),
+        "from_proto proto": onnxq.from_proto,
+        "convert source": lambda x: onnxq.convert(x, "onnxruntime"),
+        "convert backend": lambda x: onnxq.convert(model, x),
+        "convert count": lambda x: onnxq.convert(model, "onnxruntime", count="7" if x == 7 else x),
+        "convert data": lambda x: onnxq.convert(model, "onnxruntime", data=x or 7),
+        "convert progress": lambda x: onnxq.convert(model, "onnxruntime", progress=x),
+        "convert encodings": lambda x: onnxq.convert(model, "onnxruntime", encodings=x or 7),
+        "Conversion.save folder": done.save,
+        "verify a": lambda x: onnxq.verify(x, model),
+        "verify b": lambda x: onnxq.verify(model, x),
+        "verify sessions": lambda x: onnxq.verify(model, model, sessions=x),
+        "Pipeline steps": onnxq.Pipeline,
+        "Pipeline.parse text": onnxq.Pipeline.parse,
+        "Pipeline.run model": lambda x: onnxq.Pipeline().run(x),
+        "QParamTable rows": onnxq.QParamTable,
+        "QParamTable.loads text": onnxq.QParamTable.loads,
+        "QParams tensor": lambda x: onnxq.QParams(**row | {"tensor": x}),
+        "QParams qtype": lambda x: onnxq.QParams(**row | {"qtype": x}),
+        "QParams scale": lambda x: onnxq.QParams(**row | {"scale": [x, "a"]}),
+    }
+
+
+def test_wrong_types_are_told_with_the_parameter(network: Path) -> None:
+    for name, call in calls(network).items():
+        for wrong in WRONG:
+            with pytest.raises((TypeError, OnnxqError)) as failed:
+                call(wrong)
+            if failed.type is TypeError:
+                assert name.split()[1] in str(failed.value), (name, wrong)
+
+
+def test_models_can_be_copied(network: Path) -> None:
+    """`copy.deepcopy` followed the links of the graph without end; see also test_copies.py."""
+    model = load(network)
+    twin = copy.deepcopy(model)
+    twin.nodes()[0].name = "another"
+    assert model.nodes()[0].name != "another"
+    assert [n.op for n in twin.nodes()] == [n.op for n in model.nodes()]

@@ -1,0 +1,86 @@
+"""Arguments of the wrong type, told with the name of the parameter.
+
+Public functions say with `takes` what they take; a type checker says the same before anything runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeAlias, TypeVar
+
+import numpy as np
+
+Kind: TypeAlias = Any
+"""A type, also one of collections.abc, or None for the type of None."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PATH: tuple[Kind, ...] = (str, os.PathLike)
+INTEGER: tuple[Kind, ...] = (int, np.integer)
+NUMBER: tuple[Kind, ...] = (int, float, np.integer, np.floating)
+FLAG: tuple[Kind, ...] = (bool, np.bool_)
+
+
+def takes(**kinds: Kind | tuple[Kind, ...]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Let a function raise TypeError where an argument is none of the types given for it.
+
+    True is no number here. Of a parameter that takes any number of arguments, each is looked at.
+    """
+    wanted = {name: _several(kind) for name, kind in kinds.items()}
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        signature = inspect.signature(function)
+        assert wanted.keys() <= signature.parameters.keys()
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+            for name, value in signature.bind(*args, **kwargs).arguments.items():
+                if name in wanted:
+                    many = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+                    for one in value if many else (value,):
+                        check(function.__name__, name, one, wanted[name])
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+def check(function: str, name: str, value: object, kinds: tuple[Kind, ...]) -> None:
+    """Raise TypeError where `value` is of none of the types."""
+    known = _known(kinds)
+    if isinstance(value, known) and not (isinstance(value, bool) and bool not in known):
+        return
+    named = (kind for kind in known if kind not in _TWINS)
+    names = ("None" if kind is type(None) else kind.__name__ for kind in named)
+    given = type(value).__name__
+    given = "None" if value is None else f"{'an' if given[0] in 'aeiou' else 'a'} {given}"
+    raise TypeError(f"{function}() takes for '{name}' {' or '.join(names)}, not {given}")
+
+
+def field_kinds(**kinds: Kind | tuple[Kind, ...]) -> dict[str, tuple[type[Any], ...]]:
+    """The types of fields, for `check_fields`."""
+    return {name: _known(_several(kind)) for name, kind in kinds.items()}
+
+
+def check_fields(made: object, kinds: dict[str, tuple[type[Any], ...]]) -> None:
+    """Raise TypeError where a field of `made` is of none of its types; True is a number here."""
+    for name, known in kinds.items():
+        if not isinstance(getattr(made, name), known):
+            check(type(made).__name__, name, getattr(made, name), known)
+
+
+def _several(kind: Kind | tuple[Kind, ...]) -> tuple[Kind, ...]:
+    return kind if isinstance(kind, tuple) else (kind,)
+
+
+def _known(kinds: tuple[Kind, ...]) -> tuple[type[Any], ...]:
+    return tuple(type(None) if kind is None else kind for kind in kinds)
+
+
+_TWINS = {np.integer, np.floating, np.bool_}
+"""numpy's types beside Python's, which are named."""
