@@ -51,6 +51,11 @@ def _read(node: gs.Node, make: CodeNodes) -> str:
     stored, stored_zero = array(right), computed(right_zero)
     if stored is None or (right_zero is not None and stored_zero is None):
         raise Declined("its second operand is computed at run time")
+    if not stored.ndim or stored.dtype not in (np.int8, np.uint8):
+        raise QParamsError(
+            f"'{right.name}', a {stored.dtype} of shape {list(stored.shape)}, is no weight of codes",
+            fix="the file is not a valid ONNX model: export it again",
+        )
     zero = np.zeros((), grid.zero_point.dtype) if left_zero is None else computed(left_zero)
     if zero is None or zero.size != 1 or zero.reshape(()) != grid.zero_point:
         raise Declined("its zero point is another than that of the quantizer in front of it")

@@ -453,8 +453,8 @@ def add_function(proto: ModelProto, rng: random.Random) -> None:
         proto.opset_import.append(helper.make_opsetid("loc", 1))
     nodes = [n for n in proto.graph.node if n.op_type in ("Relu", "Identity")]
     if nodes and rng.random() < 0.5:
-        rng.choice(nodes).op_type = "F"
-        proto.graph.node[0].domain = "loc" if rng.random() < 0.5 else ""
+        node = rng.choice(nodes)
+        node.op_type, node.domain = "F", "loc" if rng.random() < 0.9 else ""
 
 
 def add_table(proto: ModelProto, rng: random.Random) -> None:

@@ -229,3 +229,13 @@ def test_a_flag_that_is_neither_0_nor_1_is_refused(flag: str) -> None:
 def test_infinities_of_both_signs_give_no_warning() -> None:
     assert not all_finite(np.float64([np.inf, -np.inf]))
     assert all_finite(np.float64([1e308, 1e308, -1e308]))
+
+
+def test_sums_of_products_with_one_number_are_refused() -> None:
+    for odd in (np.int8(1), np.ones((4, 4), np.int32)):
+        proto = ZOO["qop_integer_sums"]()
+        node = next(n for n in proto.graph.node if n.op_type == "MatMulInteger")
+        proto.graph.initializer.append(numpy_helper.from_array(np.asarray(odd), "odd"))
+        node.input[1] = "odd"
+        with pytest.raises(QParamsError, match=r"'odd'.* is no weight of codes"):
+            canonical(from_proto(proto))
