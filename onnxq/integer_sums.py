@@ -53,7 +53,7 @@ def _read(node: gs.Node, make: CodeNodes) -> str:
         raise Declined("its second operand is computed at run time")
     if not stored.ndim or stored.dtype not in (np.int8, np.uint8):
         raise QParamsError(
-            f"'{right.name}', a {stored.dtype} of shape {list(stored.shape)}, is no weight of codes",
+            f"'{right.name}' ({stored.dtype}, shape {list(stored.shape)}) is no weight of codes",
             fix="the file is not a valid ONNX model: export it again",
         )
     zero = np.zeros((), grid.zero_point.dtype) if left_zero is None else computed(left_zero)

@@ -71,7 +71,15 @@ def weight_value(tensor: gs.Tensor) -> Values | None:
     if node is None:
         return None
     a, b = array(node.inputs[0]), array(node.inputs[1])
-    return None if a is None or b is None else _combined(node.op, a, b)
+    if a is None or b is None or not _broadcast(a, b):
+        return None
+    return _combined(node.op, a, b)
+
+
+def _broadcast(a: Array, b: Array) -> bool:
+    """Whether the shapes fit, as they do in a model that runs."""
+    sizes = zip(reversed(a.shape), reversed(b.shape), strict=False)
+    return all(m == n or 1 in (m, n) for m, n in sizes)
 
 
 @quiet

@@ -253,11 +253,13 @@ def shuffle_nodes(proto: ModelProto, rng: random.Random) -> None:
 # -- tensors -----------------------------------------------------------------------------------
 
 
-def _tensors(proto: ModelProto) -> list[TensorProto]:
+def tensors_of(proto: ModelProto) -> list[TensorProto]:
+    """All tensors of the graph, in attributes and bodies too."""
     return [m for m in _messages(proto.graph) if isinstance(m, TensorProto)]
 
 
-def _array(tensor: TensorProto) -> np.ndarray | None:
+def values_of(tensor: TensorProto) -> np.ndarray | None:
+    """A copy of the values; None where they cannot be had."""
     if tensor.data_location == TensorProto.EXTERNAL or tensor.data_type == TensorProto.STRING:
         return None
     try:
@@ -269,14 +271,14 @@ def _array(tensor: TensorProto) -> np.ndarray | None:
 def change_value(proto: ModelProto, rng: random.Random) -> None:
     """A number in a tensor that scales are among: small float ones first."""
     tensors = [
-        t for t in _tensors(proto) if t.data_type in (TensorProto.FLOAT, TensorProto.FLOAT16)
+        t for t in tensors_of(proto) if t.data_type in (TensorProto.FLOAT, TensorProto.FLOAT16)
     ]
     small = [t for t in tensors if all(d < 20 for d in t.dims) and len(t.dims) < 2]
     tensors = small if small and rng.random() < 0.8 else tensors
     if not tensors:
         return
     tensor = rng.choice(tensors)
-    values = _array(tensor)
+    values = values_of(tensor)
     if values is not None and values.size:
         with np.errstate(over="ignore"):
             values.reshape(-1)[rng.randrange(values.size)] = rng.choice(_FLOATS)
@@ -286,10 +288,10 @@ def change_value(proto: ModelProto, rng: random.Random) -> None:
 def change_type(proto: ModelProto, rng: random.Random) -> None:
     """Another type of a constant, its values kept where they fit."""
     kinds = (np.int8, np.uint8, np.int16, np.int32, np.int64, np.float16, np.float32, np.float64)
-    tensors = _tensors(proto)
+    tensors = tensors_of(proto)
     if tensors:
         tensor = rng.choice(tensors)
-        values = _array(tensor)
+        values = values_of(tensor)
         if values is not None:
             with np.errstate(all="ignore"):
                 new = values.astype(np.float64).astype(rng.choice(kinds))
@@ -298,7 +300,7 @@ def change_type(proto: ModelProto, rng: random.Random) -> None:
 
 def change_shape(proto: ModelProto, rng: random.Random) -> None:
     """Another shape of a constant that holds as many values, or not."""
-    tensors = _tensors(proto)
+    tensors = tensors_of(proto)
     if not tensors:
         return
     tensor = rng.choice(tensors)
@@ -323,7 +325,7 @@ def make_sparse(proto: ModelProto, rng: random.Random) -> None:
     if not tensors:
         return
     tensor = rng.choice(tensors)
-    values = _array(tensor)
+    values = values_of(tensor)
     if values is None or not values.size:
         return
     flat = values.reshape(-1)
@@ -354,7 +356,7 @@ def make_sparse(proto: ModelProto, rng: random.Random) -> None:
 
 def make_external(proto: ModelProto, rng: random.Random) -> None:
     """A constant in the data file (see `DATA`), sound or with one fault."""
-    tensors = [t for t in _tensors(proto) if t.data_type == TensorProto.FLOAT]
+    tensors = [t for t in tensors_of(proto) if t.data_type == TensorProto.FLOAT]
     if not tensors:
         return
     tensor = rng.choice(tensors)
@@ -378,10 +380,10 @@ def make_external(proto: ModelProto, rng: random.Random) -> None:
 
 def respell_tensor(proto: ModelProto, rng: random.Random) -> None:
     """The values of a constant in its typed field instead of raw bytes: the same tensor."""
-    tensors = [t for t in _tensors(proto) if t.HasField("raw_data")]
+    tensors = [t for t in tensors_of(proto) if t.HasField("raw_data")]
     if tensors:
         tensor = rng.choice(tensors)
-        values = _array(tensor)
+        values = values_of(tensor)
         if values is not None and tensor.data_type in (TensorProto.FLOAT, TensorProto.INT8):
             tensor.CopyFrom(
                 helper.make_tensor(

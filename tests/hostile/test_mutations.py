@@ -12,7 +12,7 @@ from onnxq.convert import canonical
 from onnxq.errors import InvalidModelError, OnnxqError, QParamsError, VerifyError
 from onnxq.graph import Model, from_proto
 from onnxq.integer_kernels import compute, requantize
-from onnxq.linear import CannotFold, read_layer
+from onnxq.linear import CannotFold, read_layer, weight_value
 from onnxq.lint import lint
 from onnxq.op_kind import kind_of
 from onnxq.qparams import QParams
@@ -239,3 +239,12 @@ def test_sums_of_products_with_one_number_are_refused() -> None:
         node.input[1] = "odd"
         with pytest.raises(QParamsError, match=r"'odd'.* is no weight of codes"):
             canonical(from_proto(proto))
+
+
+def test_a_weight_whose_factors_do_not_fit_is_not_known() -> None:
+    text = (
+        "g (float[1,3,8,8] x) => (float[1,4,8,8] y) "
+        "<float[4,3,3,3] w = {%s}, float[4] f = {1,2,3,4}> { p = Mul(w, f) y = Conv(x, p) }"
+    )
+    model = parse(text % ",".join("1" * 108))
+    assert weight_value(node_of(model, "Conv").inputs[1]) is None
