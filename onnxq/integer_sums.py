@@ -47,7 +47,7 @@ def _read(node: gs.Node, make: CodeNodes) -> str:
         raise Declined("dynamic quantization: the scale of its input is computed at run time")
     if maker is None or producer(left, *QUANTIZE) is None:
         raise Declined(f"its codes '{left.name}' come from no quantizer, so their scale is unknown")
-    grid = grid_of(maker, 1, None, None, np.uint8)
+    grid = grid_of(maker, 1, None, None, np.uint8).checked(left)
     stored, stored_zero = array(right), computed(right_zero)
     if stored is None or (right_zero is not None and stored_zero is None):
         raise Declined("its second operand is computed at run time")

@@ -248,3 +248,12 @@ def test_a_weight_whose_factors_do_not_fit_is_not_known() -> None:
     )
     model = parse(text % ",".join("1" * 108))
     assert weight_value(node_of(model, "Conv").inputs[1]) is None
+
+
+def test_sums_of_products_on_a_grid_without_steps_are_refused() -> None:
+    proto = ZOO["qop_integer_sums"]()
+    node = next(n for n in proto.graph.node if n.op_type == "QuantizeLinear")
+    scale = next(t for t in proto.graph.initializer if t.name == node.input[1])
+    scale.CopyFrom(numpy_helper.from_array(np.float32(0), scale.name))
+    with pytest.raises(QParamsError, match=r"scale 0\.0 is not a positive finite number"):
+        canonical(from_proto(proto))
