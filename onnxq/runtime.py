@@ -111,12 +111,13 @@ class Session:
     def _run(self, feeds: Mapping[str, Array], wanted: list[TensorSpec]) -> list[Array]:
         names = [o.name for o in wanted]
         if self._integers is not None:
-            return list(self._integers.run(feeds, names).values())
+            made = self._integers.run(feeds, names)
+            return [made[name] for name in names]  # a graph may have one output twice
         if all(map(is_native, (*wanted, *self.inputs))):
             return list(self._session.run(names, dict(feeds)))
         given = {i.name: to_ort(i, feeds[i.name]) for i in self.inputs}
-        made = self._session.run_with_ort_values(names, given)
-        return [from_ort(o, value) for o, value in zip(wanted, made, strict=True)]
+        raw = self._session.run_with_ort_values(names, given)
+        return [from_ort(o, value) for o, value in zip(wanted, raw, strict=True)]
 
     def _fall_back(
         self, error: Exception, feeds: Mapping[str, Array], names: list[str]

@@ -258,6 +258,11 @@ def tensors_of(proto: ModelProto) -> list[TensorProto]:
     return [m for m in _messages(proto.graph) if isinstance(m, TensorProto)]
 
 
+def attributes_of(proto: ModelProto) -> list[AttributeProto]:
+    """All attributes of the graph's nodes, in bodies too."""
+    return [m for m in _messages(proto.graph) if isinstance(m, AttributeProto)]
+
+
 def values_of(tensor: TensorProto) -> np.ndarray | None:
     """A copy of the values; None where they cannot be had."""
     if tensor.data_location == TensorProto.EXTERNAL or tensor.data_type == TensorProto.STRING:

@@ -15,7 +15,9 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from onnxq import runtime
 from onnxq.errors import InvalidModelError, LoadError, UnsupportedModelError, VerifyError
 from onnxq.graph import from_proto
+from tests.build import bit_equal
 from tests.foreign_files import FOLDER as FIXTURES
+from tests.zoo import ZOO, inputs
 
 CHAIN = """
 <ir_version: 8, opset_import: ["": 17]>
@@ -321,3 +323,10 @@ def test_integer_ops_lists_products_with_signed_weights_only() -> None:
     """
     assert runtime.integer_ops(parser.parse_model(text)) == ["signed", "c"]
     assert runtime.integer_ops(qdq_conv()) == []
+
+
+def test_an_output_that_stands_there_twice() -> None:
+    proto = ZOO["qop_conv_matmul"]()
+    proto.graph.output.append(proto.graph.output[0])
+    once = list(runtime.reference(ZOO["qop_conv_matmul"]()).run(inputs(proto)).values())
+    assert bit_equal(list(runtime.reference(proto).run(inputs(proto)).values()), once)
