@@ -95,8 +95,9 @@ def batch_norm(node: gs.Node) -> Affine:
     if gamma is None or beta is None or mean is None or var is None:
         name = next(t.name for t in node.inputs[1:5] if not is_constant(t))
         raise CannotFold(f"'{name}' is not a constant")
-    if gamma.ndim != 1:
-        raise CannotFold(f"its scale has shape {gamma.shape}, not one value per channel")
+    for what, value in (("scale", gamma), ("bias", beta), ("mean", mean), ("variance", var)):
+        if value.shape != (gamma.size,):
+            raise CannotFold(f"its {what} has shape {value.shape}, not one value per channel")
     gain = gamma / np.sqrt(var.astype(np.float64) + node.attrs.get("epsilon", 1e-5))
     return Affine(gain, beta - mean * gain)
 

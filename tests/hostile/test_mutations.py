@@ -15,9 +15,12 @@ from onnxq.integer_kernels import compute, requantize
 from onnxq.linear import CannotFold, read_layer, weight_value
 from onnxq.lint import lint
 from onnxq.op_kind import kind_of
+from onnxq.pipeline import Pipeline
 from onnxq.qparams import QParams
 from onnxq.qtype import qtype
 from onnxq.verify import verify
+from passes.fold_affine import FoldAffine
+from passes.fold_batch_norm import FoldBatchNorm
 from tests.build import parse
 from tests.protos import info, make, node_of
 from tests.zoo import ZOO
@@ -257,3 +260,12 @@ def test_sums_of_products_on_a_grid_without_steps_are_refused() -> None:
     scale.CopyFrom(numpy_helper.from_array(np.float32(0), scale.name))
     with pytest.raises(QParamsError, match=r"scale 0\.0 is not a positive finite number"):
         canonical(from_proto(proto))
+
+
+def test_a_normalization_with_parameters_of_another_rank_is_not_folded() -> None:
+    proto = ZOO["conv_bn_chain"]()
+    node = next(n for n in proto.graph.node if n.op_type == "BatchNormalization")
+    next(t for t in proto.graph.initializer if t.name == node.input[3]).dims.insert(0, 1)
+    result = Pipeline(FoldAffine(), FoldBatchNorm()).run(from_proto(proto))
+    reasons = [skip.reason for trace in result.traces for skip in trace.skips]
+    assert any("its mean has shape (1, " in reason for reason in reasons)
