@@ -199,7 +199,7 @@ def test_table_from_a_file(tmp_path: Path) -> None:
     [
         (None, LoadError, "table.json: no such file"),
         (b"\xff\xfe\x00", LoadError, "table.json: not a text file"),
-        (b"{", QParamsError, "table.json: the quantization table is not JSON"),
+        (b"{", QParamsError, "table.json: not an onnxq quantization table: line 1 column 2"),
         (b'{"schema": "other"}', QParamsError, "table.json: this JSON is not an onnxq"),
     ],
 )
