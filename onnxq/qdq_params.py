@@ -189,8 +189,8 @@ def _params(
     return QParams(
         tensor=tensor,
         qtype=kind,
-        scale=scale.astype(np.float32),
-        zero_point=zero if kind.floating else zero.astype(np.int64),
+        scale=scale.astype(np.float32, copy=False),
+        zero_point=zero if kind.floating or zero.dtype.kind in "iu" else zero.astype(np.int64),
         axis=axis,
         block=block,
     )

@@ -137,6 +137,10 @@ class QParams:
                     f"zero point {_first(odd)} is not an integer",
                     "round zero points before they are used; ONNX has integer zero points only",
                 )
+        elif zero_point.size > pieces.PIECE and zero_point.size == scale.size:
+            least, most = _ends(zero_point)
+            if least == most:  # as it mostly is: one number, seen as many
+                zero_point = np.array(least)
         zero_point = zero_point.astype(np.int64)  # always a copy
         if not scale.size:
             raise self._rejected("there is no scale", "give one scale, or one per channel")
@@ -155,7 +159,10 @@ class QParams:
         elif self.block and scale.ndim < 1:
             raise self._rejected("per-block scale is a scalar", "give one scale per block")
         if zero_point.size == 1 and scale.size != 1:
-            return scale, np.full(scale.shape, zero_point.reshape(()))
+            one = zero_point.reshape(())
+            if scale.size > pieces.PIECE:
+                return scale, np.broadcast_to(one, scale.shape)
+            return scale, np.full(scale.shape, one)
         if zero_point.size != scale.size:
             raise self._rejected(
                 f"{zero_point.size} zero points for {scale.size} scales",

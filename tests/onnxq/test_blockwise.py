@@ -68,3 +68,18 @@ def test_the_ends_of_moved_codes(params: QParams, piece: int) -> None:
     codes = params.quantize(X) + params.spread(shift, X.shape, (slice(None),) * 2)
     assert code_ends(params, X, shift) == (codes.min(), codes.max())
     assert code_ends(QParams("w", INT8, 0.02, 3), X[:0], np.zeros(())) == (0, 0)
+
+
+def test_equal_zero_points_of_many_scales_are_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    scale, zero = RNG.uniform(0.01, 0.05, (2, 10)), np.full((2, 10), 5, np.int8)
+    whole = QParams("w", INT8, scale, zero, axis=0, block=3)
+    monkeypatch.setattr(pieces, "PIECE", 16)
+    for given in (zero, 5):
+        params = QParams("w", INT8, scale, given, axis=0, block=3)
+        assert params == whole
+        assert params.zero_point.strides == (0, 0)
+        assert np.array_equal(params.quantize(X), whole.quantize(X))
+        assert np.array_equal(params.with_(lo=-100).zero_point, zero)
+    other = zero.copy()
+    other[1, 9] = 6
+    assert QParams("w", INT8, scale, other, axis=0, block=3).zero_point[1, 9] == 6
