@@ -20,6 +20,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 from onnx import TensorProto
 
+from onnxq.pieces import assembled, cut, is_large
 from onnxq.qparams import Array
 from onnxq.tensors import numpy_dtype, values_of
 
@@ -79,16 +80,20 @@ def _converted(value: Array, to: int) -> Array | None:
     if value.dtype.kind == "O" or to == TensorProto.STRING:
         return None
     dtype = numpy_dtype(to)
+    sure = dtype == np.bool_ or np.can_cast(value.dtype, dtype)
+    if not sure and not all(_is_held(part, dtype, to in _INTEGERS) for part in cut(value)):
+        return None
     with np.errstate(over="ignore", invalid="ignore"):
-        result = value.astype(dtype)
-        if dtype == np.bool_ or np.can_cast(value.dtype, dtype):
-            return result
-        before, after = value.astype(np.float64), result.astype(np.float64)
-    if to in _INTEGERS:
-        held = np.trunc(before) == after
-    else:
-        held = np.isfinite(before) == np.isfinite(after)
-    return result if held.all() else None
+        if not is_large(value.shape):
+            return value.astype(dtype)
+        return assembled(value.shape, dtype, (part.astype(dtype) for part in cut(value)))
+
+
+def _is_held(value: Array, dtype: np.dtype[Any], whole: bool) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        before, after = value.astype(np.float64), value.astype(dtype).astype(np.float64)
+    held = np.trunc(before) == after if whole else np.isfinite(before) == np.isfinite(after)
+    return bool(held.all())
 
 
 def _transpose(node: gs.Node, values: Values) -> Array | None:

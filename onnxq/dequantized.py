@@ -124,6 +124,11 @@ def loaded(values: Values) -> Array:
     return values.load() if isinstance(values, DequantizedValues) else values
 
 
+def value_parts(values: Values) -> Iterator[tuple[pieces.Index, Array]]:
+    """The blocks of `values`, each with its place."""
+    return values.parts() if isinstance(values, DequantizedValues) else parts_of(values)
+
+
 def codes_of(values: Values, params: QParams, dtype: Any) -> Codes:
     """The codes that a quantizer makes of `values`, in `dtype`."""
     if isinstance(values, DequantizedValues):
@@ -142,5 +147,5 @@ def dequantized(codes: Codes, params: QParams, dtype: Any) -> Array | Dequantize
 
 __all__ = [
     *("DequantizedValues", "Values", "codes_of", "dequantized", "loaded", "stored_codes"),
-    "unread",
+    *("unread", "value_parts"),
 ]

@@ -122,7 +122,9 @@ class QParams:
     def _own_arrays(self) -> tuple[Array, Array]:
         """Copies of scale and zero point, in one shape that fits axis and block."""
         if isinstance(self.scale, np.ndarray) and self.scale.dtype == np.float32:
-            scale = self.scale.copy()
+            scale = self.scale
+            if scale.size <= pieces.PIECE or scale.flags.writeable:
+                scale = scale.copy()
         elif isinstance(self.scale, float) and self.scale < _LARGEST:
             scale = np.array(self.scale, np.float32)
         else:

@@ -15,13 +15,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from onnxq.dequantized import loaded
+from onnxq.dequantized import Values, codes_of, value_parts
 from onnxq.edit import new_values, set_input
-from onnxq.fake_quantize import set_params
+from onnxq.fake_quantize import container, set_params
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
+from onnxq.pieces import largest
 from onnxq.qparams import Array, QParams
-from onnxq.quantized_weights import quantized_weights
+from onnxq.quantized_weights import on_grid, quantized_weights
+from onnxq.tensors import StoredValues
 
 
 @dataclass(frozen=True)
@@ -38,15 +40,16 @@ class NarrowWeights(Pass):
         lo, hi = -(1 << self.bits - 1), (1 << self.bits - 1) - 1
         for node, params, weight in quantized_weights(model):
             reason = _declined(params)
-            codes = params.quantize(loaded(weight))
+            stored = codes_of(weight, params, container(params.qtype).dtype)
+            codes = stored.load() if isinstance(stored, StoredValues) else stored
             if not reason and codes.size and lo <= codes.min() and codes.max() <= hi:
                 reason = f"its codes fit {self.bits} bits"
             if reason:
                 trace.skip(node, reason)
                 continue
-            values = params.dequantize(codes).astype(weight.dtype)
+            values = on_grid(params, weight)
             narrow = params.with_(scale=_scale(params, codes, lo, hi), lo=lo, hi=hi)
-            error = np.abs(narrow.fake(values) - values).max() / np.abs(values).max()
+            error = _largest_error(narrow, values)
             set_input(node, 0, new_values(model, node.inputs[0], values, node))
             set_params(model, node, narrow)
             trace.rewrote(
@@ -63,10 +66,17 @@ def _declined(params: QParams) -> str:
     return "its zero point is not 0" if np.any(params.zero_point) else ""
 
 
+def _largest_error(params: QParams, values: Values) -> float:
+    """How far the grid moves a value, as a share of the largest."""
+    moves = (params.fake_block(p, values.shape, at) - p for at, p in value_parts(values))
+    return largest(moves) / largest(part for _, part in value_parts(values))
+
+
 def _scale(params: QParams, codes: Array, lo: int, hi: int) -> Array:
     """The scales with which the largest codes of each channel become lo or hi."""
     over = None
     if params.axis is not None:
         over = tuple(i for i in range(codes.ndim) if i != params.axis % codes.ndim)
-    factor = np.maximum(codes.max(axis=over) / hi, codes.min(axis=over) / lo)
+    most, least = codes.max(axis=over).astype(np.int64), codes.min(axis=over).astype(np.int64)
+    factor = np.maximum(most / hi, least / lo)
     return np.asarray(params.scale * np.maximum(factor, 1.0), np.float32)

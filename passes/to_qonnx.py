@@ -25,7 +25,8 @@ import onnx_graphsurgeon as gs
 from onnxq import fake_quantize, qonnx
 from onnxq.bias_readers import BiasUse, bias_uses
 from onnxq.channel_shape import rank_of, spread
-from onnxq.constants import array, is_constant
+from onnxq.constants import is_constant
+from onnxq.dequantized import Values, loaded, unread, value_parts
 from onnxq.edit import constant, describe, new_node, new_values, remove, set_input, variable
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
@@ -95,18 +96,25 @@ def _problem(params: QParams, tensor: gs.Tensor, dtype: object) -> str:
 
 def _write(node: gs.Node, params: QParams, model: Model) -> None:
     x, out, owner = node.inputs[0], node.outputs[0], node.owner
-    value = array(x)
-    if value is not None:
-        assert params.lo is not None and params.hi is not None
-        wanted, (scale, zero) = params.fake(value), params.broadcast(value.shape)
-        made = qonnx.quant(
-            value, scale, zero.astype(np.float32), params.lo, params.hi, qonnx.HALF_EVEN
-        )
-        if not np.array_equal(made, wanted):
-            x = new_values(model, x, wanted, node)
+    value = unread(x)
+    if value is not None and not _makes_the_same(value, params):
+        x = new_values(model, x, params.fake(loaded(value)), node)
     base = node.name or out.name
     remove(node, model)
     _quant(model, x, out, params, owner, base)
+
+
+def _makes_the_same(value: Values, params: QParams) -> bool:
+    """Whether Quant makes of a constant what its quantizer does."""
+    assert params.lo is not None and params.hi is not None
+    for at, part in value_parts(value):
+        scale, zero = params.block_of(value.shape, at)
+        made = qonnx.quant(
+            part, scale, zero.astype(np.float32), params.lo, params.hi, qonnx.HALF_EVEN
+        )
+        if not np.array_equal(made, params.fake_block(part, value.shape, at)):
+            return False
+    return True
 
 
 def _write_bias(use: BiasUse, model: Model) -> None:
