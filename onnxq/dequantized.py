@@ -19,12 +19,12 @@ from typing import Any, cast
 
 import numpy as np
 import onnx_graphsurgeon as gs
-from onnx_graphsurgeon.ir.tensor import LazyValues
 
 from onnxq import pieces
 from onnxq.constants import array, is_constant
+from onnxq.external_data import ExternalData
 from onnxq.qparams import Array, QParams
-from onnxq.tensors import Codes, StoredValues, parts_of
+from onnxq.tensors import Codes, ComputedValues, StoredValues, parts_of
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -39,7 +39,7 @@ def stored_codes(tensor: gs.Tensor) -> Codes | None:
     return array(tensor)
 
 
-class DequantizedValues(LazyValues):  # type: ignore[misc]
+class DequantizedValues(ComputedValues):
     """Values that stored codes stand for, in `dtype`; never changed."""
 
     def __init__(self, codes: Codes, params: QParams, dtype: Any) -> None:
@@ -52,12 +52,20 @@ class DequantizedValues(LazyValues):  # type: ignore[misc]
         self._loaded: Callable[[], Array | None] = lambda: None
 
     @property
+    def source(self) -> ExternalData | None:
+        """The file that the codes lie in."""
+        return self.codes.external if isinstance(self.codes, StoredValues) else None
+
+    @property
     def nbytes(self) -> int:
         """Size in memory."""
         return int(self.size * self.dtype.itemsize)
 
     def parts(self) -> Iterator[tuple[pieces.Index, Array]]:
         """The values block by block, none of which is kept."""
+        if self.settled is not None:
+            yield from self.settled.parts()
+            return
         for at, codes in parts_of(self.codes):
             values = self.params.dequantize_block(codes, self.shape, at)
             yield at, values.astype(self.dtype, copy=False)
@@ -74,7 +82,7 @@ class DequantizedValues(LazyValues):  # type: ignore[misc]
 
     def codes_on(self, params: QParams, dtype: np.dtype[Any]) -> Codes:
         """The codes that a quantizer makes of these values, in `dtype`."""
-        if not self._has_steps_of(params):
+        if not self._has_steps_of(params) or self.settled is not None:
             return params.quantize(self.load(), dtype)
         if self.lies_on(params) and self.codes.dtype == dtype:
             return self.codes

@@ -16,7 +16,14 @@ from onnxq.data_file import Origin, check_needed, data_path
 from onnxq.errors import LoadError, SaveError
 from onnxq.file_set import FileSet
 from onnxq.recovery import recover_and_warn
-from onnxq.tensors import ExternalData, StoredValues, stored_size, to_external, to_tensor_proto
+from onnxq.tensors import (
+    ComputedValues,
+    ExternalData,
+    StoredValues,
+    stored_size,
+    to_external,
+    to_tensor_proto,
+)
 
 PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
 """Largest single file: protobuf's 2 GiB less a margin for what is not weights."""
@@ -106,6 +113,7 @@ def stage_model(
     data_file = data_path(path, origin, files.names)
     old = ExternalData.stamp_of(data_file)
     moved: list[tuple[StoredValues, ExternalData]] = []
+    settled: list[tuple[ComputedValues, TensorProto]] = []
     data = files.stage(data_file.name, like=name)
 
     def write(constant: gs.Constant) -> TensorProto:
@@ -120,6 +128,7 @@ def stage_model(
         external = values.external if isinstance(values, StoredValues) else None
         if external is not None and external.stamp == old:
             moved.append((values, replace(external, path=data_file.absolute(), offset=offset)))
+        source = values.source if isinstance(values, ComputedValues) else None
         proto.data_location = TensorProto.EXTERNAL
         for key, value in (
             ("location", data_file.name),
@@ -128,6 +137,8 @@ def stage_model(
         ):
             entry = proto.external_data.add()
             entry.key, entry.value = key, value
+        if source is not None and source.stamp == old:
+            settled.append((values, proto))
         return proto
 
     files.stage(name).write(_serialize(to_proto(write), path))
@@ -140,6 +151,8 @@ def stage_model(
         new = ExternalData.stamp_of(data_file)
         for values, external in moved:
             values.external = replace(external, stamp=new)
+        for computed, proto in settled:
+            computed.settled = StoredValues(proto, data_file.parent)
 
     files.after.append(follow)
     return [name, data_file.name]

@@ -21,7 +21,7 @@ from onnxq.tensors import stored_size, to_external, to_tensor_proto
 
 _FILE = "weights.bin"
 _KEPT = 1024  # smaller tensors stay inline: onnxruntime reads shapes and scales while loading
-_LARGE = 64 << 20  # constants of a Model from here on are streamed, never held in memory
+_LARGE = 1 << 20  # constants of a Model from here on are streamed, never held in memory
 
 
 class Spill:

@@ -157,6 +157,22 @@ def _decode(tensor: TensorProto) -> Array:
         ) from error
 
 
+class ComputedValues(LazyValues):  # type: ignore[misc]
+    """Values that are computed from others whenever they are read."""
+
+    settled: StoredValues | None = None
+    """Where the values lie since they were saved over what they are computed from."""
+
+    @property
+    def source(self) -> ExternalData | None:
+        """The file that must stay as it is."""
+        raise NotImplementedError
+
+    def parts(self) -> Iterator[tuple[pieces.Index, Array]]:
+        """The values block by block, none of which is kept."""
+        raise NotImplementedError
+
+
 Codes = Array | StoredValues
 """Constant codes: in memory, or large ones in the file they came in."""
 
@@ -295,9 +311,8 @@ def to_external(constant: gs.Constant) -> tuple[TensorProto, int, BytesSource]:
             bare.name = constant.name
             tensor = values.tensor
             return bare, len(tensor.raw_data), lambda: iter((tensor.raw_data,))
-    computed = isinstance(values, LazyValues) and not isinstance(values, StoredValues)
     kind = _PLAIN_TYPES.get(np.dtype(values.dtype))
-    if computed and kind is not None:
+    if isinstance(values, ComputedValues) and kind is not None:
         bare = TensorProto(name=constant.name, data_type=kind, dims=values.shape)
         return bare, values.nbytes, lambda: (part.tobytes() for _, part in values.parts())
     array = np.asarray(values_of(constant), order="C")

@@ -10,14 +10,19 @@ import ml_dtypes
 import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
+from onnx import TensorProto
 
-from onnxq import pieces
+from onnxq import files, pieces
+from onnxq.convert import canonical
 from onnxq.dequantized import DequantizedValues, codes_of, dequantized, stored_codes, unread
 from onnxq.errors import QParamsError
+from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.graph import from_proto, load, save
 from onnxq.qparams import QParams
 from onnxq.qtype import qtype
 from onnxq.tensors import StoredValues, to_external, to_tensor_proto
 from tests.stored_models import external
+from tests.zoo_build import Build
 
 RNG = np.random.default_rng(0)
 CODES = RNG.integers(-128, 128, (8, 12)).astype(np.int8)
@@ -148,3 +153,25 @@ def test_scales_that_do_not_fit_are_told_before_values_are_read() -> None:
     params = QParams("w", INT8, [0.1, 0.2], 0, axis=0)
     with pytest.raises(QParamsError, match="2 scales for 8 channels"):
         dequantized(CODES, params, np.float32)
+
+
+def test_values_saved_over_their_codes_are_read_from_the_new_file(tmp_path: Path) -> None:
+    """The data file of the codes becomes that of the values, and the model stays whole."""
+    b = Build(21)
+    weight = b.op("DequantizeLinear", b.codes(CODES, TensorProto.INT8), b.init(np.float32(0.02)))
+    proto = b.model(b.op("MatMul", b.qdq(b.input("x", [1, 8]), 0.1, 0, TensorProto.INT8), weight))
+    path = tmp_path / "m.onnx"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "EXTERNAL_THRESHOLD", 16)
+        save(from_proto(proto), path, external_data=True)
+        model = canonical(load(path))[0]
+        (node,) = [n for n in model.nodes(FAKE_QUANTIZE) if isinstance(n.inputs[0], gs.Constant)]
+        values = node.inputs[0]._values
+        assert isinstance(values, DequantizedValues)
+        assert values.source is not None
+        before = values.load().copy()
+        save(model, path, external_data=True)
+    gc.collect()
+    assert values.settled is not None
+    assert np.array_equal(values.load(), before)
+    assert np.array_equal(codes_of(values, params_of(node), np.int8), CODES)
