@@ -21,36 +21,24 @@ import dataclasses
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from onnxq import pieces
-from onnxq.argument_types import INTEGER, check_fields, field_kinds
+from onnxq.argument_types import check_fields
 from onnxq.errors import QParamsError
 from onnxq.pieces import Array as Array
 from onnxq.qtype import QType, qtype
 from onnxq.table_rows import GRAPH_OUTPUT as GRAPH_OUTPUT
+from onnxq.table_rows import Grid as Grid
 from onnxq.table_rows import Reader as Reader
 from onnxq.table_rows import Role as Role
 from onnxq.table_rows import readers_of, rejecting, role_of, row_entry
 
 _LARGEST = float(np.finfo(np.float32).max)
 _set = object.__setattr__
-
-
-class Grid(Protocol):
-    """Values that a tensor is rounded to."""
-
-    def grid_key(self) -> Hashable:
-        """Equal for the same grid."""
-
-
-_KINDS = field_kinds(tensor=str, qtype=QType, source=str, role=Role, readers=(tuple, None))
-_KINDS |= field_kinds(
-    axis=(*INTEGER, None), block=INTEGER, lo=(*INTEGER, None), hi=(*INTEGER, None)
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,9 +110,7 @@ class QParams:
     def _own_arrays(self) -> tuple[Array, Array]:
         """Copies of scale and zero point, in one shape that fits axis and block."""
         if isinstance(self.scale, np.ndarray) and self.scale.dtype == np.float32:
-            scale = self.scale
-            if scale.size <= pieces.PIECE or scale.flags.writeable:
-                scale = scale.copy()
+            scale = self.scale.copy()
         elif isinstance(self.scale, float) and self.scale < _LARGEST:
             scale = np.array(self.scale, np.float32)
         else:

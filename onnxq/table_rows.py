@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 from onnxq.errors import LoadError, QParamsError
 from onnxq.strict_json import Entry
@@ -31,6 +31,19 @@ class Reader(NamedTuple):
 
 
 GRAPH_OUTPUT = Reader("", 0)
+
+
+class Grid(Protocol):
+    """Values that a tensor is rounded to."""
+
+    def grid_key(self) -> Hashable:
+        """Equal for the same grid."""
+
+
+_KINDS = field_kinds(tensor=str, qtype=QType, source=str, role=Role, readers=(tuple, None))
+_KINDS |= field_kinds(
+    axis=(*INTEGER, None), block=INTEGER, lo=(*INTEGER, None), hi=(*INTEGER, None)
+)
 
 
 # -- as JSON -------------------------------------------------------------------------------
