@@ -182,12 +182,14 @@ _PRIVATE = NodeForm(
             ("axes", "dilations", "kernel_shape", "pads", "strides"),
             frozenset({int(AttributeProto.INTS)}),
         ),
-        **dict.fromkeys(("auto_pad", "rounding_mode"), frozenset({int(AttributeProto.STRING)})),
+        "auto_pad": frozenset({int(AttributeProto.STRING)}),
+        "rounding_mode": frozenset({int(AttributeProto.STRING), int(AttributeProto.INT)}),
         "alpha": frozenset({int(AttributeProto.FLOAT)}),
     },
     frozenset(),
 )
-"""Attributes of operators of onnxruntime and of dialects: one name means the same in all."""
+"""Attributes of operators of onnxruntime and of dialects: one name means the same in all, but for
+the rounding mode, which is a word to QONNX and a number to Quark."""
 
 
 def _versions(op: str) -> Iterable[Any]:

@@ -175,7 +175,9 @@ def _refusal(row: QParams) -> str | None:
 
 
 def _fill(entry: Any, row: QParams) -> None:
-    entry.name, entry.bits = row.tensor, (row.hi - row.lo).bit_length()  # type: ignore[operator]
+    assert row.lo is not None and row.hi is not None
+    # Signed codes: 0..15 take 5 bits.
+    entry.name, entry.bits = row.tensor, 1 + max(1, row.hi, -1 - row.lo).bit_length()
     entry.scales.extend(row.scale.reshape(-1).tolist())
     entry.clamp_min, entry.clamp_max = row.lo, row.hi
     if row.role is not Role.WEIGHT:
