@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxq import pieces
-from onnxq.argument_types import check_fields
+from onnxq.argument_types import INTEGER, check_fields, field_kinds
 from onnxq.errors import QParamsError
 from onnxq.pieces import Array as Array
 from onnxq.qtype import QType, qtype
@@ -39,6 +39,11 @@ from onnxq.table_rows import readers_of, rejecting, role_of, row_entry
 
 _LARGEST = float(np.finfo(np.float32).max)
 _set = object.__setattr__
+
+_KINDS = field_kinds(tensor=str, qtype=QType, source=str, role=Role, readers=(tuple, None))
+_KINDS |= field_kinds(
+    axis=(*INTEGER, None), block=INTEGER, lo=(*INTEGER, None), hi=(*INTEGER, None)
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -40,12 +40,6 @@ class Grid(Protocol):
         """Equal for the same grid."""
 
 
-_KINDS = field_kinds(tensor=str, qtype=QType, source=str, role=Role, readers=(tuple, None))
-_KINDS |= field_kinds(
-    axis=(*INTEGER, None), block=INTEGER, lo=(*INTEGER, None), hi=(*INTEGER, None)
-)
-
-
 # -- as JSON -------------------------------------------------------------------------------
 
 
