@@ -24,7 +24,8 @@ from torch_bridge.flat_call import FlatCall
 from torch_bridge.proof import prove_export
 
 
-@takes(q=nn.Module, folder=PATH, backend=(str, Backend, None), variant=(str, None))
+@takes(q=nn.Module, args=(Sequence, torch.Tensor), folder=PATH)
+@takes(backend=(str, Backend, None), variant=(str, None))
 def deploy(
     q: nn.Module,
     args: Sequence[Any] | torch.Tensor,

@@ -30,7 +30,7 @@ from torch_bridge.state import evaluating, quantizers, uninitialised_error
 Axes = Mapping[str, Mapping[int, str] | Sequence[int]]
 
 
-@takes(q=nn.Module, path=PATH)
+@takes(q=nn.Module, args=(Sequence, torch.Tensor), path=PATH)
 def export(
     q: nn.Module,
     args: Sequence[Any] | torch.Tensor,

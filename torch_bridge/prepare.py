@@ -39,7 +39,11 @@ from torch_bridge.value_types import mark_values
 How = Override | Mapping[str, Any] | str | None
 
 
-@takes(backend=(str, Backend))
+@takes(
+    backend=(str, Backend),
+    example_inputs=(Sequence, Tensor),
+    example_kwargs=(Mapping, None),
+)
 def prepare(
     model: nn.Module,
     backend: str | Backend,

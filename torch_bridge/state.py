@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 
 from torch import nn
 
+from onnxq.argument_types import takes
 from onnxq.errors import OptionError, QParamsError, UnsupportedModelError
 from torch_bridge.fake_quant import FakeQuantize
 
@@ -26,6 +27,7 @@ _OF_PARAMETERS = ("weight_fake_quant", "bias_fake_quant")
 _SHOWN = 20
 
 
+@takes(model=nn.Module)
 def quantizers(model: nn.Module, only: Part | None = None) -> dict[str, FakeQuantize]:
     """The quantizers of a prepared model by the path of their module."""
     if only not in (None, "weights", "activations"):
@@ -49,6 +51,7 @@ def is_of_parameter(path: str) -> bool:
     return path.rpartition(".")[2] in _OF_PARAMETERS
 
 
+@takes(model=nn.Module)
 def enable_calibration(model: nn.Module, only: Part | None = None) -> None:
     """Observe what passes by; quantize nothing."""
     chosen = quantizers(model, only)
@@ -56,6 +59,7 @@ def enable_calibration(model: nn.Module, only: Part | None = None) -> None:
         _switch(quantizer, observing=name in chosen, quantizing=False)
 
 
+@takes(model=nn.Module)
 def enable_quantization(
     model: nn.Module,
     only: Part | None = None,
@@ -90,12 +94,14 @@ def enable_quantization(
         _switch(quantizer, observing=name in following, quantizing=on)
 
 
+@takes(model=nn.Module)
 def disable_all(model: nn.Module) -> None:
     """Neither observe nor quantize: the model computes in float."""
     for quantizer in quantizers(model).values():
         _switch(quantizer, observing=False, quantizing=False)
 
 
+@takes(model=nn.Module)
 @contextlib.contextmanager
 def calibrating(model: nn.Module, only: Part | None = None) -> Iterator[nn.Module]:
     """Observe inside the block, then do again what was done before."""
@@ -104,6 +110,7 @@ def calibrating(model: nn.Module, only: Part | None = None) -> Iterator[nn.Modul
         yield model
 
 
+@takes(model=nn.Module)
 @contextlib.contextmanager
 def quantizing(model: nn.Module, only: Part | None = None) -> Iterator[nn.Module]:
     """Quantize inside the block, then do again what was done before."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 
 from torch import Tensor, nn  # noqa: E402
 
+import torch_bridge as tb  # noqa: E402
 from onnxq.errors import OptionError, QParamsError, UnsupportedModelError  # noqa: E402
 from tests.torch_bridge.hand_prepared import hand_prepared  # noqa: E402
 from tests.torch_bridge.models import Conv1dNet  # noqa: E402
@@ -224,3 +227,25 @@ def test_unknown_parts_are_refused(model: nn.Module) -> None:
         enable_calibration(model, "biases")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="observing='none'"):
         enable_quantization(model, observing="none")  # type: ignore[arg-type]
+
+
+def test_wrong_types_are_told_with_the_parameter(tmp_path: Path) -> None:
+    x = torch.randn(1, 3, 8, 8)
+    q = tb.prepare(nn.Sequential(nn.Conv2d(3, 4, 3)), "tensorrt", (x,))
+    calls: dict[str, Callable[[Any], object]] = {
+        "backend": lambda wrong: tb.prepare(q, wrong),
+        "example_inputs": lambda wrong: tb.prepare(q, "tensorrt", wrong),
+        "example_kwargs": lambda wrong: tb.prepare(q, "tensorrt", (x,), wrong or 7),
+        "q": lambda wrong: tb.export(wrong, (x,), tmp_path / "q.onnx"),
+        "args": lambda wrong: tb.deploy(q, wrong, tmp_path),
+        "path": lambda wrong: tb.export(q, (x,), wrong),
+        "folder": lambda wrong: tb.deploy(q, (x,), wrong),
+    }
+    for name, call in calls.items():
+        for wrong in (None, 7, object()):
+            with pytest.raises(TypeError, match=f"'{name}'"):
+                call(wrong)
+    named = {"deploy", "export", "prepare"}
+    for name in set(tb.__all__) - named:
+        with pytest.raises(TypeError, match="'model'"):
+            getattr(tb, name)(None)

@@ -223,9 +223,11 @@ PLANS_ONLY = "aot_eager_decomp_partition"
     ids=["train", "eval", "train-inductor"],
 )
 def test_a_compiled_model_computes_what_the_eager_one_does(training: bool, backend: str) -> None:
-    # A few steps first: fresh from calibration the largest weights lie exactly on the border of
-    # the grid, and rounding decides whether they have a gradient.
+    # From calibration the largest values lie exactly on the border of the grid, where the last bit
+    # decides whether they have a gradient, and compilers and CPUs round it differently.
     eager = train(ready(), images()).train(training)
+    for quantizer in quantizers(eager).values():
+        quantizer.scale.data.mul_(0.83)
     twin = copy.deepcopy(eager)
     compiled = torch.compile(twin, fullgraph=True, backend=backend)
     x = images()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
+from onnxq.argument_types import takes
 from torch_bridge.nn.children import Place, places
 from torch_bridge.nn.frozen_batch_norm import FROZEN, FrozenBatchNorm
 from torch_bridge.nn.fused import HasBatchNorm
@@ -15,6 +16,7 @@ from torch_bridge.nn.fused_qat import FusedQatLayer
 _FROZEN_HERE = "frozen_by_freeze_bn_stats"
 
 
+@takes(model=nn.Module)
 def freeze_bn_stats(model: nn.Module) -> nn.Module:
     """Stop every batch norm of `model` from using or collecting batch statistics.
 
@@ -34,6 +36,7 @@ def freeze_bn_stats(model: nn.Module) -> nn.Module:
     return model
 
 
+@takes(model=nn.Module)
 def unfreeze_bn_stats(model: nn.Module) -> nn.Module:
     """Undo `freeze_bn_stats`; batch norms that the model's author froze stay frozen."""
     thawed: dict[int, nn.Module] = {}
