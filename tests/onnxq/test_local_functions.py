@@ -50,10 +50,9 @@ def test_a_model_that_calls_none_is_returned_as_it_is() -> None:
     assert with_functions(model) is model
 
 
-def test_a_function_that_other_functions_call_stays() -> None:
-    model = both()
-    proto = model.to_proto()
-    caller = onnx.helper.make_function(
+def twice(opset: int) -> onnx.FunctionProto:
+    """A function of the user's own that calls onnxq's."""
+    return onnx.helper.make_function(
         "mine",
         "Twice",
         ["x", "s", "z"],
@@ -63,9 +62,14 @@ def test_a_function_that_other_functions_call_stays() -> None:
                 "FakeQuantize", ["x", "s", "z"], ["y"], domain="onnxq", quant_min=0, quant_max=3
             )
         ],
-        [onnx.helper.make_opsetid("onnxq", 1), onnx.helper.make_opsetid("", 15)],
+        [onnx.helper.make_opsetid("onnxq", 1), onnx.helper.make_opsetid("", opset)],
     )
-    proto.functions.append(caller)
+
+
+def test_a_function_that_other_functions_call_stays() -> None:
+    model = both()
+    proto = model.to_proto()
+    proto.functions.append(twice(15))
     read = from_proto(proto)
     take_functions(read)
     assert sorted(names(read)) == ["FakeQuantize", "Twice"]
@@ -174,19 +178,7 @@ def test_quantization_in_a_body_of_others_is_read() -> None:
 
 def test_functions_that_call_a_body_of_others_still_call_it() -> None:
     proto = brought("negate")
-    caller = onnx.helper.make_function(
-        "mine",
-        "Twice",
-        ["x", "s", "z"],
-        ["y"],
-        [
-            onnx.helper.make_node(
-                "FakeQuantize", ["x", "s", "z"], ["y"], domain="onnxq", quant_min=0, quant_max=3
-            )
-        ],
-        [onnx.helper.make_opsetid("onnxq", 1), onnx.helper.make_opsetid("", 17)],
-    )
-    proto.functions.append(caller)
+    proto.functions.append(twice(17))
     (call,) = (n for n in proto.graph.node if n.domain == "onnxq")
     call.op_type, call.domain = "Twice", "mine"
     del call.attribute[:]
