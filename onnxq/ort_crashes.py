@@ -2,7 +2,12 @@
 
 QLinearWhere computes tables when the session is made if scale and zero point of its result are
 constants, and reads the zero points of its operands for that without asking whether they are there.
-Computed at run time, or replaceable by the caller, they are not (seen in onnxruntime 1.31).
+Computed at run time, or replaceable by the caller, they are not.
+
+Optimised sessions read the bias of a LayerNormalization even where its place among the inputs is
+left blank. Where the list of inputs is shorter they do not.
+
+Both were seen in onnxruntime 1.31.
 """
 
 from __future__ import annotations
@@ -15,8 +20,25 @@ from onnxq.function_form import all_nodes
 _OPERANDS, _RESULT = (3, 6), (7, 8)
 
 
-def check_survives(model: ModelProto, label: str) -> None:
+def check_survives(model: ModelProto, label: str, *, optimized: bool) -> None:
     """Raise UnsupportedModelError where onnxruntime would crash."""
+    _check_where(model, label)
+    if optimized:
+        _check_norms(model, label)
+
+
+def _check_norms(model: ModelProto, label: str) -> None:
+    for node in all_nodes(model.graph.node):
+        if node.op_type == "LayerNormalization" and list(node.input[2:]) == [""]:
+            name = node.name or ", ".join(node.output)
+            raise UnsupportedModelError(
+                f"{label}: node '{name}' (LayerNormalization) leaves its bias blank, which "
+                "onnxruntime's optimiser does not survive",
+                fix="take the blank name off the node's list of inputs: it means the same",
+            )
+
+
+def _check_where(model: ModelProto, label: str) -> None:
     found = [n for n in all_nodes(model.graph.node) if n.op_type == "QLinearWhere"]
     if not found:
         return

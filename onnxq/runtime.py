@@ -315,7 +315,7 @@ def _open(
     taps = tuple(taps)
     opened = open_model(source)
     label, spill = opened.label, opened.spill
-    check_survives(opened.proto, label)
+    check_survives(opened.proto, label, optimized=kind != "reference")
     model: str | bytes
     if opened.path is not None and not taps:
         model = os.fspath(opened.path)

@@ -49,7 +49,7 @@ def test_a_zero_point_that_is_computed(at: int) -> None:
     node = next(n for n in proto.graph.node if n.op_type == "QLinearWhere")
     node.input[at] = "made"
     with pytest.raises(UnsupportedModelError, match="does not survive"):
-        check_survives(proto, "it")
+        check_survives(proto, "it", optimized=False)
 
 
 def test_a_constant_node_is_a_constant() -> None:
@@ -58,4 +58,30 @@ def test_a_constant_node_is_a_constant() -> None:
     tensor = next(t for t in proto.graph.initializer if t.name == node.input[3])
     proto.graph.node.insert(0, helper.make_node("Constant", [], ["made"], value=tensor))
     next(n for n in proto.graph.node if n.op_type == "QLinearWhere").input[3] = "made"
-    check_survives(proto, "it")
+    check_survives(proto, "it", optimized=False)
+
+
+def norm(inputs: str, front: str = "Add") -> onnx.ModelProto:
+    """A LayerNormalization behind an operator."""
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[1,2,4] x, float[1,2,4] z) => '
+        "(float[1,2,4] y) <float[4] w = {1,2,3,4}, float[4] b = {1,1,1,1}>"
+        f"{{ s = {front}(x, z)  y = LayerNormalization({inputs}) }}"
+    )
+    names = list(proto.graph.node[1].input)
+    proto.graph.node[1].input[:] = ["" if name == "blank" else name for name in names]
+    return proto
+
+
+@pytest.mark.parametrize("front", ["Add", "Mul"])
+def test_a_blank_bias_is_refused_for_optimised_sessions_only(front: str) -> None:
+    proto = norm("s, w, blank", front)
+    assert runtime.reference(proto).run(inputs(proto))
+    assert "leaves its bias blank" in str(runtime.deployed(proto).note)
+    with pytest.raises(UnsupportedModelError, match=r"LayerNormalization.* does not survive"):
+        runtime.shipped(proto)
+
+
+@pytest.mark.parametrize("proto", [norm("s, w"), norm("s, w, b")])
+def test_other_norms_are_run_by_optimised_sessions(proto: onnx.ModelProto) -> None:
+    assert runtime.shipped(proto).run(inputs(proto))
