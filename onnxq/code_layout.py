@@ -86,9 +86,12 @@ class _Mover:
             stated = quantize.attrs.get("output_dtype", 0)
             kind = numpy_dtype(stated) if stated else np.dtype(np.uint8)
             axis = int(quantize.attrs.get("axis", 1))
-            self.grids[id(codes)] = grid_of(quantize, 1, None, axis, kind)
+            grid = grid_of(quantize, 1, None, axis, kind)
         except (Declined, QParamsError):
             return False  # 'read-qdq' says why
+        if not np.all(np.isfinite(grid.scale) & (grid.scale > 0)):
+            return False  # likewise
+        self.grids[id(codes)] = grid
         return True
 
     def finish(self) -> None:

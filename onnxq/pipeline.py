@@ -118,12 +118,21 @@ class Pipeline:
         except Exception as error:
             if check and not _is_refusal(error):
                 if not in_place:
-                    for _ in self._run(model.clone(), (), check_each=True):
-                        pass
+                    self._find_fault(model)
                 elif isinstance(error, InvalidModelError):
                     error.add_note(f"after '{self}', in place: a run on a copy says which pass")
             raise
         return Result(work, traces)
+
+    def _find_fault(self, model: Model) -> None:
+        """Raise InvalidModelError that names the pass which breaks the graph, if one does."""
+        try:
+            for _ in self._run(model.clone(), (), check_each=True):
+                pass
+        except InvalidModelError:
+            raise
+        except Exception:  # what the first run raised says the same
+            return
 
     def _run(
         self, work: Model, observers: tuple[Observer, ...], check_each: bool = False

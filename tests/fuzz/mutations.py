@@ -389,7 +389,8 @@ def respell_tensor(proto: ModelProto, rng: random.Random) -> None:
     if tensors:
         tensor = rng.choice(tensors)
         values = values_of(tensor)
-        if values is not None and tensor.data_type in (TensorProto.FLOAT, TensorProto.INT8):
+        typed = tensor.data_type in (TensorProto.FLOAT, TensorProto.INT8)
+        if values is not None and typed and min(tensor.dims, default=0) >= 0:
             tensor.CopyFrom(
                 helper.make_tensor(
                     tensor.name, tensor.data_type, tensor.dims, values.reshape(-1).tolist()

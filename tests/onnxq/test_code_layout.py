@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq.errors import InvalidModelError
+from onnxq import convert
+from onnxq.errors import InvalidModelError, QParamsError
 from onnxq.graph import Model
 from tests.build import bit_equal, ops, parse, reasons, run
 from tests.integers import canonical, lowered
@@ -144,3 +145,11 @@ def test_operators_that_take_no_codes_are_refused_by_name(body: str, what: str) 
     with pytest.raises(InvalidModelError, match=what) as caught:
         lowered(on_codes(body))
     assert "DequantizeLinear is missing" in str(caught.value.fix)
+
+
+@pytest.mark.parametrize("scale", [np.inf, -1.0, np.nan])
+def test_a_broken_scale_in_front_of_a_pad_is_refused(scale: float) -> None:
+    model = on_codes("r = Pad(q, pads)")
+    next(c for c in model.graph.record.constants if c.name == "s").values = np.float32(scale)
+    with pytest.raises(QParamsError, match="not a positive finite number"):
+        convert.canonical(model)
