@@ -89,8 +89,13 @@ class _Mover:
             grid = grid_of(quantize, 1, None, axis, kind)
         except (Declined, QParamsError):
             return False  # 'read-qdq' says why
-        if not np.all(np.isfinite(grid.scale) & (grid.scale > 0)):
-            return False  # likewise
+        wrong = grid.scale[~(np.isfinite(grid.scale) & (grid.scale > 0))]
+        if wrong.size:
+            raise QParamsError(
+                f"tensor '{quantize.inputs[0].name}': scale {wrong.reshape(-1)[0]} is not a "
+                "positive finite number",
+                fix="recalibrate this tensor, or leave it unquantized",
+            )
         self.grids[id(codes)] = grid
         return True
 

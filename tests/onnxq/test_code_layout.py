@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq import convert
+from onnxq.convert import convert
 from onnxq.errors import InvalidModelError, QParamsError
 from onnxq.graph import Model
 from tests.build import bit_equal, ops, parse, reasons, run
@@ -152,4 +152,4 @@ def test_a_broken_scale_in_front_of_a_pad_is_refused(scale: float) -> None:
     model = on_codes("r = Pad(q, pads)")
     next(c for c in model.graph.record.constants if c.name == "s").values = np.float32(scale)
     with pytest.raises(QParamsError, match="not a positive finite number"):
-        convert.canonical(model)
+        convert(model, "onnxruntime")
