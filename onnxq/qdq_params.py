@@ -21,6 +21,7 @@ both names they have had; they divide and round as ONNX does, and know more type
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -152,8 +153,9 @@ def type_for_wide_zero_points(model: Model) -> QType | None:
         if stored is not None and stored.dtype == np.int64:
             biases = qtype("int16")
         elif stored is not None and stored.dtype not in _WIDE:
-            kind = code_type(stored.dtype)
-            kinds[kind.name] = kind
+            with suppress(QParamsError):  # no codes: the node that reads them is declined later
+                kind = qtype(stored.dtype)
+                kinds[kind.name] = kind
     return next(iter(kinds.values()), biases) if len(kinds) < 2 else None
 
 

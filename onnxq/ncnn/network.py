@@ -198,7 +198,14 @@ def dims(shape: tuple[int, ...]) -> dict[int, Value]:
 
 def inverse(steps: Array) -> Array:
     """ncnn's scales multiply: the inverse of steps."""
-    return (1.0 / steps.astype(np.float64)).astype(np.float32).reshape(-1)
+    with np.errstate(over="ignore"):
+        made = (1.0 / steps.astype(np.float64)).astype(np.float32).reshape(-1)
+    if not np.isfinite(made).all():
+        raise NotInNcnn(
+            f"ncnn holds the inverse of a step, and that of {steps.min()} is beyond float32",
+            "recalibrate this tensor, or leave it unquantized",
+        )
+    return made
 
 
 def _inverse(step: float) -> Array:

@@ -207,6 +207,12 @@ def test_int32_zero_point_means_the_type_of_the_stored_codes() -> None:
     assert bit_equal(run(read, x), [want * np.float32(0.001)])
 
 
+def test_floats_where_codes_should_be_stored_tell_no_type() -> None:
+    model = wide_pair("float[2,3] c = {1,1,1,1,1,1}")
+    with pytest.raises(QParamsError, match="int32"):
+        apply(model, ReadQdq())
+
+
 def test_int32_zero_point_beside_int64_codes_means_16_bits() -> None:
     """8-bit weights tell nothing: their own zero points are int8."""
     read, _ = apply(wide_pair("int64[3] c = {1,1,1}"), ReadQdq())

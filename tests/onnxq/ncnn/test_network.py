@@ -87,3 +87,8 @@ def test_shapes_that_ncnn_does_not_have(shape: str) -> None:
 def test_small_parts() -> None:
     assert dims((3, 4, 5)) == {0: 5, 1: 4, 2: 3}
     np.testing.assert_array_equal(inverse(np.array([0.5, 4.0], np.float32)), [2.0, 0.25])
+
+
+def test_a_step_whose_inverse_is_beyond_float32() -> None:
+    with pytest.raises(NotInNcnn, match="beyond float32"):
+        inverse(np.float32([0.1, 1e-40]))
