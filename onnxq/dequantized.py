@@ -22,6 +22,7 @@ import onnx_graphsurgeon as gs
 
 from onnxq import pieces
 from onnxq.constants import array, is_constant
+from onnxq.errors import QParamsError
 from onnxq.external_data import ExternalData
 from onnxq.qparams import Array, QParams
 from onnxq.tensors import Codes, ComputedValues, StoredValues, parts_of
@@ -146,11 +147,31 @@ def codes_of(values: Values, params: QParams, dtype: Any) -> Codes:
 
 def dequantized(codes: Codes, params: QParams, dtype: Any) -> Array | DequantizedValues:
     """The values that `codes` stand for; those of many codes are not computed yet."""
+    _check_finite(codes, params)
     if pieces.is_large(codes.shape):
         params.check_fits(tuple(codes.shape))
         return DequantizedValues(codes, params, dtype)
     assert not isinstance(codes, StoredValues)
     return params.dequantize(codes).astype(dtype)
+
+
+def _check_finite(codes: Codes, params: QParams) -> None:
+    """Refuse codes of values beyond float32: quantizers make anything of an infinity."""
+    assert params.lo is not None and params.hi is not None
+    zero = params.zero_point
+    reach = max(params.hi - int(zero.min()), int(zero.max()) - params.lo)
+    if reach * float(params.scale.max()) <= _LARGEST:
+        return
+    shape = tuple(codes.shape)
+    for at, part in parts_of(codes):
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(params.dequantize_block(part, shape, at))
+        if not finite.all():
+            raise QParamsError(
+                f"tensor '{params.tensor}': its codes stand for values that float32 does not hold "
+                f"(a scale of {params.scale.max():g})",
+                fix="recalibrate this tensor, or leave it unquantized",
+            )
 
 
 __all__ = [
