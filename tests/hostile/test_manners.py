@@ -78,6 +78,8 @@ def test_a_closed_stream_is_no_room_for_files(network: Path, tmp_path: Path) -> 
 INTERRUPTED = """
 import os, signal, sys
 
+# What runs in the background of a script starts with Ctrl-C ignored, these tests perhaps, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 moment, seen, begun = int(sys.argv[1]), 0, False
 
 def hook(event, arguments):
