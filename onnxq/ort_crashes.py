@@ -7,7 +7,7 @@ Computed at run time, or replaceable by the caller, they are not.
 Optimised sessions read the bias of a LayerNormalization even where its place among the inputs is
 left blank. Where the list of inputs is shorter they do not.
 
-Both were seen in onnxruntime 1.31.
+Both were seen in onnxruntime 1.31. For windows larger than their input see `window_sizes`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from onnx import GraphProto, ModelProto, NodeProto
 
 from onnxq.errors import UnsupportedModelError
 from onnxq.function_form import all_nodes
+from onnxq.window_sizes import check_before_inference
 
 _OPERANDS, _RESULT = (3, 6), (7, 8)
 
@@ -23,6 +24,7 @@ _OPERANDS, _RESULT = (3, 6), (7, 8)
 def check_survives(model: ModelProto, label: str, *, optimized: bool) -> None:
     """Raise UnsupportedModelError where onnxruntime would crash."""
     _check_where(model, label)
+    check_before_inference(model, label)
     if optimized:
         _check_norms(model, label)
 

@@ -34,6 +34,7 @@ from onnxq.ort_values import TensorSpec, from_ort, is_native, spec_of, to_ort
 from onnxq.qparams import Array
 from onnxq.scratch import scratch_folder
 from onnxq.spill import Spill
+from onnxq.window_sizes import check_windows, has_windows
 
 if TYPE_CHECKING:
     from onnxq.graph import Model
@@ -79,6 +80,7 @@ class Session:
         self._integers = integers  # computes the model in onnxruntime's place
         self._spill = spill  # onnxruntime maps these weights: they live as long as the session
         self._fallback: Callable[[], Session] | None = None
+        self._check_ranks: Callable[[Mapping[str, Array]], None] | None = None
         self.kind = kind
         self.note = note
         self.inputs: tuple[TensorSpec, ...] = tuple(map(spec_of, session.get_inputs()))
@@ -89,6 +91,8 @@ class Session:
     ) -> dict[str, Array]:
         """Run once and return the outputs in order (all, or the names in `only`)."""
         self._check(feeds)
+        if self._check_ranks is not None:
+            self._check_ranks(feeds)
         names = [o.name for o in self.outputs] if only is None else list(only)
         specs = {o.name: o for o in self.outputs}
         for name in names:
@@ -336,7 +340,16 @@ def _open(
 
         if holds_integer_operators(opened.proto):
             integers = IntegerModel(opened, [o.name for o in made.get_outputs()])
-    return Session(made, kind, spill=spill, integers=integers)
+    session = Session(made, kind, spill=spill, integers=integers)
+    if has_windows(opened.proto) and any(not _has_rank(i) for i in opened.proto.graph.input):
+        session._check_ranks = lambda feeds: check_windows(
+            opened.proto, label, {name: feed.shape for name, feed in feeds.items()}
+        )
+    return session
+
+
+def _has_rank(info: onnx.ValueInfoProto) -> bool:
+    return info.type.tensor_type.HasField("shape")
 
 
 def _message(opened: OpenModel, taps: Iterable[str]) -> bytes:

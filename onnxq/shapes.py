@@ -16,6 +16,7 @@ from onnx.checker import ValidationError
 
 from onnxq.errors import UnsupportedModelError
 from onnxq.tensors import StoredValues, stored_size, to_tensor_proto
+from onnxq.window_sizes import check_before_inference
 
 _SMALL = 1024
 _GENERATED = "unk__"
@@ -34,6 +35,7 @@ def weightless(constant: gs.Constant) -> TensorProto:
 
 def infer(proto: ModelProto) -> ModelProto:
     """`proto` with the value_info that onnx infers; UnsupportedModelError where it cannot."""
+    check_before_inference(proto, "onnx cannot infer shapes")
     try:
         return shape_inference.infer_shapes(proto, data_prop=True)
     except (shape_inference.InferenceError, ValidationError, RuntimeError, ValueError) as error:
