@@ -39,7 +39,7 @@ def fold(data: bytes) -> bytes:
 
 def read(data: bytes) -> bytes:
     """A quantized model of any dialect to the canonical form: all readers run."""
-    model, _ = canonical(from_proto(onnx.load_model_from_string(data)))
+    model, _ = canonical(from_proto(onnx.load_model_from_string(data)), in_place=True)
     return model.to_proto().SerializeToString()
 
 

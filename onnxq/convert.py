@@ -107,10 +107,16 @@ class Conversion(MadeFiles):
         }
 
 
-def canonical(model: Model, *observers: Observer) -> tuple[Model, tuple[Trace, ...]]:
-    """`model` with every dialect read into FakeQuantize nodes."""
-    model = readable_form(model)
-    result = Pipeline(*(find_pass(name)() for name in READERS)).run(model, *observers)
+def canonical(
+    model: Model, *observers: Observer, in_place: bool = False
+) -> tuple[Model, tuple[Trace, ...]]:
+    """`model` with every dialect read into FakeQuantize nodes.
+
+    `in_place` is for a model that the caller does not need any more: no copy is made of it.
+    """
+    readable = readable_form(model)
+    readers = Pipeline(*(find_pass(name)() for name in READERS))
+    result = readers.run(readable, *observers, in_place=in_place or readable is not model)
     return result.model, result.traces
 
 
