@@ -1,5 +1,5 @@
 # `make demo` and `make test` are all a newcomer needs: each does its own set-up, and skips it when
-# neither pyproject.toml nor constraints.txt changed.
+# none of the files in SETUP changed.
 
 PYTHON  ?= python3
 WORKERS ?= 2
@@ -8,6 +8,7 @@ SEED    ?= 0
 VENV    := .venv
 PY      := $(VENV)/bin/python
 CONSUMERS := .venv-consumers
+SETUP   := pyproject.toml constraints.txt torch_bridge/arithmetic/_native.c
 INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
 
 .PHONY: help demo test test-consumers lint fuzz bench bench-training clean
@@ -54,7 +55,7 @@ bench-training: $(VENV)/.dev
 
 # A stamp is written last, so a set-up that failed half-way is done again. The build tools come
 # first and pinned; without build isolation pip then fetches no others.
-$(VENV)/.base: pyproject.toml constraints.txt
+$(VENV)/.base: $(SETUP)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onnxq needs Python 3.11 or newer, this is " + sys.version.split()[0] + "\n  next: make PYTHON=python3.11 (or newer)")'
 	@echo "setting up $(VENV) (once; later runs skip this)"
 	@$(PYTHON) -m venv $(VENV)
@@ -73,7 +74,7 @@ $(VENV)/.bench: $(VENV)/.base
 	@touch $@
 
 # node is optional: without it onnxruntime-web is skipped with a reason.
-$(CONSUMERS)/.done: pyproject.toml constraints.txt
+$(CONSUMERS)/.done: $(SETUP)
 	@echo "setting up $(CONSUMERS) (about 1.5 GB; once)"
 	@$(PYTHON) -m venv $(CONSUMERS)
 	@$(CONSUMERS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \

@@ -34,9 +34,9 @@ from torch import Tensor, fx, nn
 import torch_bridge as tb
 from benchmarks.clock import in_turns
 from benchmarks.resnet18 import ResNet18
-from torch_bridge import functional, native
-from torch_bridge.functional import compile_kernels, fake_quantize
-from torch_bridge.kernels import Kernels
+from torch_bridge.arithmetic import functional, native
+from torch_bridge.arithmetic.functional import compile_kernels, fake_quantize
+from torch_bridge.arithmetic.kernels import Kernels
 
 RESULTS = Path(__file__).parent / "results" / "training.json"
 TARGETS = {"ours, eager": 1.30, "ours, compiled": 1.20, "fake quantization, eager": 5.0}

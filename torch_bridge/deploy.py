@@ -19,9 +19,9 @@ from onnxq.convert import Conversion, convert
 from onnxq.errors import OptionError, VerifyError
 from onnxq.prove import Proof
 from onnxq.verify import Report
+from torch_bridge.capture.flat_call import FlatCall
 from torch_bridge.export import Axes, export, unwrapped
-from torch_bridge.flat_call import FlatCall
-from torch_bridge.proof import prove_export
+from torch_bridge.exporting.proof import prove_export
 
 
 @takes(q=nn.Module, args=(Sequence, torch.Tensor), folder=PATH)

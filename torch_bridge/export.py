@@ -21,10 +21,10 @@ from onnxq import graph
 from onnxq.argument_types import PATH, takes
 from onnxq.errors import OptionError, UnsupportedModelError, near_matches
 from onnxq.graph import MAX_OPSET, Model
-from torch_bridge import exporters, trained
-from torch_bridge.exporters import DynamicAxes, Exporter, Request
-from torch_bridge.flat_call import FlatCall
-from torch_bridge.owned_steps import owner_of, with_owners
+from torch_bridge.capture.flat_call import FlatCall
+from torch_bridge.capture.module_owners import owner_of, with_owners
+from torch_bridge.exporting import embed_parameters, exporters
+from torch_bridge.exporting.exporters import DynamicAxes, Exporter, Request
 from torch_bridge.state import evaluating, quantizers, uninitialised_error
 
 Axes = Mapping[str, Mapping[int, str] | Sequence[int]]
@@ -118,10 +118,10 @@ def check_exportable(model: nn.Module) -> None:
 
 
 def _canonicalise(made: Model, which: Exporter, call: FlatCall) -> None:
-    paths = trained.name_layers(made, lambda node: owner_of(call.model, which.path(node)))
-    trained.resolve_aliases(made)
-    trained.set_quantizers(made, call, paths)
-    trained.name_parameters(made, paths, call.model.state_dict())
+    paths = embed_parameters.name_layers(made, lambda node: owner_of(call.model, which.path(node)))
+    embed_parameters.resolve_aliases(made)
+    embed_parameters.set_quantizers(made, call, paths)
+    embed_parameters.name_parameters(made, paths, call.model.state_dict())
 
 
 def _checked_opset(opset: int | None, name: str, which: Exporter) -> int:

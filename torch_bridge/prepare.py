@@ -13,15 +13,14 @@ from onnxq.argument_types import takes
 from onnxq.backend import Backend
 from onnxq.discovery import find_backend
 from onnxq.errors import OptionError, UnsupportedModelError, near_matches
-from torch_bridge import fusion
-from torch_bridge.attention import ActivationProduct, Attention, expand_attention
-from torch_bridge.example_call import ExampleCall
+from torch_bridge.capture.example_call import ExampleCall
+from torch_bridge.capture.quantized_graph import Method, QuantizedGraph
+from torch_bridge.capture.report import Report
+from torch_bridge.capture.tracing import TraceOptions, inside, trace
+from torch_bridge.capture.value_types import mark_values
 from torch_bridge.fake_quant import FakeQuantize
-from torch_bridge.nn import freeze_bn_stats, replace_foreign_frozen
-from torch_bridge.op_kinds import module_kind
-from torch_bridge.overrides import Override
-from torch_bridge.quantized_graph import Method, QuantizedGraph
-from torch_bridge.quantizer import (
+from torch_bridge.insertion import fusion
+from torch_bridge.insertion.insert_quantizers import (
     Maker,
     asks_for_inputs,
     fill_untraced,
@@ -29,12 +28,13 @@ from torch_bridge.quantizer import (
     insert_weight_quantizers,
     list_quantizers,
 )
-from torch_bridge.report import Report
-from torch_bridge.rules import Rules
-from torch_bridge.selectors import Selection, Selector, select
-from torch_bridge.tracing import TraceOptions, inside, trace
-from torch_bridge.untold import untold_readers
-from torch_bridge.value_types import mark_values
+from torch_bridge.insertion.op_kinds import module_kind
+from torch_bridge.insertion.overrides import Override
+from torch_bridge.insertion.rules import Rules
+from torch_bridge.insertion.selectors import Selection, Selector, select
+from torch_bridge.insertion.unwritable_readers import unwritable_readers
+from torch_bridge.nn import freeze_bn_stats, replace_foreign_frozen
+from torch_bridge.nn.attention import ActivationProduct, Attention, expand_attention
 
 How = Override | Mapping[str, Any] | str | None
 
@@ -183,7 +183,7 @@ def _with_graph(
     rules = Rules(graph_module, placement, left_out, taken_in)
     insert_weight_quantizers(graph_module, rules, maker, boundary)
     rules = Rules(graph_module, placement, left_out, taken_in)
-    report.notes += untold_readers(rules, maker.backend.name)
+    report.notes += unwritable_readers(rules, maker.backend.name)
     insert_activation_quantizers(graph_module, rules, maker)
     fill_untraced(graph_module, untraced, maker)
     return graph_module

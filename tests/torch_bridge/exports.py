@@ -14,7 +14,7 @@ from onnxq import runtime
 from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, from_proto
 from onnxq.qparams import QParams
-from torch_bridge.onnx_node import type_zero_points
+from torch_bridge.arithmetic.onnx_node import type_zero_points
 
 torch = pytest.importorskip("torch", reason="training needs torch")
 

@@ -10,9 +10,9 @@ from torch import nn
 from onnxq.fake_quantize import narrowest
 from onnxq.qtype import qtype
 from torch_bridge import nn as qnn
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant import FakeQuantize, algorithm
 from torch_bridge.observers import observer
-from torch_bridge.spec import QuantizerSpec
 from torch_bridge.state import enable_calibration, enable_quantization
 
 Range = tuple[int, int]

@@ -24,8 +24,8 @@ from onnxq.runtime import reference  # noqa: E402
 from tests.torch_bridge.hand_prepared import calibrated, hand_prepared  # noqa: E402
 from tests.torch_bridge.models import ARCHITECTURES, Conv1dNet  # noqa: E402
 from tests.torch_bridge.onnx_names import assert_names  # noqa: E402
+from torch_bridge.capture.flat_call import leaves  # noqa: E402
 from torch_bridge.export import export  # noqa: E402
-from torch_bridge.flat_call import leaves  # noqa: E402
 from torch_bridge.state import (  # noqa: E402
     disable_all,
     enable_calibration,

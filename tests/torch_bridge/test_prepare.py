@@ -16,9 +16,9 @@ from torch.nn import functional as F  # noqa: E402
 from onnxq.discovery import backends, find_backend  # noqa: E402
 from onnxq.errors import OptionError, UnsupportedModelError  # noqa: E402
 from tests.torch_bridge.models import ARCHITECTURES, Conv1dNet, ResNet18  # noqa: E402
+from torch_bridge.capture.flat_call import leaves  # noqa: E402
 from torch_bridge.fake_quant import FakeQuantize  # noqa: E402
-from torch_bridge.flat_call import leaves  # noqa: E402
-from torch_bridge.overrides import Override  # noqa: E402
+from torch_bridge.insertion.overrides import Override  # noqa: E402
 from torch_bridge.prepare import prepare  # noqa: E402
 from torch_bridge.state import calibrating, enable_calibration, enable_quantization  # noqa: E402
 

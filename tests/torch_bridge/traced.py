@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 from torch import Tensor, fx, nn  # noqa: E402
 
 from tests.torch_bridge.nn.layers import randomise  # noqa: E402
-from torch_bridge import fusion  # noqa: E402
+from torch_bridge.insertion import fusion  # noqa: E402
 
 
 class LeafTracer(fx.Tracer):

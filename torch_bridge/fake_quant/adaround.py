@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from onnxq.errors import QParamsError
+from torch_bridge.arithmetic.onnx_node import is_export
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import FakeQuantize
-from torch_bridge.onnx_node import is_export
-from torch_bridge.spec import QuantizerSpec
 
 _STRETCH, _SHIFT = 1.2, -0.1
 

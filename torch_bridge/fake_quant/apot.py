@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from onnxq.errors import OptionError
 from onnxq.qtype import qtype
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import SMALLEST_SCALE, FakeQuantize
-from torch_bridge.spec import QuantizerSpec
 
 
 def level_codes(bits: int) -> list[int]:

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from onnxq.errors import OnnxqError, OptionError, QParamsError
 from onnxq.qparams import QParams, Role
-from torch_bridge.functional import fake_quantize
-from torch_bridge.onnx_node import is_export
-from torch_bridge.spec import QuantizerSpec
+from torch_bridge.arithmetic.functional import fake_quantize
+from torch_bridge.arithmetic.onnx_node import is_export
+from torch_bridge.arithmetic.spec import QuantizerSpec
 
 SMALLEST_SCALE = torch.finfo(torch.float32).eps
 """Learned scales are kept above this: at 0 the division ends, below it the grid turns over."""

@@ -15,9 +15,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from torch_bridge.arithmetic.functional import lsq
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import SMALLEST_SCALE, FakeQuantize
-from torch_bridge.functional import lsq
-from torch_bridge.spec import QuantizerSpec
 
 
 class Lsq(FakeQuantize):

@@ -16,9 +16,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from torch_bridge.arithmetic.functional import lsq_plus
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.lsq import Lsq
-from torch_bridge.functional import lsq_plus
-from torch_bridge.spec import QuantizerSpec
 
 
 class LsqPlus(Lsq):

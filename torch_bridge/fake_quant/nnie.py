@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 from onnxq.errors import OptionError
 from onnxq.qparams import QParams, Role
+from torch_bridge.arithmetic.onnx_node import dynamo_log_node, is_dynamo_export, script_log_node
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import FakeQuantize
-from torch_bridge.onnx_node import dynamo_log_node, is_dynamo_export, script_log_node
-from torch_bridge.spec import QuantizerSpec
 
 
 class Nnie(FakeQuantize):

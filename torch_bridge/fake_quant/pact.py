@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from onnxq.errors import OptionError
+from torch_bridge.arithmetic.functional import fake_quantize
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import SMALLEST_SCALE, FakeQuantize
-from torch_bridge.functional import fake_quantize
-from torch_bridge.spec import QuantizerSpec
 
 
 class Pact(FakeQuantize):

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from onnxq.errors import OptionError
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.lsq import Lsq
-from torch_bridge.spec import QuantizerSpec
 
 
 class QDrop(Lsq):

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from onnxq.errors import OptionError
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import SMALLEST_SCALE, FakeQuantize
-from torch_bridge.spec import QuantizerSpec
 
 _LEAST = 1e-6  # the slope of t^g at 0 may be infinite
 _BENDING = (0.1, 10.0)

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from onnxq.errors import OptionError
+from torch_bridge.arithmetic.functional import operands
+from torch_bridge.arithmetic.grid import Grid, working_type
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import FakeQuantize
-from torch_bridge.functional import operands
-from torch_bridge.grid import Grid, working_type
-from torch_bridge.spec import QuantizerSpec
 
 _SMALLEST, _LARGEST = -120.0, 120.0  # exponents whose scales float32 holds, with room for hi
 

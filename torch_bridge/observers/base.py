@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from onnxq.errors import QParamsError
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers import scales
 from torch_bridge.observers.reduce import largest
-from torch_bridge.spec import QuantizerSpec
 
 _EMPTY, _FINITE, _BROKEN = 0.0, 1.0, 2.0
 

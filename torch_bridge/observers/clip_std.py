@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from onnxq.errors import OptionError
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers.last_batch import LastBatch
 from torch_bridge.observers.moments import mean_and_std
-from torch_bridge.spec import QuantizerSpec
 
 
 class ClipStd(LastBatch):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from onnxq.errors import OptionError
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers.base import Observer
-from torch_bridge.spec import QuantizerSpec
 
 
 class Ema(Observer):

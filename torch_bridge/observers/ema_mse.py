@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers.ema import Ema
 from torch_bridge.observers.mse import CANDIDATES, best_range, check_search
-from torch_bridge.spec import QuantizerSpec
 
 
 class EmaMSE(Ema):

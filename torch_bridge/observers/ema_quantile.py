@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from onnxq.errors import OptionError
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers.ema import Ema
 from torch_bridge.observers.histogram import count_bins
 from torch_bridge.observers.reduce import total
-from torch_bridge.spec import QuantizerSpec
 
 
 class EmaQuantile(Ema):

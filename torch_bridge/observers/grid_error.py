@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers.reduce import total
-from torch_bridge.spec import QuantizerSpec
 
 BLOCK = 1 << 18
 

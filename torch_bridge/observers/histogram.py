@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from onnxq.errors import OptionError
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers.base import Observer
 from torch_bridge.observers.reduce import total
-from torch_bridge.spec import QuantizerSpec
 
 SMALLEST_EXPONENT = -100
 """Values below 2^-100 share the bins at zero; the bin width stays a normal float32."""

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from onnxq.errors import OptionError
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers.histogram import Histogram
 from torch_bridge.observers.reduce import total
-from torch_bridge.spec import QuantizerSpec
 
 MIXED_IN = 1e-4
 

@@ -11,10 +11,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers import scales
 from torch_bridge.observers.last_batch import LastBatch
 from torch_bridge.observers.moments import mean
-from torch_bridge.spec import QuantizerSpec
 
 
 class LSQ(LastBatch):

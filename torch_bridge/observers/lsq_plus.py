@@ -14,10 +14,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers import scales
 from torch_bridge.observers.last_batch import LastBatch
 from torch_bridge.observers.moments import mean_and_std
-from torch_bridge.spec import QuantizerSpec
 
 
 class LSQPlus(LastBatch):

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from onnxq.errors import OptionError
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers import scales
 from torch_bridge.observers.grid_error import grid_error
 from torch_bridge.observers.last_batch import LastBatch
-from torch_bridge.spec import QuantizerSpec
 
 MIN_EXPONENT = -120
 """Scales up to 2^120: beyond what float32 data needs, within what float32 holds."""

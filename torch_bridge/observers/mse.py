@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from onnxq.errors import OptionError
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers import scales
 from torch_bridge.observers.base import Observer
 from torch_bridge.observers.grid_error import grid_error
-from torch_bridge.spec import QuantizerSpec
 
 CANDIDATES = 95
 STEP = 0.01

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from onnxq.errors import OptionError
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers.histogram import Histogram
-from torch_bridge.spec import QuantizerSpec
 
 
 class Percentile(Histogram):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers.base import Observer
 from torch_bridge.observers.minmax_floor import MIN_EXPONENT, MinMaxFloor
-from torch_bridge.spec import QuantizerSpec
 
 
 class PoTMode(MinMaxFloor):

@@ -21,7 +21,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torch_bridge.spec import QuantizerSpec
+from torch_bridge.arithmetic.spec import QuantizerSpec
 
 SMALLEST = torch.finfo(torch.float32).tiny
 LARGEST = torch.finfo(torch.float32).max

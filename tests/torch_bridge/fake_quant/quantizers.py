@@ -11,8 +11,8 @@ from onnxq.qtype import qtype
 
 torch = pytest.importorskip("torch", reason="training needs torch")
 
+from torch_bridge.arithmetic.spec import QuantizerSpec  # noqa: E402
 from torch_bridge.fake_quant import FakeQuantize, algorithm  # noqa: E402
-from torch_bridge.spec import QuantizerSpec  # noqa: E402
 
 
 class Given(torch.nn.Module):

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 from torch import Tensor, nn  # noqa: E402
 
 from torch_bridge import nn as qnn  # noqa: E402
-from torch_bridge.functional import fake_quantize  # noqa: E402
+from torch_bridge.arithmetic.functional import fake_quantize  # noqa: E402
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from torch import Tensor, fx, nn  # noqa: E402
 
 from onnxq import graph, runtime  # noqa: E402
 from onnxq.qtype import qtype  # noqa: E402
-from torch_bridge import fusion  # noqa: E402
 from torch_bridge import nn as qnn  # noqa: E402
+from torch_bridge.arithmetic.spec import QuantizerSpec  # noqa: E402
 from torch_bridge.fake_quant import algorithm  # noqa: E402
 from torch_bridge.fake_quant.base import FakeQuantize  # noqa: E402
+from torch_bridge.insertion import fusion  # noqa: E402
 from torch_bridge.observers import observer  # noqa: E402
-from torch_bridge.spec import QuantizerSpec  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:You are using the legacy TorchScript:DeprecationWarning",

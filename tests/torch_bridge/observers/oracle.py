@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from onnxq.qtype import qtype
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers import Observer
-from torch_bridge.spec import QuantizerSpec
 
 
 def make_spec(

@@ -1,0 +1,36 @@
+"""The record of a preparation."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
+
+from torch_bridge.capture.report import Leaf, Report, Row  # noqa: E402
+
+LEAF = Leaf("head", "TraceError: no", "sums stay float")
+
+
+def test_one_warning_for_all_problems() -> None:
+    report = Report("chip", leaves=[LEAF, Leaf("", "TypeError: no", "all stays float")])
+    with pytest.warns(UserWarning, match="^prepare for chip:") as caught:
+        report.warn()
+    assert len(caught) == 1
+    text = str(caught[0].message)
+    assert "'head': TraceError: no; sums stay float" in text
+    assert "the model itself: TypeError" in text
+    assert "nothing in the model is quantized for chip" in text
+
+
+def test_no_problem_no_warning() -> None:
+    Report("chip", rows=[Row("x_fake_quant", "x", "int8")]).warn()
+
+
+def test_as_text() -> None:
+    report = Report("chip", leaves=[LEAF], notes=["a: fused"], rows=[Row("q", "x", "int8 -8..7")])
+    assert str(report).splitlines() == [
+        "prepared for chip: 1 quantizers",
+        "  q: x, int8 -8..7",
+        "  not traced: 'head': TraceError: no; sums stay float",
+        "  a: fused",
+    ]

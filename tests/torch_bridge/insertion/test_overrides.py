@@ -1,0 +1,105 @@
+"""What a user changes in a scheme."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
+
+from torch import nn  # noqa: E402
+
+from onnxq.errors import OptionError  # noqa: E402
+from onnxq.scheme import QSpec  # noqa: E402
+from torch_bridge.insertion.overrides import Override  # noqa: E402
+from torch_bridge.prepare import prepare  # noqa: E402
+from torch_bridge.state import calibrating, enable_quantization  # noqa: E402
+
+SPEC = QSpec(("int8",), symmetric=True, per_channel=True, lo=-127)
+
+
+def test_nothing_changes_nothing() -> None:
+    assert Override.of(None).applied(SPEC, "weights", "chip") == SPEC
+
+
+def test_forms() -> None:
+    assert Override.of("pact") == Override(algorithm="pact")
+    assert Override.of({"bits": 4}) == Override(bits=4)
+    given = Override(bits=3)
+    assert Override.of(given) is given
+    with pytest.raises(OptionError, match="no option 'observers'") as caught:
+        Override.of({"observers": "mse"})
+    assert "'observer'" in caught.value.fix
+
+
+def test_values_that_are_no_changes() -> None:
+    with pytest.raises(OptionError, match="4 does not say how to quantize") as caught:
+        Override.of(4)  # type: ignore[arg-type]
+    assert "{'bits': 4}" in caught.value.fix
+    for bits in ("8", 4.0):
+        with pytest.raises(OptionError, match="bits"):
+            Override.of({"bits": bits})
+
+
+def test_all_changes_at_once() -> None:
+    changed = Override(algorithm="fixed", observer="mse", bits=4, per_channel=False).applied(
+        SPEC, "weights", "chip"
+    )
+    assert (changed.algorithm, changed.observer) == ("fixed", "mse")
+    assert changed.range == (-7, 7)
+    assert not changed.per_channel
+
+
+@pytest.mark.parametrize(
+    ("change", "learned"),
+    [
+        (Override(), True),
+        (Override(bits=8), True),
+        (Override(bits=9), False),
+        (Override(bits=16), False),
+        (Override(bits=16, algorithm="lsq"), True),
+        (Override(bits=16, options={"scale_gradient": False}), True),
+        (Override(bits=16, observer="lsq"), True),
+    ],
+    ids=str,
+)
+def test_scales_of_wide_codes_do_not_learn_by_themselves(change: Override, learned: bool) -> None:
+    made = change.applied(QSpec(("uint8",), observer="ema-minmax"), "activations", "chip")
+    assert made.algorithm == ("lsq" if learned else "fixed")
+
+
+def test_zero_points_may_be_given_up_but_not_taken() -> None:
+    loose = QSpec(("uint8",))
+    assert Override(symmetric=True).applied(loose, "weights", "chip").symmetric
+    assert not Override(symmetric=False).applied(loose, "weights", "chip").symmetric
+    with pytest.raises(OptionError, match="chip has no zero points for weights"):
+        Override(symmetric=False).applied(SPEC, "weights", "chip")
+
+
+def test_a_target_with_a_grid_of_its_own() -> None:
+    grid = QSpec(("int8",), algorithm="nnie", algorithm_is_grid=True)
+    assert Override(algorithm="nnie").applied(grid, "weights", "chip") == grid
+    with pytest.raises(OptionError, match="'lsq' cannot train for it"):
+        Override(algorithm="lsq").applied(grid, "weights", "chip")
+
+
+@pytest.mark.parametrize("rate", [1e-2, 1e-3])
+def test_one_clipped_value_does_not_throw_a_wide_scale_off(rate: float) -> None:
+    """Few values on 16 bits, one of them clipped: learned, the scale moves by many times itself."""
+    x = torch.rand(4, 8, generator=torch.Generator().manual_seed(0))
+    moved = {}
+    for name, how in (("as ppl trains", None), ("learned", "lsq")):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+        q = prepare(net, "ppl", (x,), activation=how).train()
+        with torch.no_grad(), calibrating(q):
+            q(x)
+        enable_quantization(q)
+        (inner,) = (m for n, m in q.named_modules() if n == "_0_fake_quant")
+        before = inner.scale.detach().clone()
+        trained = [p for p in q.parameters() if p.requires_grad]
+        step = torch.optim.SGD(trained, rate)
+        q(x * 1.5).square().sum().backward()
+        step.step()
+        moved[name] = float((inner.scale.detach() / before).abs())
+    assert moved["as ppl trains"] == 1.0
+    assert moved["learned"] > 2.0

@@ -1,0 +1,325 @@
+"""Arithmetic of the affine fake quantizers: forward and backward, without autograd.
+
+With v = x / s (true division, as onnxruntime computes it), the integer zero point z and the
+bounds L = lo - z, H = hi - z of the code without its zero point:
+
+    forward   y = clamp(round_half_even(v), L, H) * s
+    STE       dx = dy where L <= round_half_even(v) <= H, else 0
+    LSQ       dx = dy where L < v < H, else 0
+              ds = Σ dy * (round_half_even(v) - v inside, L below, H above)
+              dz = Σ dy * (0 inside, -s outside)
+
+Nothing but x is kept for the backward pass: masks are cheaper to recompute than to store. There
+are three implementations that agree to the last bit in y and dx:
+
+* `composed`: one expression per formula. Used while tracing, on other devices and data types,
+  and where zero points differ by channel.
+* `eager`: in C (`native`), or without it a few vectorised passes in place over pieces
+  that stay in the cache, and masks by `hardtanh_backward`, which needs no boolean tensor. The
+  latter is three to five times as fast as `composed` on a CPU, the former twice as fast again. A
+  zero point that all channels share may be given as a number.
+* compiled: `composed` through torch.compile, one pass each; see `compile_kernels`.
+
+Scale and zero point come shaped so that they broadcast against x; zero points are floats that
+hold integers. NaN stays NaN, so that a diverging training shows.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torch_bridge.arithmetic import native
+
+Dims = list[int]
+
+
+class Kernels(NamedTuple):
+    """One implementation of the formulas above."""
+
+    forward: Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
+    """x, s, z, lo, hi -> y"""
+    ste: Callable[[Tensor, Tensor, Tensor, Tensor, int, int], Tensor]
+    """dy, x, s, z, lo, hi -> dx"""
+    lsq: Callable[[Tensor, Tensor, Tensor, Tensor, int, int, Dims, bool], tuple[Tensor, Tensor]]
+    """dy, x, s, z, lo, hi, dims, spend -> dx and the terms of ds, summed over dims ([]: not summed)
+
+    With `spend` the memory of dy may become that of dx.
+    """
+
+
+# -- composed ----------------------------------------------------------------------------------
+
+
+def _forward(x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int) -> Tensor:
+    return (((x / s).round() + z).clamp(lo, hi) - z) * s
+
+
+def _ste(dy: Tensor, x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int) -> Tensor:
+    code = (x / s).round() + z
+    return torch.where((code >= lo) & (code <= hi), dy, 0.0)
+
+
+def _lsq(
+    dy: Tensor, x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int, dims: Dims, spend: bool = False
+) -> tuple[Tensor, Tensor]:
+    low, high = lo - z, hi - z
+    v = x / s
+    inside = (v > low) & (v < high)
+    code = torch.minimum(torch.maximum(v.round(), low), high)
+    terms = dy * torch.where(inside, code - v, code)
+    return torch.where(inside, dy, 0.0), terms.sum(dims) if dims else terms
+
+
+COMPOSED = Kernels(_forward, _ste, _lsq)
+
+
+# -- eager -------------------------------------------------------------------------------------
+
+_hardtanh_backward = torch.ops.aten.hardtanh_backward
+"""(dy, x, a, b) -> dy where a < x < b, else 0: the one vectorised masked copy in torch."""
+
+_PIECE = 1 << 16
+"""Elements per thread that fit into its cache three times over."""
+
+
+def _eager_forward(x: Tensor, s: Tensor, z: Tensor | float, lo: int, hi: int) -> Tensor:
+    shift = uniform(z)
+    if shift is None:
+        return _forward(x, s, z, lo, hi)
+    low, high, zero = lo - shift, hi - shift, _zero(x.dtype)
+    if native.takes(s, low, high, x):
+        return native.forward(x, s, low, high)
+    y = torch.empty_like(x)
+    step = s.item() if s.numel() == 1 else None
+    for s_part, x_part, y_part in _pieces(s, x, y) or [(s, x, y)]:
+        torch.div(x_part, s_part, out=y_part).round_().clamp_(low, high)
+        # Adding to 0 turns the -0 that rounding leaves into the 0 that an integer code gives.
+        if step is not None:
+            torch.add(zero, y_part, alpha=step, out=y_part)
+        else:
+            y_part.mul_(s_part).add_(zero)
+    return y
+
+
+def _eager_ste(dy: Tensor, x: Tensor, s: Tensor, z: Tensor | float, lo: int, hi: int) -> Tensor:
+    shift = uniform(z)
+    if shift is None:
+        return _ste(dy, x, s, z, lo, hi)
+    low, high = lo - shift, hi - shift
+    if s.numel() == 1:
+        return _hardtanh_backward(dy, x, *open_interval(s.item(), low, high))
+    bounds = low - 0.5, high + 0.5
+    if torch.is_grad_enabled():  # a second derivative forbids work in place
+        return _hardtanh_backward(dy, (x / s).round_(), *bounds)
+    dx = torch.empty_like(x)
+    for s_part, x_part, dy_part, dx_part in _pieces(s, x, dy, dx) or [(s, x, dy, dx)]:
+        code = torch.div(x_part, s_part, out=dx_part).round_()
+        _hardtanh_backward.grad_input(dy_part, code, *bounds, grad_input=dx_part)
+    return dx
+
+
+def _eager_lsq(
+    dy: Tensor,
+    x: Tensor,
+    s: Tensor,
+    z: Tensor | float,
+    lo: int,
+    hi: int,
+    dims: Dims,
+    spend: bool = False,
+) -> tuple[Tensor, Tensor]:
+    shift = uniform(z)
+    if shift is None or torch.is_grad_enabled():
+        return _lsq(dy, x, s, torch.as_tensor(z, dtype=x.dtype), lo, hi, dims)
+    low, high = lo - shift, hi - shift
+    dx = dy if spend and dy.is_contiguous() else torch.empty_like(x)
+    shared = list(range(s.numel() > 1, x.dim()))  # what has the same scale, if it lies in rows
+    if dims == shared and native.takes(s, low, high, x, dy, dx):
+        return dx, native.lsq(dy, x, s, low, high, dx)
+    pieces = _pieces(s, x, dy, dx) if dims == shared else None
+    if pieces is None:
+        v, terms = _lsq_terms(x, s, low, high, *(torch.empty_like(x) for _ in range(3)))
+        terms.mul_(dy)
+        _hardtanh_backward.grad_input(dy, v, low, high, grad_input=dx)
+        return dx, terms.sum(dims) if dims else terms
+    scratch = [torch.empty_like(pieces[0][1]) for _ in range(3)]
+    sums = []
+    for s_part, x_part, dy_part, dx_part in pieces:
+        if x_part.shape != scratch[0].shape:  # the last piece
+            scratch = [t[: x_part.shape[0]] for t in scratch]
+        v, terms = _lsq_terms(x_part, s_part, low, high, *scratch)
+        sums.append(terms.mul_(dy_part).sum(1) if terms.dim() > 1 else torch.dot(terms, dy_part))
+        _hardtanh_backward.grad_input(dy_part, v, low, high, grad_input=dx_part)  # dy ends here
+    if s.numel() > 1:
+        return dx, torch.cat(sums)
+    return dx, torch.stack(sums).sum(dtype=torch.float64).to(x.dtype)
+
+
+def _lsq_terms(
+    x: Tensor, s: Tensor, low: float, high: float, v: Tensor, inner: Tensor, terms: Tensor
+) -> tuple[Tensor, Tensor]:
+    """v, and what dy is multiplied with in ds; the last three give the memory."""
+    torch.div(x, s, out=v)
+    _hardtanh_backward.grad_input(v, v, low, high, grad_input=inner)
+    return v, torch.round(v, out=terms).clamp_(low, high).sub_(inner)
+
+
+def _pieces(s: Tensor, x: Tensor, *others: Tensor) -> list[tuple[Tensor, ...]] | None:
+    """Scales and tensors in pieces that stay in the cache with all that is computed from them.
+
+    Parts of the flat tensors for one scale; some rows and their scales for scales along the first
+    axis. None where one piece is enough, or memory is laid out otherwise.
+    """
+    size = _PIECE * torch.get_num_threads()
+    if x.numel() <= size or not all(t.is_contiguous() for t in (x, *others)):
+        return None
+    if s.numel() == 1:
+        flat = (t.view(-1).split(size) for t in (x, *others))
+        return list(zip(itertools.repeat(s), *flat))
+    if not len(s) == s.numel() == len(x):
+        return None
+    rows = max(size * len(x) // x.numel(), 1)
+    by_rows = (t.reshape(len(x), -1).split(rows) for t in (s, x, *others))
+    return list(zip(*by_rows, strict=True))
+
+
+EAGER = Kernels(_eager_forward, _eager_ste, _eager_lsq)
+
+
+def uniform(z: Tensor | float) -> float | None:
+    """The zero point if all channels have the same."""
+    if isinstance(z, float):
+        return z
+    if z.numel() == 1:
+        return float(z.item())
+    if not z.any():
+        return 0.0
+    low, high = torch.aminmax(z)
+    return float(low.item()) if low == high else None
+
+
+@functools.cache
+def _zero(dtype: torch.dtype) -> Tensor:
+    return torch.zeros((), dtype=dtype)
+
+
+@functools.lru_cache(maxsize=4096)
+def open_interval(scale: float, low: float, high: float) -> tuple[float, float]:
+    """The float32 a and b such that a < x < b where low <= round(x / scale) <= high.
+
+    The division is monotone in x, so that the borders exist; they lie within a few floats of
+    (low - 1/2) * scale and (high + 1/2) * scale.
+    """
+    with np.errstate(over="ignore"):
+        below, above = _around((low - 0.5) * scale), _around((high + 0.5) * scale)
+        out_below = np.rint(below / np.float32(scale)) < low
+        out_above = np.rint(above / np.float32(scale)) > high
+    return float(below[out_below].max()), float(above[out_above].min())
+
+
+def _around(value: float) -> np.ndarray:
+    """The nine float32 nearest to `value`, in ascending order."""
+    near = [np.float32(value)]
+    for _ in range(4):
+        near.insert(0, np.nextafter(near[0], np.float32(-np.inf)))
+        near.append(np.nextafter(near[-1], np.float32(np.inf)))
+    return np.array(near, np.float32)
+
+
+# -- choice ------------------------------------------------------------------------------------
+
+_compiled: Kernels | None = None
+
+_WORTH_COMPILING = 1 << 16
+"""Elements from which on the compiled kernels win: calling one takes longer than an eager one."""
+
+
+def compile_kernels(on: bool = True) -> None:
+    """Let torch.compile make the kernels that are not there in C, or go back to the eager ones.
+
+    Those are the kernels for other devices and data types, and all of them where `torch_bridge`
+    was installed without a compiler. Needs a C++ compiler at run time, and some seconds at the
+    first call. Results are the same to the last bit, but for the order in which the gradients of
+    scales are summed.
+    """
+    global _compiled
+    _compiled = _compile() if on else None
+
+
+@functools.cache
+def _compile() -> Kernels:
+    forward, ste, lsq, lsq_spending = (
+        torch.compile(kernel, dynamic=True) for kernel in (*COMPOSED, _lsq_spending)
+    )
+
+    def flat_forward(x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int) -> Tensor:
+        return forward(*_flattened(s, z, x), lo, hi).view(x.shape)
+
+    def flat_ste(dy: Tensor, x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int) -> Tensor:
+        return ste(*_flattened(s, z, dy, x), lo, hi).view(x.shape)
+
+    def flat_lsq(
+        dy: Tensor, x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int, dims: Dims, spend: bool
+    ) -> tuple[Tensor, Tensor]:
+        tensors = _flattened(s, z, dy, x)
+        if tensors[0].dim() < x.dim():
+            dims = [tensors[0].dim() - 1] if dims else []
+        if spend and dy.is_contiguous() and dims and not torch.is_grad_enabled():
+            return dy, lsq_spending(*tensors, lo, hi, dims)
+        dx, terms = lsq(*tensors, lo, hi, dims)
+        return dx.view(x.shape), terms if dims else terms.view(x.shape)
+
+    return Kernels(flat_forward, flat_ste, flat_lsq)
+
+
+def _lsq_spending(
+    dy: Tensor, x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int, dims: Dims
+) -> Tensor:
+    dx, terms = _lsq(dy, x, s, z, lo, hi, dims)
+    dy.copy_(dx)
+    return terms
+
+
+def _flattened(s: Tensor, z: Tensor, *tensors: Tensor) -> list[Tensor]:
+    """The tensors, s and z: a vector and one scale, or a matrix and a scale per row.
+
+    torch compiles anew for every number of dimensions and where one of them is 1, and stops doing
+    so after eight times. What is neither goes as it is.
+    """
+    x, rows = tensors[-1], s.numel() > 1
+    if (
+        torch.is_grad_enabled()  # views would take part in a second derivative
+        or (rows and not s.shape[0] == s.numel() == x.shape[0])
+        or z.shape != s.shape
+        or not all(t.is_contiguous() for t in tensors)
+    ):
+        return [*tensors, s, z]
+    shape, each = ((s.shape[0], -1), (s.shape[0], 1)) if rows else ((-1,), ())
+    # `data` is no view of the tensor: compiled code asks for the shape of what is viewed as well.
+    return [*(t.view(shape).data for t in tensors), *(t.view(each).data for t in (s, z))]
+
+
+def tracing() -> bool:
+    """Whether operations are being recorded, so that no value may be looked at.
+
+    Both exporters to ONNX record in one of these ways; asking `torch.onnx` would take ten times as
+    long, at every call of every quantizer.
+    """
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def kernels_for(x: Tensor) -> Kernels:
+    """The fastest implementation for this tensor."""
+    if tracing():
+        return COMPOSED
+    if x.device.type == "cpu" and x.dtype == torch.float32:
+        small = x.numel() < _WORTH_COMPILING
+        return EAGER if _compiled is None or small or native.library() else _compiled
+    return COMPOSED if _compiled is None else _compiled

@@ -1,0 +1,121 @@
+"""What one quantizer must be: the training side of a backend's `QSpec`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from onnxq.errors import OptionError
+from onnxq.fake_quantize import container
+from onnxq.qtype import QType
+from onnxq.scheme import QSpec
+from torch_bridge.arithmetic.grid import Grid
+
+_TORCH_TYPE = {
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "int16": torch.int16,
+    "uint16": torch.uint16,
+}
+
+
+@dataclass(frozen=True)
+class QuantizerSpec:
+    """Codes, symmetry and granularity of one quantizer."""
+
+    qtype: QType
+    """The type that holds the codes."""
+    lo: int
+    """Lowest code."""
+    hi: int
+    """Highest code."""
+    symmetric: bool
+    """Whether the zero point is 0."""
+    axis: int | None
+    """What the scales run along; None for one scale."""
+    power_of_two: bool = False
+    """Whether scales must be powers of two."""
+    block: int = 0
+    """Elements per scale along `axis`; 0 for a scale per channel."""
+
+    def __post_init__(self) -> None:
+        if not self.qtype.lo <= self.lo < self.hi <= self.qtype.hi:
+            raise OptionError(
+                f"range {self.lo}..{self.hi} does not fit {self.qtype} "
+                f"({self.qtype.lo}..{self.qtype.hi})",
+                fix="use a wider type or a narrower range",
+            )
+        if self.qtype.bits > 16:
+            raise OptionError(
+                f"{self.qtype} cannot be trained",
+                fix="train biases in float: 'quantize-bias' makes 32-bit biases on conversion",
+            )
+        if self.symmetric and not self.lo <= 0 <= self.hi:
+            raise OptionError(
+                f"range {self.lo}..{self.hi} has no code 0, which a symmetric quantizer needs",
+                fix="let the range contain 0, or make the quantizer asymmetric",
+            )
+        if self.block < 0 or (self.block and self.axis is None):
+            raise OptionError(
+                f"blocks of {self.block} need an axis to run along",
+                fix="give the axis, or leave the block size at 0",
+            )
+
+    @classmethod
+    def of(cls, qspec: QSpec, axis: int | None = None, *, block: int = 0) -> QuantizerSpec:
+        """The quantizer a backend trains with.
+
+        Args:
+            qspec: what the backend accepts for this kind of tensor.
+            axis: the channels of this tensor; not used where the backend has one scale per tensor.
+            block: elements per scale along `axis`, where the backend takes blocks.
+        """
+        if block and not qspec.blocks:
+            raise OptionError(
+                f"blocks of {block} are not accepted ({qspec})",
+                fix="leave the block size at 0, or choose a backend that takes blocks",
+            )
+        trained = qspec.trained()
+        lo, hi = trained.range
+        return cls(
+            qtype=trained.qtype,
+            lo=lo,
+            hi=hi,
+            symmetric=trained.symmetric,
+            axis=axis if trained.per_channel or block else None,
+            power_of_two=trained.power_of_two,
+            block=block,
+        )
+
+    @property
+    def per_channel(self) -> bool:
+        """Whether there is more than one scale: per channel or per block."""
+        return self.axis is not None
+
+    @property
+    def levels(self) -> int:
+        """How many codes there are."""
+        return self.hi - self.lo + 1
+
+    @property
+    def bits(self) -> int:
+        """Bits that the codes need."""
+        return (self.hi - self.lo).bit_length()
+
+    @property
+    def grid(self) -> Grid:
+        """The same for the functions in `torch_bridge.arithmetic.functional`."""
+        stored = _TORCH_TYPE[container(self.qtype).name]
+        return Grid(self.axis, self.lo, self.hi, self.block, stored)
+
+    def __str__(self) -> str:
+        words = [f"{self.qtype} {self.lo}..{self.hi}"]
+        words.append("symmetric" if self.symmetric else "any zero point")
+        if self.block:
+            words.append(f"per block of {self.block} along axis {self.axis}")
+        else:
+            words.append("per tensor" if self.axis is None else f"per channel (axis {self.axis})")
+        if self.power_of_two:
+            words.append("power-of-two scales")
+        return ", ".join(words)

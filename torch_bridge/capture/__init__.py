@@ -1,0 +1,1 @@
+"""The user's model as a graph: traced, checked against an example call, and kept as a module."""

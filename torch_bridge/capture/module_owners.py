@@ -1,0 +1,72 @@
+"""Gives the functions of a traced graph back to the modules whose code called them.
+
+In a traced model `x + y` of 'layer1.0' is a line in the forward of the whole model, and exporters
+would name it after that. `with_owners` makes a graph in which every such line is a call of a
+small module, which exporters do name. Parameters, buffers and modules are those of the model.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import fx, nn
+
+from torch_bridge.capture.tracing import OWNER
+
+_PREFIX = "onnxq_step_"
+
+
+class Step(nn.Module):
+    """One function or method call of a traced graph."""
+
+    def __init__(self, call: fx.Node) -> None:
+        super().__init__()
+        self.target = call.target
+        self.is_method = call.op == "call_method"
+        self.owner: str = call.meta[OWNER]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self.is_method:
+            return getattr(args[0], str(self.target))(*args[1:], **kwargs)
+        return self.target(*args, **kwargs)  # type: ignore[operator]
+
+
+def with_owners(model: nn.Module) -> nn.Module:
+    """`model`, or a graph over its modules whose functions run inside a `Step`."""
+    if not isinstance(model, fx.GraphModule):
+        return model
+    graph = copy.deepcopy(model.graph)
+    steps: dict[str, Step] = {}
+    for node in list(graph.nodes):
+        if node.op in ("call_function", "call_method") and node.meta.get(OWNER):
+            name = f"{_PREFIX}{len(steps)}"
+            steps[name] = Step(node)
+            node.op, node.target = "call_module", name
+    if not steps:
+        return model
+    made = fx.GraphModule({**_referenced(model), **steps}, graph, type(model).__name__)
+    made.training = model.training  # not train(), which would reach into the model's modules
+    return made
+
+
+def _referenced(model: fx.GraphModule) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for node in model.graph.nodes:
+        if node.op == "call_module":
+            found[str(node.target)] = model.get_submodule(str(node.target))
+        elif node.op == "get_attr":
+            value: Any = model
+            for part in str(node.target).split("."):
+                value = getattr(value, part)
+            found[str(node.target)] = value
+    return found
+
+
+def owner_of(model: nn.Module, path: str) -> str:
+    """The path of a module, or that of the owner if it is a step."""
+    if not path.startswith(_PREFIX):
+        return path
+    step = model.get_submodule(path)
+    assert isinstance(step, Step)
+    return step.owner

@@ -1,0 +1,270 @@
+"""Turning a model into an FX graph, with the submodules that cannot be traced left as they are.
+
+    trace in train mode, trace in eval mode
+      one fails inside a submodule       -> that submodule becomes a leaf, start again
+      they differ inside a submodule     -> the same (it branches on self.training)
+      they differ in True/False only     -> the value is read from the mode at run time
+      one fails in the model's own code  -> there is no graph
+
+Each attempt traces a structural copy (the tensors are shared): a program that stores what it
+computes in its modules would otherwise be left with placeholders of a failed attempt.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx, nn
+
+from onnxq.errors import OptionError
+from torch_bridge.capture.argument_checks import Required, Specialised
+from torch_bridge.capture.example_call import ExampleCall
+from torch_bridge.capture.mode_differences import Difference, add_flags, reconcile
+from torch_bridge.capture.quantized_graph import QuantizedGraph
+from torch_bridge.capture.report import Leaf
+
+OWNER = "onnxq_owner"
+"""Key in a node's meta: the path of the module whose code made it."""
+
+COST = (
+    "layers with weights inside it are quantized with their inputs, but nothing is fused there, "
+    "and its sums, pools and other functions stay float"
+)
+
+
+class LeafTracer(fx.Tracer):
+    """A tracer that takes some modules as they are and remembers where it was."""
+
+    leaf_types: tuple[type[nn.Module], ...] = ()
+    leaf_paths: frozenset[str] = frozenset()
+    failed: str | None = None
+    """Path of the innermost module whose code could not be traced."""
+
+    def start(self, leaf_types: Iterable[type[nn.Module]], leaf_paths: Iterable[str]) -> None:
+        """Set what is not looked into, before `trace`."""
+        self.leaf_types = tuple(leaf_types)
+        self.leaf_paths = frozenset(leaf_paths)
+        self.failed = None
+        self.events: dict[str, list[str]] = defaultdict(list)
+        self.stack = [""]
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Whether `m` becomes one node."""
+        return (
+            module_qualified_name in self.leaf_paths
+            or isinstance(m, self.leaf_types)
+            or super().is_leaf_module(m, module_qualified_name)
+        )
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Enter a module, or make it a node."""
+        if not hasattr(self, "stack"):  # made by torch to read a pickled graph
+            return super().call_module(m, forward, args, kwargs)
+        path = self.path_of_module(m)
+        if self.is_leaf_module(m, path):
+            return super().call_module(m, forward, args, kwargs)
+        self.events[self.stack[-1]].append(f"calls {path}")
+        self.events.setdefault(path, [])
+        self.stack.append(path)
+        try:
+            return super().call_module(m, forward, args, kwargs)
+        except Exception:
+            self.failed = path if self.failed is None else self.failed
+            raise
+        finally:
+            self.stack.pop()
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        """Make a node, and remember whose code made it."""
+        node = super().create_node(*args, **kwargs)
+        if hasattr(self, "stack"):
+            node.meta[OWNER] = self.stack[-1]
+            self.events[self.stack[-1]].append(f"{node.op} {node.target}")
+        return node
+
+
+@dataclass
+class Traced:
+    """A graph, or None where the model's own code cannot be traced; and what was left out."""
+
+    graph_module: QuantizedGraph | None
+    leaves: list[Leaf] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """What a user asks of the tracer."""
+
+    leaf_types: tuple[type[nn.Module], ...] = ()
+    leaf_paths: frozenset[str] = frozenset()
+    concrete_args: dict[str, Any] | None = None
+    tracer: fx.Tracer | type[fx.Tracer] | None = None
+
+
+def trace(model: nn.Module, call: ExampleCall, options: TraceOptions) -> Traced:
+    """The graph of `model` for calls like `call`; `model` itself is not changed."""
+    found = _trace(model, options, call.concrete_args())
+    if found.graph_module is None and options.concrete_args is None:
+        # The model's own code branches on a number, or loops over a list of tensors.
+        for containers in (False, True)[: 1 + call.has_containers]:
+            more = call.concrete_args(numbers=True, containers=containers)
+            if more != call.concrete_args():
+                again = _trace(model, options, more)
+                if again.graph_module is not None:
+                    return again
+    return found
+
+
+def _trace(model: nn.Module, options: TraceOptions, concrete: dict[str, Any]) -> Traced:
+    if options.concrete_args is not None:
+        concrete = concrete | options.concrete_args
+    paths = {path for path, _ in model.named_modules()}
+    leaves: list[Leaf] = []
+    for _ in range(len(paths) + 1):  # each round makes one more module a leaf
+        skipped = options.leaf_paths | {leaf.path for leaf in leaves}
+        try:
+            graphs = [_attempt(model, mode, options, skipped, concrete) for mode in _modes(options)]
+        except _Failed as failure:
+            where, reason = failure.path, failure.reason
+        else:
+            try:
+                graph = reconcile(*graphs)
+            except Difference as difference:
+                where, reason = difference.path, difference.reason
+            else:
+                return Traced(_graph_module(model, graph, concrete), leaves)
+        leaves.append(Leaf(where, reason, COST))
+        if not where:
+            return Traced(None, [leaves[-1]])
+    raise AssertionError("tracing does not come to an end")
+
+
+class _Failed(Exception):
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+
+def _modes(options: TraceOptions) -> tuple[bool | None, ...]:
+    # A tracer of the user's own may be made for one mode and have state: it runs once, as it is.
+    return (None,) if isinstance(options.tracer, fx.Tracer) else (True, False)
+
+
+def _attempt(
+    model: nn.Module,
+    training: bool | None,
+    options: TraceOptions,
+    leaf_paths: frozenset[str],
+    concrete: dict[str, Any],
+) -> tuple[fx.Graph, dict[str, list[str]]]:
+    root = structural_copy(model)
+    if training is not None:
+        root.train(training)
+    tracer = _tracer(options.tracer)
+    if isinstance(tracer, LeafTracer):
+        tracer.start(options.leaf_types, leaf_paths)
+    try:
+        graph = tracer.trace(root, concrete_args=dict(concrete) or None)
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        path = getattr(tracer, "failed", None) or ""
+        raise _Failed(path, f"{type(error).__name__}: {reason[:200]}") from error
+    return graph, getattr(tracer, "events", {})
+
+
+def _tracer(asked: fx.Tracer | type[fx.Tracer] | None) -> fx.Tracer:
+    if asked is None:
+        return LeafTracer()
+    if isinstance(asked, fx.Tracer):
+        return asked
+    if not (isinstance(asked, type) and issubclass(asked, fx.Tracer)):
+        raise OptionError(
+            f"tracer={asked!r} is not a torch.fx.Tracer",
+            fix="pass a subclass of torch.fx.Tracer, or an object of one",
+        )
+    return type(f"Leaf{asked.__name__}", (LeafTracer, asked), {"__qualname__": "<locals>"})()
+
+
+def structural_copy(model: nn.Module) -> nn.Module:
+    """A copy of the modules that holds the same parameters and buffers."""
+    shared = [*model.parameters(), *model.buffers()]
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
+
+
+def _graph_module(model: nn.Module, graph: fx.Graph, concrete: dict[str, Any]) -> QuantizedGraph:
+    """A GraphModule with the signature of `model` and modules in the modes they had."""
+    root = structural_copy(model)
+    add_flags(root, graph)
+    _guard_arguments(root, graph, concrete)
+    made = QuantizedGraph(root, graph, type(model).__name__)
+    for path, module in made.named_modules():
+        module.training = root.get_submodule(path).training
+    made.graph.lint()
+    return made
+
+
+def _guard_arguments(root: nn.Module, graph: fx.Graph, concrete: dict[str, Any]) -> None:
+    """Give arguments their names back, and checks that a graph can be pickled with."""
+    has_default = False
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    for node, name in zip(placeholders, _argument_names(root, concrete), strict=True):
+        if name in concrete and not isinstance(concrete[name], list | tuple | dict):
+            for user in list(node.users):
+                for reader in list(user.users):
+                    graph.erase_node(reader)
+                graph.erase_node(user)
+            with graph.inserting_before(node):
+                argument = graph.create_node("placeholder", name, node.args)
+            graph.erase_node(node)
+            _insert_check(root, graph, argument, Specialised(name, concrete[name]))
+        elif has_default and not node.args and not str(node.target).startswith("*"):
+            # Only a keyword-only argument can follow one with a default; FX has none of those.
+            node.args = (None,)
+            check = _insert_check(root, graph, node, Required(str(node.target)))
+            node.replace_all_uses_with(check)
+            check.args = (node,)
+        has_default = has_default or bool(node.args)
+
+
+def _argument_names(root: nn.Module, concrete: dict[str, Any]) -> list[str]:
+    """The argument that each placeholder stands for; FX numbers those with a fixed value."""
+    parameters = list(inspect.signature(root.forward).parameters.values())
+    starred = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters.sort(key=lambda p: p.kind in starred)
+    return [p.name for p in parameters for _ in range(_leaf_count(concrete.get(p.name)))]
+
+
+def _leaf_count(value: Any) -> int:
+    if isinstance(value, list | tuple | dict):
+        return sum(map(_leaf_count, value.values() if isinstance(value, dict) else value))
+    return 1
+
+
+def _insert_check(
+    root: nn.Module, graph: fx.Graph, node: fx.Node, module: Specialised | Required
+) -> fx.Node:
+    name = fresh_name(root, f"{module.argument}_{type(module).__name__.lower()}")
+    root.add_module(name, module.train(root.training))
+    last = [n for n in graph.nodes if n.op == "placeholder"][-1]
+    with graph.inserting_after(last):
+        return graph.call_module(name, (node,))
+
+
+def fresh_name(module: nn.Module, base: str) -> str:
+    """A name that no attribute of `module` has."""
+    name, number = base, 0
+    while hasattr(module, name):
+        number += 1
+        name = f"{base}_{number}"
+    return name
+
+
+def inside(path: str, leaves: Iterable[str]) -> bool:
+    """Whether `path` is one of `leaves` or below one."""
+    return any(not leaf or path == leaf or path.startswith(f"{leaf}.") for leaf in leaves)

@@ -1,0 +1,183 @@
+"""The first link of the proof: onnxruntime computes from the exported file what torch computes.
+
+Outputs are measured in steps of their own quantizer. An output without one (a classifier that
+stays float) is measured on the 8-bit grid of its range, step = max |y| / 127.5: what an 8-bit
+quantizer behind it would resolve.
+
+Both sides sum in another order, so a value that lies at the middle between two codes, up to that
+rounding, may go either way, and with few bits one such value moves many others behind it. Where
+outputs differ, the file is therefore run again *with the codes of torch*: whatever reads a
+quantizer is given what torch's quantizer returned. Then nothing is passed on, every quantizer
+and every output is compared on its own, and a difference shows what is wrong and where.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import helper
+from torch import Tensor, nn
+
+from onnxq import fake_quantize, fake_quantize_log
+from onnxq.diff import RunningDiff, TensorDiff, Tolerance
+from onnxq.qparams import Array
+from onnxq.runtime import OpenModel, open_model, reference
+from onnxq.step_size import Step, Steps
+from onnxq.verify import Report
+from torch_bridge.capture.flat_call import FlatCall
+from torch_bridge.fake_quant import FakeQuantize
+from torch_bridge.state import evaluating
+
+_QUANTIZERS = (fake_quantize.OP, fake_quantize_log.OP)
+LIMITS = Tolerance(max_steps=1.0, max_moved=0.001, max_relative=1e-3)
+"""One step at most, and 0.1 % of the elements beyond half a step."""
+
+
+def prove_export(call: FlatCall, file: Path, feeds: Mapping[str, Array]) -> Report:
+    """Compare the file in onnxruntime's reference session with the model in eval mode."""
+    opened = open_model(file)
+    quantizers = {n.name: n.output[0] for n in opened.proto.graph.node if _is_quantizer(n)}
+    outputs, seen = _in_torch(call)
+    # A quantizer that ran twice is two nodes, 'path' and 'path_1', in no certain order.
+    known = {path: values[0] for path, values in seen.items() if len(values) == 1}
+    mine = {quantizers[path]: known[path] for path in quantizers if path in known}
+    names = dict(zip((o.name for o in opened.proto.graph.output), outputs, strict=True))
+    compare = _Comparison(opened, {name: path for path, name in quantizers.items()}, names, mine)
+    free = compare.with_codes_of_onnxruntime(feeds)
+    if free.passed:
+        return free
+    worst = free.worst
+    assert worst is not None
+    forced = compare.with_codes_of_torch(feeds)
+    judged = replace(forced, outputs=forced.outputs + forced.layers)
+    note = (
+        f"run from input to output, '{worst.name}' differs by up to {worst.max:.3g} steps, "
+        f"{worst.moved:.2%} of its elements moved; the numbers are those of every quantizer and "
+        "output by itself, reading the codes of torch"
+    )
+    if judged.passed:
+        note += ": only values between two codes went another way"
+    return replace(judged, notes=(note,))
+
+
+class _Comparison:
+    """One file against what torch made."""
+
+    def __init__(
+        self,
+        opened: OpenModel,
+        paths: Mapping[str, str],
+        outputs: Mapping[str, Array],
+        codes: Mapping[str, Array],
+    ) -> None:
+        self.opened, self.paths = opened, paths
+        self.outputs, self.codes = outputs, codes
+        self.steps = Steps(opened)
+
+    def with_codes_of_onnxruntime(self, feeds: Mapping[str, Array]) -> Report:
+        """From the inputs to the outputs, as users run it."""
+        return self._report(reference(self.opened, self.codes), feeds, alone=False)
+
+    def with_codes_of_torch(self, feeds: Mapping[str, Array]) -> Report:
+        """Every quantizer and output by itself.
+
+        A sum between two codes goes one way or the other by the order in which a CPU adds it, so
+        one value may move even where that is more than a thousandth of a small tensor.
+        """
+        cut, given = _cut(self.opened.proto, self.codes)
+        opened = replace(self.opened, proto=cut, path=None)
+        if self.opened.path is not None:  # where its external data lies
+            onnx.load_external_data_for_model(cut, str(self.opened.path.resolve().parent))
+        return self._report(reference(opened, self.codes), {**feeds, **given}, alone=True)
+
+    def _report(self, session: Any, feeds: Mapping[str, Array], *, alone: bool) -> Report:
+        wanted = {i.name for i in session.inputs}  # exporters drop inputs that nothing reads
+        made = session.run({name: value for name, value in feeds.items() if name in wanted})
+
+        def differences(of: Mapping[str, Array]) -> tuple[TensorDiff, ...]:
+            return tuple(self._difference(n, v, made[n], alone) for n, v in of.items())
+
+        return Report(
+            outputs=differences(self.outputs),
+            layers=differences(self.codes),
+            samples=1,
+            sessions=("torch", session.kind),
+            notes=(),
+        )
+
+    def _difference(self, name: str, mine: Array, other: Array, alone: bool) -> TensorDiff:
+        running = RunningDiff(name, name, _unit(self.steps.of(name), mine))
+        running.add(mine, other)
+        one = 1 / max(mine.size, 1) if alone else 0.0
+        limits = replace(LIMITS, max_moved=max(LIMITS.max_moved, one))
+        return running.result("", self.paths.get(name, name), limits)
+
+
+def _is_quantizer(node: onnx.NodeProto) -> bool:
+    return node.domain == fake_quantize.DOMAIN and node.op_type in _QUANTIZERS
+
+
+def _cut(
+    proto: onnx.ModelProto, codes: Mapping[str, Array]
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A model in which readers of quantizers read inputs instead, and the values of these."""
+    cut = onnx.ModelProto()
+    cut.CopyFrom(proto)
+    fresh = {name: f"{name}.torch" for name in codes}
+    for node in cut.graph.node:
+        node.input[:] = [fresh.get(name, name) for name in node.input]
+    for name, value in codes.items():
+        kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+        cut.graph.input.append(helper.make_tensor_value_info(fresh[name], kind, value.shape))
+    return cut, {fresh[name]: value for name, value in codes.items()}
+
+
+def _unit(step: Step | None, value: Array) -> Step | None:
+    """The step to measure in: the tensor's own, but no finer than 8 bits over its range.
+
+    Float sums of two libraries agree to some 1e-6 of the largest term, which 16-bit grids resolve.
+    """
+    eight = _eight_bit(value)
+    if step is None or eight is None:
+        return step or eight
+    return eight if step.largest < eight.largest / 16 else step
+
+
+def _eight_bit(value: Array) -> Step | None:
+    """The step of an 8-bit grid over the range of a float tensor."""
+    if value.dtype.kind != "f":
+        return None
+    finite = np.abs(value[np.isfinite(value)])
+    largest = float(finite.max()) if finite.size else 0.0
+    return Step(np.asarray(largest / 127.5)) if largest else None
+
+
+def _in_torch(call: FlatCall) -> tuple[list[Array], dict[str, list[Array]]]:
+    """The outputs, and what every quantizer returned at each call."""
+    seen: dict[str, list[Array]] = {}
+    modules = {p: m for p, m in call.model.named_modules() if isinstance(m, FakeQuantize)}
+    with evaluating(call), torch.no_grad(), _watched(modules, seen):
+        return [t.detach().cpu().numpy() for t in call(*call.tensors)], seen
+
+
+@contextlib.contextmanager
+def _watched(modules: Mapping[str, nn.Module], seen: dict[str, list[Array]]) -> Iterator[None]:
+    def keep(path: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, output: Tensor) -> None:
+            seen.setdefault(path, []).append(output.detach().cpu().numpy().copy())
+
+        return hook
+
+    hooks = [module.register_forward_hook(keep(path)) for path, module in modules.items()]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -1,0 +1,1 @@
+"""Quantizers in a graph: which tensors get one, with which settings, in which layers."""

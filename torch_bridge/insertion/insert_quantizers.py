@@ -1,0 +1,216 @@
+"""Making quantizers for the parts of a model, and putting those of activations into its graph."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import fx, nn
+from torch.nn import functional as F
+
+from onnxq.backend import Backend
+from onnxq.errors import OptionError, near_matches
+from onnxq.scheme import QSpec
+from torch_bridge.arithmetic.spec import QuantizerSpec
+from torch_bridge.capture.report import Report, Row
+from torch_bridge.capture.tracing import OWNER, fresh_name
+from torch_bridge.capture.value_types import FLOAT
+from torch_bridge.fake_quant import FakeQuantize, algorithm
+from torch_bridge.insertion.op_kinds import module_kind
+from torch_bridge.insertion.overrides import Override
+from torch_bridge.insertion.rules import Rules, Spot
+from torch_bridge.nn.attention import ActivationProduct
+from torch_bridge.observers import observer
+
+READS_SHAPE = frozenset({"size", "dim", "shape", "ndim", "dtype", "device", "numel", "ndimension"})
+"""Names of methods and attributes that do not read values."""
+
+LEARN_INPUTS_BELOW = 8
+"""With fewer bits than these the scale of a network's input learns.
+
+With more, the range of the data is as good a range, devices that fill the input keep theirs, and
+the gradient of the whole input, which that one number needs, is not computed at all. What an
+observer gives as a start only (LSQ's spreads the codes over many times the range) learns always.
+"""
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes quantizers by a backend's scheme and a user's changes to it."""
+
+    backend: Backend
+    weight: Override = field(default_factory=Override)
+    activation: Override = field(default_factory=Override)
+
+    def for_weight(self, axis: int | None, name: str, bits: int | None = None) -> FakeQuantize:
+        """The quantizer of a weight with output channels along `axis`; None where it has none."""
+        if axis is None and self.weight.per_channel:
+            raise OptionError(
+                f"'{name}' has no output channels (an Embedding's weight is a table), so it cannot "
+                "have one scale per channel",
+                fix=f"exclude '{name.removesuffix('.weight')}', or leave per_channel out: layers "
+                "that have channels then follow the backend's scheme",
+            )
+        spec = self.weight.applied(self.backend.scheme.weight, "weights", self.backend.name)
+        return self._made(spec, self.weight, axis, name, bits)
+
+    def for_bias(self, name: str) -> FakeQuantize | None:
+        """The quantizer of a bias; None where biases are not trained in codes."""
+        spec = self.backend.scheme.bias
+        if spec is None or spec.bits > 16:  # 32-bit biases are made when the model is converted
+            return None
+        return self._made(spec.trained(), Override(), None, name, None)
+
+    def for_activation(
+        self, name: str, *, unsigned: bool = False, bits: int | None = None
+    ) -> FakeQuantize:
+        """The quantizer of an activation."""
+        given = self.backend.scheme.activation
+        spec = self.activation.applied(given, "activations", self.backend.name)
+        if unsigned and spec.symmetric:
+            spec = spec.unsigned()
+        return self._made(spec, self.activation, None, name, bits)
+
+    def _made(
+        self, spec: QSpec, how: Override, axis: int | None, name: str, bits: int | None
+    ) -> FakeQuantize:
+        if bits is not None:
+            spec = spec.with_bits(bits)
+        what = QuantizerSpec.of(replace(spec, train_symmetric=None), axis)
+        watching, quantizing = observer(spec.observer), algorithm(spec.algorithm)
+        _check_options(watching, spec.observer, how.observer_options)
+        _check_options(quantizing, spec.algorithm, how.options)
+        watch = watching(what, **how.observer_options)
+        return quantizing(what, watch, name=name, **how.options)
+
+
+def _check_options(kind: type[nn.Module], name: str, options: Mapping[str, Any]) -> None:
+    accepted = inspect.signature(kind).parameters.values()
+    known = [p.name for p in accepted if p.kind is p.KEYWORD_ONLY]
+    for option in options:
+        if option not in known:
+            raise OptionError(f"'{name}' has no option '{option}'", fix=near_matches(option, known))
+
+
+def insert_activation_quantizers(graph_module: fx.GraphModule, rules: Rules, maker: Maker) -> None:
+    """Put a quantizer behind every tensor that the rules name."""
+    for spot in rules.spots():
+        _insert(graph_module, spot, maker, rules)
+    graph_module.graph.lint()
+    graph_module.recompile()
+
+
+def _insert(graph_module: fx.GraphModule, spot: Spot, maker: Maker, rules: Rules) -> None:
+    first = spot.producers[0]
+    bits = rules.placement.boundary_bits if spot.boundary else None
+    quantizer = maker.for_activation(_tensor_name(first), unsigned=spot.unsigned, bits=bits)
+    fine = quantizer.spec.bits >= LEARN_INPUTS_BELOW and not quantizer.observer.only_a_start
+    if fine and _are_inputs(spot.producers):
+        quantizer.requires_grad_(False)
+    path = fresh_name(graph_module, f"{first.name}_fake_quant")
+    graph_module.add_submodule(path, quantizer.train(graph_module.training))
+
+    def reads_codes(user: fx.Node) -> bool:
+        # What a weight is computed from stays float: the weight has a quantizer of its own.
+        return not (user in placed or user in rules.of_weights or _reads_shape(user))
+
+    placed = set()
+    for producer in spot.producers:
+        with graph_module.graph.inserting_after(_last_of_its_kind(producer)):
+            node = graph_module.graph.call_module(path, (producer,))
+        node.meta.update({FLOAT: True, OWNER: producer.meta.get(OWNER, "")})
+        placed.add(node)
+        producer.replace_all_uses_with(node, delete_user_cb=reads_codes)
+
+
+def _are_inputs(producers: Iterable[fx.Node]) -> bool:
+    return all(producer.op == "placeholder" for producer in producers)
+
+
+def _last_of_its_kind(producer: fx.Node) -> fx.Node:
+    """A call cannot stand among the arguments: it goes behind the last of them."""
+    if producer.op != "placeholder":
+        return producer
+    while producer.next.op == "placeholder":
+        producer = producer.next
+    return producer
+
+
+def _reads_shape(user: fx.Node) -> bool:
+    if user.op == "call_method":
+        return user.target in READS_SHAPE
+    if user.target is getattr:
+        return user.args[1] in READS_SHAPE
+    return False
+
+
+def insert_weight_quantizers(
+    graph_module: fx.GraphModule, rules: Rules, maker: Maker, boundary: set[fx.Node]
+) -> None:
+    """Quantize the parameters that functional layers (F.conv2d ...) multiply with."""
+    for node in list(graph_module.graph.nodes):
+        weight = rules.weight_operand(node)
+        kind = rules.kind(node)
+        if weight is None or kind not in rules.placement.weights or rules.exclude.has_node(node):
+            continue
+        axis = {"ConvTranspose": 1, "Embedding": None}.get(kind, 0)
+        bits = rules.placement.boundary_bits if node in boundary else None
+        holder = fresh_name(graph_module, f"{node.name}_parameters")
+        path = f"{holder}.weight_fake_quant"
+        graph_module.add_submodule(holder, nn.Module().train(graph_module.training))
+        quantizer = maker.for_weight(axis, str(weight.target), bits)
+        if weight.op == "get_attr":
+            quantizer.size_for(operator.attrgetter(str(weight.target))(graph_module).shape)
+        graph_module.add_submodule(path, quantizer.train(graph_module.training))
+        with graph_module.graph.inserting_before(node):
+            call = graph_module.graph.call_module(path, (weight,))
+        call.meta.update({FLOAT: True, OWNER: node.meta.get(OWNER, "")})
+        node.replace_input_with(weight, call)
+    graph_module.graph.lint()
+    graph_module.recompile()
+
+
+def fill_untraced(model: nn.Module, untraced: list[str], maker: Maker) -> None:
+    """Quantizers in modules without a graph: products of activations, FloatFunctional."""
+    wanted = maker.backend.placement.inputs
+    for path, module in list(model.named_modules()):
+        if not any(not leaf or path == leaf or path.startswith(f"{leaf}.") for leaf in untraced):
+            continue
+        if isinstance(module, ActivationProduct) and "MatMul" in wanted:
+            module.left_fake_quant = maker.for_activation(f"{path}.left").train(module.training)
+            module.right_fake_quant = maker.for_activation(f"{path}.right").train(module.training)
+        elif type(module).__name__ == "FloatFunctional" and "Add" in wanted:
+            # torch's helper for sums and products: what it computes goes through this child.
+            module.activation_post_process = maker.for_activation(path).train(module.training)
+
+
+def asks_for_inputs(module: nn.Module, backend: Backend) -> bool:
+    """Whether a layer outside of any graph quantizes what it reads."""
+    placement = backend.placement
+    kind = module_kind(module)
+    return kind != "Embedding" and kind in (placement.inputs or placement.outputs)
+
+
+def list_quantizers(model: nn.Module, report: Report) -> None:
+    """Fill the rows of the report, and say what holds weights that nothing can quantize."""
+    for path, module in model.named_modules():
+        if isinstance(module, FakeQuantize):
+            report.rows.append(Row(path, module.name or path, str(module.spec)))
+        elif isinstance(module, nn.RNNBase | nn.RNNCellBase):
+            kind = type(module).__name__
+            report.notes.append(f"{path or kind}: left float, {kind} computes in one function")
+    for node in model.graph.nodes if isinstance(model, fx.GraphModule) else ():
+        if node.target is F.scaled_dot_product_attention:
+            owner = node.meta.get(OWNER, "")
+            where = f"{node.name} in {owner}" if owner else node.name
+            report.notes.append(
+                f"{where}: left float, its two products are one function; write them with "
+                "torch.matmul to quantize them"
+            )
+
+
+def _tensor_name(node: fx.Node) -> str:
+    return str(node.target) if node.op in ("call_module", "placeholder", "get_attr") else node.name

@@ -1,0 +1,42 @@
+"""Quantizers that training has and a target's files cannot tell.
+
+Some files have no place for what certain ops read (`Placement.untold`). A chip computes those on
+codes all the same, with ranges of its own making, so the rounding is trained. When the model is
+deployed it is left out there, and what that changes is measured: a user should know before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import fx, nn
+
+from torch_bridge.insertion.rules import Rules
+
+
+def unwritable_readers(rules: Rules, backend: str) -> Iterator[str]:
+    """Every op that reads a quantized tensor whose range the files cannot hold there, in words."""
+    placement = rules.placement
+    if not placement.untold and not placement.untold_groups:
+        return
+    quantized = {producer for spot in rules.spots() for producer in spot.producers}
+    for node in rules.graph.nodes:
+        kind = rules.kind(node) or ""
+        grouped = placement.untold_groups and kind == "Conv" and _groups(node, rules.modules) != 1
+        if not grouped and kind not in placement.untold - placement.moves:
+            continue
+        read = [s for operand in rules.operands(node) for s in rules.sources(operand)]
+        if not quantized.isdisjoint(read):
+            what = "a convolution in groups" if grouped else kind
+            yield (
+                f"{node.target if node.op == 'call_module' else node.name} ({what}): files for "
+                f"{backend} have no place for the range of what it reads, so the quantizer is "
+                "trained here and left out there when the model is deployed; the cost is measured"
+            )
+
+
+def _groups(node: fx.Node, modules: dict[str, nn.Module]) -> object:
+    if node.op == "call_module":
+        return getattr(modules[str(node.target)], "groups", 1)
+    position = 6  # of conv1d, conv2d and conv3d alike
+    return node.args[position] if len(node.args) > position else node.kwargs.get("groups", 1)
