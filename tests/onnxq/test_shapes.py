@@ -58,3 +58,43 @@ def test_a_failure_is_one_error_of_our_own() -> None:
     nameless = onnx.ModelProto(graph=onnx.GraphProto(node=[onnx.NodeProto(op_type="Relu")]))
     with pytest.raises(UnsupportedModelError, match="cannot infer shapes"):
         infer(nameless)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a = Relu(x) b = Add(a, a) y = Abs(b)",
+        "c = Unsqueeze(x, first) a = Reshape(c, all) b = Cast<to = 7>(a) y = Abs(b)",
+        "y = If(flag) <then_branch = t () => (m) { a = Relu(x) b = Add(a, a) m = Abs(b) },"
+        " else_branch = e () => (m) { m = Abs(x) }>",
+    ],
+)
+def test_a_long_vector_is_no_shape_to_compute(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each of its 2**40 entries onnx would make an unknown dimension, out of memory."""
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (float[{1 << 40}] x, bool flag) => (float y)
+        <int64[1] all = {{-1}}, int64[1] first = {{0}}> {{ {body} }}"""
+    )
+    given = onnx.shape_inference.infer_shapes
+
+    def careful(proto: onnx.ModelProto, data_prop: bool = False) -> onnx.ModelProto:
+        assert not data_prop, "takes all memory"
+        return given(proto)
+
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", careful)
+    graph = infer(proto).graph
+    bodies = [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
+    infos = [info for each in (graph, *bodies) for info in each.value_info if info.name in "ab"]
+    assert [[d.dim_value for d in i.type.tensor_type.shape.dim] for i in infos] == [[1 << 40]] * 2
+
+
+def test_shapes_that_are_computed_are_followed() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[2,3,4] x) => (float[M,N] y)
+        <int64 zero = {0}, int64[1] last = {-1}, int64[1] front = {0}> {
+            s = Shape(x) n = Gather(s, zero) m = Unsqueeze(n, front)
+            t = Concat<axis = 0>(m, last) a = Reshape(x, t) y = Abs(a)
+        }"""
+    )
+    found = {info.name: info.type.tensor_type for info in infer(proto).graph.value_info}
+    assert [d.dim_value for d in found["a"].shape.dim] == [2, 12]
