@@ -67,6 +67,7 @@ def _read(node: gs.Node, make: CodeNodes) -> str:
     cast, mul, factor_tensor = _scaled(node, model)
     axis = stored.ndim - 1 if node.op == "MatMulInteger" else 0
     factor = _one_per_channel(factor_tensor, node.op, stored.shape[axis])
+    grid.check_reach(left)
     scale = _weight_scale(factor_tensor, factor, grid)
     weight = _grid(scale, stored, stored_zero, axis).checked(right)
     weight.check_reach(right)
@@ -139,7 +140,15 @@ def _weight_scale(tensor: gs.Tensor, factor: Array, grid: Grid) -> Array:
         for one, other in (pair, pair[::-1]):
             if one.size == 1 and one.reshape(()) == grid.scale:
                 return np.asarray(other.reshape(factor.shape), np.float32)
-    return np.asarray(factor / grid.scale, np.float32)
+    with np.errstate(over="ignore", under="ignore"):
+        scale = np.asarray(factor / grid.scale, np.float32)
+    sound = np.isfinite(factor) & (factor > 0)  # others no weight can have: refused by its grid
+    ends = np.finfo(np.float32)
+    if np.any(scale[sound] > ends.max):
+        raise Declined("its factor / the scale of its input, the weight's scale, is beyond float32")
+    if np.any(np.minimum(scale, factor)[sound] < ends.tiny):
+        raise Declined("its factor, or the weight's scale that follows from it, is below float32")
+    return scale
 
 
 def _grid(scale: Array, stored: Array, zero_point: Array | None, axis: int) -> Grid:

@@ -26,6 +26,7 @@ from onnxq.qoperators import QOperator, is_channels_last
 from onnxq.qparams import Array
 
 _PRODUCTS = ("Conv", "Gemm", "MatMul", "Mul")
+_SMALLEST, _LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
 
 def lower(node: gs.Node, operator: QOperator, make: CodeNodes) -> str:
@@ -59,12 +60,31 @@ def lower(node: gs.Node, operator: QOperator, make: CodeNodes) -> str:
         result = grid_of(node, operator.result, None, None, kind).checked(out)
     if not operator.needs_zero_points:
         _check_one_type(operator, [g for _, g in operands] + ([] if result is None else [result]))
+    if operator.twin in _PRODUCTS:
+        _check_factor(node, operator.twin, [g for _, g in operands], result)
     perms = _permutations(node, operator, given, make)
     bias = None
     if operator.bias is not None and given[operator.bias] is not None:
         bias = _bias(node, given[operator.bias], [g for _, g in operands])
     _replace(node, operator, make, operands, bias, result, perms)
     return operator.twin
+
+
+def _check_factor(node: gs.Node, twin: str, operands: list[Grid], result: Grid | None) -> None:
+    """Decline where float32 does not hold the factor of the sums, sx * sw / sy.
+
+    The integer kernel then multiplies by 0 or infinity, the float operator never meets the factor.
+    """
+    alpha = abs(float(node.attrs.get("alpha", 1.0))) if twin == "Gemm" else 1.0
+    least, most = (
+        alpha * float(end(operands[0].scale)) * float(end(operands[1].scale))
+        for end in (np.min, np.max)
+    )
+    if least < _SMALLEST:
+        raise Declined(f"the product of its scales, {least:.3g}, underflows float32")
+    most = max(most, most / (1.0 if result is None else float(result.scale.min())))
+    if most > _LARGEST:
+        raise Declined(f"the factor of its sums, {most:.3g}, overflows float32")
 
 
 def _check_zero_points(operator: QOperator, given: list[gs.Tensor | None]) -> None:
@@ -152,7 +172,7 @@ def _bias(
         raise Declined("its bias has no scale of its own: the first operand has one per row")
     axis = None if right.axis is None else 0
     grid = Grid(scale, np.zeros(scale.shape, np.int32), axis)
-    if not np.all(scale >= np.finfo(np.float32).tiny):
+    if not np.all(scale >= _SMALLEST):
         raise Declined("input scale * weight scale, the step of its bias, underflows float32")
     stored = array(tensor)
     if tensor.dtype not in (None, np.int32) or (stored is not None and stored.dtype != np.int32):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from onnxq.constants import array
+from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from tests.build import bit_equal, ops, parse, reasons, run
 from tests.integers import canonical, lowered, table
@@ -79,6 +80,33 @@ def test_what_stays_says_why(scaling: str, zeros: str, why: str) -> None:
     assert why in reasons(trace)
     assert trace.rewrites == []
     assert bit_equal(run(made, X), run(model, X))
+
+
+@pytest.mark.parametrize(
+    ("step", "factor", "why"),
+    [
+        ("0.03", "3e38", "beyond float32"),
+        ("1e30", "1e-15", "below float32"),
+        ("1e-38", "1e-45", "below float32"),
+    ],
+)
+def test_a_weight_scale_that_float32_does_not_hold_is_declined(
+    step: str, factor: str, why: str
+) -> None:
+    model = product("y = Mul(f, odd)", f", float odd = {{{factor}}}")
+    (node,) = model.nodes("QuantizeLinear")
+    node.inputs[1].values = np.array(step, np.float32)
+    made, trace = lowered(model)
+    assert why in reasons(trace)
+    assert bit_equal(run(made, X), run(model, X))
+
+
+def test_inputs_that_stand_for_numbers_beyond_float32_are_refused() -> None:
+    model = product("y = Mul(f, m)")
+    (node,) = model.nodes("QuantizeLinear")
+    node.inputs[1].values = np.array(1e37, np.float32)
+    with pytest.raises(QParamsError, match=r"sums.*'q' stand for numbers beyond float32"):
+        lowered(model)
 
 
 def test_codes_of_unknown_origin_are_declined() -> None:

@@ -129,6 +129,35 @@ def test_computed_scales_are_declined() -> None:
     assert "'a' of 'w' is computed at run time" in reasons(trace)
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "result", "why"),
+    [
+        (0.5, 1e-45, 1e-45, "underflows float32"),  # 0 in the kernel, so that all codes are 9
+        (1e-20, 1e-20, 1e-38, "underflows float32"),
+        (1e30, 1e30, 1e30, "overflows float32"),  # infinite in the kernel, where 0 * inf is NaN
+        (0.5, 0.25, 1e-45, "overflows float32"),
+        (0.5, 0.25, 0.125, ""),
+        (1e-18, 1e-18, 3e38, ""),  # no code but the zero point, in the kernel and in its twin
+    ],
+)
+def test_scales_whose_product_float32_does_not_hold_are_declined(
+    left: float, right: float, result: float, why: str
+) -> None:
+    model = parse(
+        f"""g (uint8[2,4] q) => (float[2,3] y)
+        <float s = {{{left}}}, uint8 z = {{100}}, float r = {{{right}}}, int8 rz = {{0}},
+         float t = {{{result}}}, uint8 u = {{9}},
+         int8[4,3] w = {{1,2,3,4,5,6,7,8,9,-10,-11,-12}}> {{
+            c = QLinearMatMul(q, s, z, w, r, rz, t, u)
+            y = DequantizeLinear(c, t, u)
+        }}"""
+    )
+    made, trace = lowered(model)
+    assert (why in reasons(trace)) if why else (len(trace.rewrites) == 1)
+    codes = np.array([[103, 98, 100, 101], [100, 100, 100, 100]], np.uint8)
+    assert bit_equal(run(made, codes), run(model, codes))
+
+
 def softmax(axis: int, own: int, opset: int) -> Model:
     return contrib(
         f"""g (float[2,3,4] x) => (float[2,3,4] y)
