@@ -114,18 +114,20 @@ def read(text: str, model: Model) -> QParamTable:
                 continue
             if name not in nodes and parts.find(tensor) is not None:
                 raise entry.error(f"the model has no such node; {near_matches(name, nodes)}")
-            _keep(found, row, nodes.get(name), parts)
+            if not _keep(found, row, nodes.get(name), parts):
+                raise entry.error("the node neither makes nor reads it")
     return found.table()
 
 
-def _keep(found: OperatorRows, row: QParams, node: Any, parts: TensorParts) -> None:
-    """Take in what `node` has for one of its tensors."""
+def _keep(found: OperatorRows, row: QParams, node: Any, parts: TensorParts) -> bool:
+    """Take in what `node` has for one of its tensors; whether it is one of them."""
     tensor = parts.find(row.tensor)
     if tensor is None or producer(tensor) is node:
         found.make(row)
-    else:
-        uses = [(n, i) for n, i in parts.uses(tensor) if n is node]
-        found.read(row, tuple(read_by(n, i) for n, i in uses))
+        return True
+    uses = [(n, i) for n, i in parts.uses(tensor) if n is node]
+    found.read(row, tuple(read_by(n, i) for n, i in uses))
+    return bool(uses)
 
 
 def _row(name: str, entry: Entry, values: Entry, parts: TensorParts) -> QParams | None:
