@@ -148,13 +148,20 @@ def _blocks(text: str) -> Facts:
         if words[0] == "-":
             words = [key, *words[1:]]
         key = words[0].rstrip(":")
-        if line.startswith("    ") and not line.startswith("     ") and len(words) == 1:
-            block = key
+        if re.match(r" {4}\S.*:\s*$", line):
+            block = key = _unquoted(line.strip().removesuffix(":"))
+            words = [key]
         elif key == "key":
             block = line.strip()
         if key not in ("min", "max", "ori_min", "ori_max", "qtype", "channels", "height", "width"):
             found[block, key] = (*found.get((block, key), ()), *map(_word, words[1:]))
     return found
+
+
+def _unquoted(name: str) -> str:
+    """A key of YAML; one may stand in quotes that need not."""
+    quoted = re.fullmatch(r"'((?:[^']|'')*)'", name)
+    return name if quoted is None else quoted[1].replace("''", "'")
 
 
 def _word(word: str) -> Any:

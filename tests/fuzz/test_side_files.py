@@ -76,6 +76,14 @@ def test_a_bad_reader_is_found(
         side_files.attack_with(right.name, 3, tmp_path)
 
 
+def test_a_key_means_the_same_in_quotes() -> None:
+    text = side_files.sound("rknn-hybrid")
+    assert isinstance(text, str)
+    said = facts_of("rknn-hybrid", text.replace("mat.w:", "ma|t's w:"))
+    assert disagreement(said, facts_of("rknn-hybrid", text.replace("mat.w:", "'ma|t''s w':"))) == ""
+    assert "is lost" in disagreement(said, facts_of("rknn-hybrid", text))
+
+
 def test_keys_may_stand_twice_in_what_is_made() -> None:
     assert dumped((("a", 1), ("a", [None]))) == '{"a": 1,\n "a": [null]}'
     breaks = {side_files.broken("onnxq", Random(seed)) for seed in range(50)}
