@@ -145,13 +145,13 @@ def _some_name(proto: ModelProto, rng: random.Random) -> str:
 # -- nodes -------------------------------------------------------------------------------------
 
 
-def _nodes(proto: ModelProto) -> list[onnx.NodeProto]:
+def nodes_of(proto: ModelProto) -> list[onnx.NodeProto]:
     return [m for m in _messages(proto.graph) if isinstance(m, onnx.NodeProto)]
 
 
 def swap_inputs(proto: ModelProto, rng: random.Random) -> None:
     """An input of a node is that of another node."""
-    nodes = [n for n in _nodes(proto) if n.input]
+    nodes = [n for n in nodes_of(proto) if n.input]
     if nodes:
         node, other = rng.choice(nodes), rng.choice(nodes)
         node.input[rng.randrange(len(node.input))] = rng.choice(other.input)
@@ -159,7 +159,7 @@ def swap_inputs(proto: ModelProto, rng: random.Random) -> None:
 
 def change_inputs(proto: ModelProto, rng: random.Random) -> None:
     """A node has an input more or less, or a blank one."""
-    nodes = [n for n in _nodes(proto) if n.input]
+    nodes = [n for n in nodes_of(proto) if n.input]
     if not nodes:
         return
     node = rng.choice(nodes)
@@ -177,7 +177,7 @@ def change_inputs(proto: ModelProto, rng: random.Random) -> None:
 
 def change_operator(proto: ModelProto, rng: random.Random) -> None:
     """A node has the operator, or the domain, of another one."""
-    nodes = _nodes(proto)
+    nodes = nodes_of(proto)
     if nodes:
         node, other = rng.choice(nodes), rng.choice(nodes)
         if rng.random() < 0.3:
@@ -202,7 +202,7 @@ def drop_node(proto: ModelProto, rng: random.Random) -> None:
 
 def change_attribute(proto: ModelProto, rng: random.Random) -> None:
     """An attribute has another value, type or name, or is gone."""
-    nodes = [n for n in _nodes(proto) if n.attribute]
+    nodes = [n for n in nodes_of(proto) if n.attribute]
     if not nodes:
         return
     node = rng.choice(nodes)
@@ -232,7 +232,7 @@ def _change_number(attribute: AttributeProto, rng: random.Random) -> None:
 
 def add_attribute(proto: ModelProto, rng: random.Random) -> None:
     """A node has an attribute more, one that operators often have."""
-    nodes = _nodes(proto)
+    nodes = nodes_of(proto)
     if nodes:
         name = rng.choice(
             ["axis", "block_size", "quant_min", "perm", "group", "saturate", "channels_last", "to"]
