@@ -107,7 +107,7 @@ def deploy(
     conversion.proofs += (Proof(f"{file.name} (torch)", report),)
     if strict and not conversion.proven:
         raise _unproven(conversion)
-    conversion.save(folder)
+    conversion.save(Path(folder))
     conversion.files.insert(0, file)
     return conversion
 

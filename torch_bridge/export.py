@@ -81,7 +81,7 @@ def export(
         _check_open_axes(made, dynamic)
         made.require_opset(opset, "asked for")
         _canonicalise(made, which, call)
-        graph.save(made, path)
+        graph.save(made, Path(path))
     return Path(path)
 
 

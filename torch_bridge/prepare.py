@@ -124,8 +124,8 @@ def prepare(
     if freeze_bn:
         freeze_bn_stats(prepared)
     list_quantizers(prepared, report)
-    prepared.onnxq_report = report
-    prepared.onnxq_backend = backend.name
+    prepared.onnxq_report = report  # type: ignore[assignment]
+    prepared.onnxq_backend = backend.name  # type: ignore[assignment]
     report.warn()
     return prepared
 
@@ -223,7 +223,7 @@ def _swap(
             return None
         bits = backend.placement.boundary_bits if path in boundary else None
         quantizer = maker.for_weight(axis, f"{path}.weight", bits)
-        return quantizer.size_for(layer.weight.shape).train(layer.training)
+        return quantizer.size_for(layer.get_parameter("weight").shape).train(layer.training)
 
     def bias(layer: nn.Module) -> nn.Module | None:
         return maker.for_bias(f"{path_of[id(layer)]}.bias")

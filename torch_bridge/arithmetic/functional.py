@@ -11,13 +11,20 @@ elements along `axis` (shape of x, with as many scales as blocks at `axis`). Gra
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from torch_bridge.arithmetic.grid import Grid, working_type
-from torch_bridge.arithmetic.kernels import EAGER, Kernels, compile_kernels, kernels_for, uniform
+from torch_bridge.arithmetic.kernels import (
+    EAGER,
+    Kernels,
+    ZeroPoint,
+    compile_kernels,
+    kernels_for,
+    uniform,
+)
 from torch_bridge.arithmetic.onnx_node import dynamo_node, is_dynamo_export, script_node
 
 __all__ = ["compile_kernels", "fake_quantize", "lsq", "lsq_plus"]
@@ -112,7 +119,18 @@ def lsq_plus(
     return _Learned.apply(x, scale, zero_point, grid, grad_scale)
 
 
-class _StraightThrough(torch.autograd.Function):
+class TensorFunction(torch.autograd.Function):
+    """An autograd function with one tensor as its result."""
+
+    if TYPE_CHECKING:  # torch leaves it untyped
+
+        @classmethod
+        def apply(cls, *args: Any) -> Tensor:
+            """Compute `forward`, and record `backward`."""
+            raise NotImplementedError
+
+
+class _StraightThrough(TensorFunction):
     @staticmethod
     def forward(ctx: Any, values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid) -> Tensor:
         ctx.save_for_backward(values, scale, zero_point)
@@ -133,7 +151,7 @@ class _StraightThrough(torch.autograd.Function):
         return script_node(g, values, scale, zero_point, grid)
 
 
-class _Learned(torch.autograd.Function):
+class _Learned(TensorFunction):
     @staticmethod
     def forward(
         ctx: Any,
@@ -173,8 +191,8 @@ class _Learned(torch.autograd.Function):
 
 
 def operands(
-    values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid, z: Tensor | float | None = None
-) -> tuple[Kernels, Tensor, Tensor, Tensor | float]:
+    values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid, z: ZeroPoint | None = None
+) -> tuple[Kernels, Tensor, Tensor, ZeroPoint]:
     """The kernels to use, and x, s and z as they take them.
 
     A real zero point is rounded and kept in range. The eager kernels take a number in its place

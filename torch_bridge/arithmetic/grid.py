@@ -64,7 +64,7 @@ class Grid(NamedTuple):
 
     def gather(self, terms: Tensor, like: Tensor) -> Tensor:
         """Sum over the elements that share a scale, in the shape of `like`: `spread` reversed."""
-        if self.block:
+        if self.block and self.axis is not None:
             axis = self.axis % terms.dim()
             owner = torch.arange(terms.shape[axis], device=terms.device) // self.block
             return terms.new_zeros(like.shape).index_add(axis, owner, terms)

@@ -29,7 +29,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,16 +38,18 @@ from torch import Tensor
 from torch_bridge.arithmetic import native
 
 Dims = list[int]
+ZeroPoint = Tensor | float
+"""One per scale, or a number where all scales have the same."""
 
 
 class Kernels(NamedTuple):
     """One implementation of the formulas above."""
 
-    forward: Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
+    forward: Callable[[Tensor, Tensor, ZeroPoint, int, int], Tensor]
     """x, s, z, lo, hi -> y"""
-    ste: Callable[[Tensor, Tensor, Tensor, Tensor, int, int], Tensor]
+    ste: Callable[[Tensor, Tensor, Tensor, ZeroPoint, int, int], Tensor]
     """dy, x, s, z, lo, hi -> dx"""
-    lsq: Callable[[Tensor, Tensor, Tensor, Tensor, int, int, Dims, bool], tuple[Tensor, Tensor]]
+    lsq: Callable[[Tensor, Tensor, Tensor, ZeroPoint, int, int, Dims, bool], tuple[Tensor, Tensor]]
     """dy, x, s, z, lo, hi, dims, spend -> dx and the terms of ds, summed over dims ([]: not summed)
 
     With `spend` the memory of dy may become that of dx.
@@ -57,18 +59,27 @@ class Kernels(NamedTuple):
 # -- composed ----------------------------------------------------------------------------------
 
 
-def _forward(x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int) -> Tensor:
+def _forward(x: Tensor, s: Tensor, z: ZeroPoint, lo: int, hi: int) -> Tensor:
     return (((x / s).round() + z).clamp(lo, hi) - z) * s
 
 
-def _ste(dy: Tensor, x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int) -> Tensor:
+def _ste(dy: Tensor, x: Tensor, s: Tensor, z: ZeroPoint, lo: int, hi: int) -> Tensor:
     code = (x / s).round() + z
     return torch.where((code >= lo) & (code <= hi), dy, 0.0)
 
 
 def _lsq(
-    dy: Tensor, x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int, dims: Dims, spend: bool = False
+    dy: Tensor,
+    x: Tensor,
+    s: Tensor,
+    z: ZeroPoint,
+    lo: int,
+    hi: int,
+    dims: Dims,
+    spend: bool = False,
 ) -> tuple[Tensor, Tensor]:
+    if not isinstance(z, Tensor):
+        z = torch.as_tensor(z, dtype=x.dtype)
     low, high = lo - z, hi - z
     v = x / s
     inside = (v > low) & (v < high)
@@ -82,14 +93,14 @@ COMPOSED = Kernels(_forward, _ste, _lsq)
 
 # -- eager -------------------------------------------------------------------------------------
 
-_hardtanh_backward = torch.ops.aten.hardtanh_backward
+_hardtanh_backward: Any = torch.ops.aten.hardtanh_backward
 """(dy, x, a, b) -> dy where a < x < b, else 0: the one vectorised masked copy in torch."""
 
 _PIECE = 1 << 16
 """Elements per thread that fit into its cache three times over."""
 
 
-def _eager_forward(x: Tensor, s: Tensor, z: Tensor | float, lo: int, hi: int) -> Tensor:
+def _eager_forward(x: Tensor, s: Tensor, z: ZeroPoint, lo: int, hi: int) -> Tensor:
     shift = uniform(z)
     if shift is None:
         return _forward(x, s, z, lo, hi)
@@ -108,16 +119,18 @@ def _eager_forward(x: Tensor, s: Tensor, z: Tensor | float, lo: int, hi: int) ->
     return y
 
 
-def _eager_ste(dy: Tensor, x: Tensor, s: Tensor, z: Tensor | float, lo: int, hi: int) -> Tensor:
+def _eager_ste(dy: Tensor, x: Tensor, s: Tensor, z: ZeroPoint, lo: int, hi: int) -> Tensor:
     shift = uniform(z)
     if shift is None:
         return _ste(dy, x, s, z, lo, hi)
     low, high = lo - shift, hi - shift
     if s.numel() == 1:
-        return _hardtanh_backward(dy, x, *open_interval(s.item(), low, high))
+        dx: Tensor = _hardtanh_backward(dy, x, *open_interval(s.item(), low, high))
+        return dx
     bounds = low - 0.5, high + 0.5
     if torch.is_grad_enabled():  # a second derivative forbids work in place
-        return _hardtanh_backward(dy, (x / s).round_(), *bounds)
+        dx = _hardtanh_backward(dy, (x / s).round_(), *bounds)
+        return dx
     dx = torch.empty_like(x)
     for s_part, x_part, dy_part, dx_part in _pieces(s, x, dy, dx) or [(s, x, dy, dx)]:
         code = torch.div(x_part, s_part, out=dx_part).round_()
@@ -129,7 +142,7 @@ def _eager_lsq(
     dy: Tensor,
     x: Tensor,
     s: Tensor,
-    z: Tensor | float,
+    z: ZeroPoint,
     lo: int,
     hi: int,
     dims: Dims,
@@ -137,7 +150,7 @@ def _eager_lsq(
 ) -> tuple[Tensor, Tensor]:
     shift = uniform(z)
     if shift is None or torch.is_grad_enabled():
-        return _lsq(dy, x, s, torch.as_tensor(z, dtype=x.dtype), lo, hi, dims)
+        return _lsq(dy, x, s, z, lo, hi, dims)
     low, high = lo - shift, hi - shift
     dx = dy if spend and dy.is_contiguous() else torch.empty_like(x)
     shared = list(range(s.numel() > 1, x.dim()))  # what has the same scale, if it lies in rows
@@ -181,19 +194,19 @@ def _pieces(s: Tensor, x: Tensor, *others: Tensor) -> list[tuple[Tensor, ...]] |
     if x.numel() <= size or not all(t.is_contiguous() for t in (x, *others)):
         return None
     if s.numel() == 1:
-        flat = (t.view(-1).split(size) for t in (x, *others))
+        flat = (torch.split(t.view(-1), size) for t in (x, *others))
         return list(zip(itertools.repeat(s), *flat))
     if not len(s) == s.numel() == len(x):
         return None
     rows = max(size * len(x) // x.numel(), 1)
-    by_rows = (t.reshape(len(x), -1).split(rows) for t in (s, x, *others))
+    by_rows = (torch.split(t.reshape(len(x), -1), rows) for t in (s, x, *others))
     return list(zip(*by_rows, strict=True))
 
 
 EAGER = Kernels(_eager_forward, _eager_ste, _eager_lsq)
 
 
-def uniform(z: Tensor | float) -> float | None:
+def uniform(z: ZeroPoint) -> float | None:
     """The zero point if all channels have the same."""
     if isinstance(z, float):
         return z
@@ -255,18 +268,19 @@ def compile_kernels(on: bool = True) -> None:
 
 @functools.cache
 def _compile() -> Kernels:
-    forward, ste, lsq, lsq_spending = (
-        torch.compile(kernel, dynamic=True) for kernel in (*COMPOSED, _lsq_spending)
-    )
+    composed: tuple[Callable[..., Any], ...] = (*COMPOSED, _lsq_spending)
+    forward, ste, lsq, lsq_spending = (torch.compile(k, dynamic=True) for k in composed)
 
-    def flat_forward(x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int) -> Tensor:
-        return forward(*_flattened(s, z, x), lo, hi).view(x.shape)
+    def flat_forward(x: Tensor, s: Tensor, z: ZeroPoint, lo: int, hi: int) -> Tensor:
+        y: Tensor = forward(*_flattened(s, z, x), lo, hi)
+        return y.view(x.shape)
 
-    def flat_ste(dy: Tensor, x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int) -> Tensor:
-        return ste(*_flattened(s, z, dy, x), lo, hi).view(x.shape)
+    def flat_ste(dy: Tensor, x: Tensor, s: Tensor, z: ZeroPoint, lo: int, hi: int) -> Tensor:
+        dx: Tensor = ste(*_flattened(s, z, dy, x), lo, hi)
+        return dx.view(x.shape)
 
     def flat_lsq(
-        dy: Tensor, x: Tensor, s: Tensor, z: Tensor, lo: int, hi: int, dims: Dims, spend: bool
+        dy: Tensor, x: Tensor, s: Tensor, z: ZeroPoint, lo: int, hi: int, dims: Dims, spend: bool
     ) -> tuple[Tensor, Tensor]:
         tensors = _flattened(s, z, dy, x)
         if tensors[0].dim() < x.dim():
@@ -287,7 +301,7 @@ def _lsq_spending(
     return terms
 
 
-def _flattened(s: Tensor, z: Tensor, *tensors: Tensor) -> list[Tensor]:
+def _flattened(s: Tensor, z: ZeroPoint, *tensors: Tensor) -> list[Any]:
     """The tensors, s and z: a vector and one scale, or a matrix and a scale per row.
 
     torch compiles anew for every number of dimensions and where one of them is 1, and stops doing
@@ -297,6 +311,7 @@ def _flattened(s: Tensor, z: Tensor, *tensors: Tensor) -> list[Tensor]:
     if (
         torch.is_grad_enabled()  # views would take part in a second derivative
         or (rows and not s.shape[0] == s.numel() == x.shape[0])
+        or not isinstance(z, Tensor)
         or z.shape != s.shape
         or not all(t.is_contiguous() for t in tensors)
     ):
@@ -312,7 +327,7 @@ def tracing() -> bool:
     Both exporters to ONNX record in one of these ways; asking `torch.onnx` would take ten times as
     long, at every call of every quantizer.
     """
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
 
 
 def kernels_for(x: Tensor) -> Kernels:

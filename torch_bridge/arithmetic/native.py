@@ -41,6 +41,12 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
+def _loaded() -> ctypes.CDLL:
+    found = library()
+    assert found is not None, "ask `takes` first"
+    return found
+
+
 def takes(s: Tensor, low: float, high: float, x: Tensor, *others: Tensor) -> bool:
     """Whether the kernels can compute it: one scale, or one for each slice along the first axis."""
     return (
@@ -57,7 +63,7 @@ def takes(s: Tensor, low: float, high: float, x: Tensor, *others: Tensor) -> boo
 def forward(x: Tensor, s: Tensor, low: float, high: float) -> Tensor:
     """y of `torch_bridge.arithmetic.kernels`, with low and high counted from the zero point."""
     y = torch.empty_like(x)
-    run = library().onnxq_forward
+    run = _loaded().onnxq_forward
     source, made, scales = x.data_ptr(), y.data_ptr(), s.data_ptr()
 
     def part(row: int, rows: int, n: int, at: int, _: int) -> None:
@@ -71,7 +77,7 @@ def lsq(dy: Tensor, x: Tensor, s: Tensor, low: float, high: float, dx: Tensor) -
     """Fills dx, which may be dy; returns Σ of the terms of ds, for each scale."""
     parts = _parts(s.numel(), x.numel())
     sums = torch.empty(max(s.numel(), len(parts)), dtype=torch.float64)
-    run = library().onnxq_lsq
+    run = _loaded().onnxq_lsq
     addresses = [t.data_ptr() for t in (dy, x, dx)]
     scales, totals = s.data_ptr(), sums.data_ptr()
 

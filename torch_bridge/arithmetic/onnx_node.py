@@ -52,7 +52,8 @@ def is_export() -> bool:
     """Whether an ONNX exporter, or torch.export, is recording: the graph is for inference."""
     # TorchScript's exporter traces; asked in this order since asking `torch.onnx` is slow.
     return torch.compiler.is_exporting() or (
-        torch.jit.is_tracing() and torch.onnx.is_in_onnx_export()
+        torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+        and torch.onnx.is_in_onnx_export()
     )
 
 
@@ -64,9 +65,8 @@ def is_dynamo_export() -> bool:
 def dynamo_node(x: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid) -> Tensor:
     """The node in dynamo's graph."""
     inputs = (x, scale, zero_point.to(grid.stored_type()))
-    attrs = grid.attributes()
     return torch.onnx.ops.symbolic(
-        FAKE_QUANTIZE, inputs, attrs, dtype=x.dtype, shape=x.shape, version=1
+        FAKE_QUANTIZE, inputs, {**grid.attributes()}, dtype=x.dtype, shape=x.shape, version=1
     )
 
 

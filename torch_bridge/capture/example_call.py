@@ -82,4 +82,4 @@ def _placeholders(value: Any, fixed: tuple[type, ...]) -> Any:
         return {key: _placeholders(item, fixed) for key, item in value.items()}
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         return type(value)(_placeholders(item, fixed) for item in value)
-    return value if isinstance(value, fixed) else fx.PH
+    return value if isinstance(value, fixed) else fx.PH  # type: ignore[attr-defined]

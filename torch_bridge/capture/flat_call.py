@@ -31,12 +31,13 @@ class FlatCall(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
-        found = list(leaves({"args": tuple(args), "kwargs": dict(kwargs or {})}))
-        self._call = {"args": tuple(args), "kwargs": dict(kwargs or {})}
+        self._call: dict[str, Any] = {"args": tuple(args), "kwargs": dict(kwargs or {})}
+        found = list(leaves(self._call))
         self.tensors = tuple(tensor for _, tensor in found)
         self.names = unique(_argument_names(model, [path for path, _ in found]))
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """The tensors that the model returns, in the order of `leaves`."""
         call = _rebuilt(self._call, iter(tensors))
         result = self.model(*call["args"], **call["kwargs"])
         return tuple(tensor for _, tensor in leaves(result))
@@ -79,8 +80,8 @@ def _rebuilt(value: Any, tensors: Iterator[Tensor]) -> Any:
         items = {key: _rebuilt(item, tensors) for key, item in value.items()}
         return items if type(value) is dict else type(value)(items)  # type: ignore[call-arg]
     if isinstance(value, (tuple, list)):
-        items = [_rebuilt(item, tensors) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        parts = [_rebuilt(item, tensors) for item in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
         fields = {k: _rebuilt(getattr(value, k), tensors) for k in value.__dataclass_fields__}
         return type(value)(**fields)

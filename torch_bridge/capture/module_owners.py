@@ -27,6 +27,7 @@ class Step(nn.Module):
         self.owner: str = call.meta[OWNER]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it."""
         if self.is_method:
             return getattr(args[0], str(self.target))(*args[1:], **kwargs)
         return self.target(*args, **kwargs)  # type: ignore[operator]

@@ -188,7 +188,9 @@ def _tracer(asked: fx.Tracer | type[fx.Tracer] | None) -> fx.Tracer:
             f"tracer={asked!r} is not a torch.fx.Tracer",
             fix="pass a subclass of torch.fx.Tracer, or an object of one",
         )
-    return type(f"Leaf{asked.__name__}", (LeafTracer, asked), {"__qualname__": "<locals>"})()
+    kind = type(f"Leaf{asked.__name__}", (LeafTracer, asked), {"__qualname__": "<locals>"})
+    made: fx.Tracer = kind()
+    return made
 
 
 def structural_copy(model: nn.Module) -> nn.Module:

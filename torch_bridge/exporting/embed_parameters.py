@@ -25,6 +25,7 @@ from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.graph import Model
 from torch_bridge.capture.flat_call import FlatCall, unique
 from torch_bridge.fake_quant import FakeQuantize
+from torch_bridge.fake_quant.nnie import Nnie
 
 _QUANTIZERS = (FAKE_QUANTIZE, FAKE_QUANTIZE_LOG)
 _PARAMETERS = {
@@ -101,7 +102,7 @@ def set_quantizers(model: Model, call: FlatCall, paths: dict[int, str]) -> None:
 
 
 def _set_params(model: Model, node: gs.Node, path: str, module: FakeQuantize) -> None:
-    if node.op == fake_quantize_log.OP:
+    if isinstance(module, Nnie):
         reach = fake_quantize_log.checked(float(module.data_max), node.inputs[0])
         set_input(node, 1, constant(model, f"{node.name}.data_max", np.asarray(reach, np.float32)))
         return

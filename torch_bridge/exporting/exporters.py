@@ -70,7 +70,8 @@ class _Scoped(nn.Module):
         self.call = call
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return self.call(*tensors)
+        outputs: tuple[Tensor, ...] = self.call(*tensors)
+        return outputs
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
         yield "", self

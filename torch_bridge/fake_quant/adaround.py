@@ -17,12 +17,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from onnxq.errors import QParamsError
 from torch_bridge.arithmetic.onnx_node import is_export
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import FakeQuantize
+from torch_bridge.observers.base import Observer
 
 _STRETCH, _SHIFT = 1.2, -0.1
 
@@ -40,7 +41,7 @@ class AdaRound(FakeQuantize):
 
     rounding: Tensor
 
-    def __init__(self, spec: QuantizerSpec, observer: nn.Module, name: str = "") -> None:
+    def __init__(self, spec: QuantizerSpec, observer: Observer, name: str = "") -> None:
         super().__init__(spec, observer, name)
         self.started = False
         self.hard = False

@@ -21,12 +21,14 @@ import itertools
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from onnxq.errors import OptionError
 from onnxq.qtype import qtype
+from torch_bridge.arithmetic.functional import TensorFunction
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import SMALLEST_SCALE, FakeQuantize
+from torch_bridge.observers.base import Observer
 
 
 def level_codes(bits: int) -> list[int]:
@@ -48,7 +50,7 @@ class Apot(FakeQuantize):
     clip: Tensor
     levels: Tensor
 
-    def __init__(self, spec: QuantizerSpec, observer: nn.Module, name: str = "") -> None:
+    def __init__(self, spec: QuantizerSpec, observer: Observer, name: str = "") -> None:
         signed = spec.lo < 0
         bits = spec.bits - signed
         if not spec.symmetric or spec.block or not 1 <= bits <= 8:
@@ -108,7 +110,7 @@ def _nearest(x: Tensor, s: Tensor, levels: Tensor, signed: bool) -> Tensor:
     return (nearest * torch.sign(v) + 0.0 if signed else nearest) * s
 
 
-class _Levels(torch.autograd.Function):
+class _Levels(TensorFunction):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, clip: Tensor, scale: Tensor, levels: Tensor, spec: QuantizerSpec

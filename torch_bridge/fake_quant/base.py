@@ -23,6 +23,7 @@ from onnxq.qparams import QParams, Role
 from torch_bridge.arithmetic.functional import fake_quantize
 from torch_bridge.arithmetic.onnx_node import is_export
 from torch_bridge.arithmetic.spec import QuantizerSpec
+from torch_bridge.observers.base import Observer
 
 SMALLEST_SCALE = torch.finfo(torch.float32).eps
 """Learned scales are kept above this: at 0 the division ends, below it the grid turns over."""
@@ -52,7 +53,7 @@ class FakeQuantize(nn.Module):
     scale: Tensor
     zero_point: Tensor
 
-    def __init__(self, spec: QuantizerSpec, observer: nn.Module, name: str = "") -> None:
+    def __init__(self, spec: QuantizerSpec, observer: Observer, name: str = "") -> None:
         super().__init__()
         if spec.power_of_two and self.learns_any_scale:
             raise OptionError(
@@ -68,7 +69,7 @@ class FakeQuantize(nn.Module):
         self.initialised = False
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("zero_point", torch.zeros((), dtype=torch.int32))
-        self.register_load_state_dict_pre_hook(_take_sizes)
+        self.register_load_state_dict_pre_hook(_take_sizes)  # type: ignore[no-untyped-call]
 
     # -- what algorithms replace --------------------------------------------------------------
 

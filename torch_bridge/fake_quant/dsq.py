@@ -16,13 +16,14 @@ import math
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from onnxq.errors import OptionError
-from torch_bridge.arithmetic.functional import operands
+from torch_bridge.arithmetic.functional import TensorFunction, operands
 from torch_bridge.arithmetic.grid import Grid, working_type
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import FakeQuantize
+from torch_bridge.observers.base import Observer
 
 
 class Dsq(FakeQuantize):
@@ -38,7 +39,7 @@ class Dsq(FakeQuantize):
     algorithm: ClassVar[str] = "dsq"
 
     def __init__(
-        self, spec: QuantizerSpec, observer: nn.Module, name: str = "", *, softness: float = 0.4
+        self, spec: QuantizerSpec, observer: Observer, name: str = "", *, softness: float = 0.4
     ) -> None:
         super().__init__(spec, observer, name)
         if not 0 < softness < 1:
@@ -52,7 +53,7 @@ class Dsq(FakeQuantize):
         return _SoftRound.apply(x, self.scale, self.zero_point, self.spec.grid, self.softness)
 
 
-class _SoftRound(torch.autograd.Function):
+class _SoftRound(TensorFunction):
     @staticmethod
     def forward(
         ctx: Any, values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid, softness: float

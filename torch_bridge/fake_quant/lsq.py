@@ -13,11 +13,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torch_bridge.arithmetic.functional import lsq
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import SMALLEST_SCALE, FakeQuantize
+from torch_bridge.observers.base import Observer
 
 
 class Lsq(FakeQuantize):
@@ -36,7 +37,7 @@ class Lsq(FakeQuantize):
     def __init__(
         self,
         spec: QuantizerSpec,
-        observer: nn.Module,
+        observer: Observer,
         name: str = "",
         *,
         scale_gradient: bool = True,
@@ -75,7 +76,7 @@ class Lsq(FakeQuantize):
             return 1.0
         # x may be empty, and hi is 0 for codes that are all negative.
         elements = max(x.numel() // self.scale.numel(), 1)
-        return (elements * max(self.spec.hi, 1)) ** -0.5
+        return float((elements * max(self.spec.hi, 1)) ** -0.5)
 
     def refresh(self) -> None:
         """Keep the scale positive."""

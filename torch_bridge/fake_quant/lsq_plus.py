@@ -14,11 +14,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torch_bridge.arithmetic.functional import lsq_plus
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.lsq import Lsq
+from torch_bridge.observers.base import Observer
 
 
 class LsqPlus(Lsq):
@@ -38,7 +39,7 @@ class LsqPlus(Lsq):
     def __init__(
         self,
         spec: QuantizerSpec,
-        observer: nn.Module,
+        observer: Observer,
         name: str = "",
         *,
         scale_gradient: bool = True,

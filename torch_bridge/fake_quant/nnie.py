@@ -19,13 +19,15 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from onnxq.errors import OptionError
 from onnxq.qparams import QParams, Role
+from torch_bridge.arithmetic.functional import TensorFunction
 from torch_bridge.arithmetic.onnx_node import dynamo_log_node, is_dynamo_export, script_log_node
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import FakeQuantize
+from torch_bridge.observers.base import Observer
 
 
 class Nnie(FakeQuantize):
@@ -35,7 +37,7 @@ class Nnie(FakeQuantize):
 
     data_max: Tensor
 
-    def __init__(self, spec: QuantizerSpec, observer: nn.Module, name: str = "") -> None:
+    def __init__(self, spec: QuantizerSpec, observer: Observer, name: str = "") -> None:
         super().__init__(spec, observer, name)
         if spec.per_channel or not spec.symmetric:
             raise OptionError(
@@ -83,7 +85,7 @@ def _power(exponent: Tensor) -> Tensor:
     return torch.pow(2.0, exponent)
 
 
-class _Logarithmic(torch.autograd.Function):
+class _Logarithmic(TensorFunction):
     @staticmethod
     def forward(ctx: Any, x: Tensor, data_max: Tensor) -> Tensor:
         return logarithmic(x, data_max)

@@ -18,12 +18,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from onnxq.errors import OptionError
-from torch_bridge.arithmetic.functional import fake_quantize
+from torch_bridge.arithmetic.functional import TensorFunction, fake_quantize
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import SMALLEST_SCALE, FakeQuantize
+from torch_bridge.observers.base import Observer
 
 
 class Pact(FakeQuantize):
@@ -35,7 +36,7 @@ class Pact(FakeQuantize):
     alpha: Tensor
     beta: Tensor
 
-    def __init__(self, spec: QuantizerSpec, observer: nn.Module, name: str = "") -> None:
+    def __init__(self, spec: QuantizerSpec, observer: Observer, name: str = "") -> None:
         super().__init__(spec, observer, name)
         if spec.per_channel:
             raise OptionError(
@@ -88,7 +89,7 @@ class Pact(FakeQuantize):
         self._set("zero_point", (lo - (self.beta / scale).round()).clamp(lo, hi))
 
 
-class _Clipped(torch.autograd.Function):
+class _Clipped(TensorFunction):
     """Gives the rounded value y the gradients of clipping x."""
 
     @staticmethod

@@ -13,11 +13,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from onnxq.errors import OptionError
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.lsq import Lsq
+from torch_bridge.observers.base import Observer
 
 
 class QDrop(Lsq):
@@ -33,7 +34,7 @@ class QDrop(Lsq):
     algorithm: ClassVar[str] = "qdrop"
 
     def __init__(
-        self, spec: QuantizerSpec, observer: nn.Module, name: str = "", *, probability: float = 0.5
+        self, spec: QuantizerSpec, observer: Observer, name: str = "", *, probability: float = 0.5
     ) -> None:
         super().__init__(spec, observer, name, scale_gradient=False)
         if not 0 <= probability <= 1:

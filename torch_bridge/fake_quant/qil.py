@@ -16,11 +16,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from onnxq.errors import OptionError
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import SMALLEST_SCALE, FakeQuantize
+from torch_bridge.observers.base import Observer
 
 _LEAST = 1e-6  # the slope of t^g at 0 may be infinite
 _BENDING = (0.1, 10.0)
@@ -36,7 +37,7 @@ class Qil(FakeQuantize):
     half_width: Tensor
     bending: Tensor
 
-    def __init__(self, spec: QuantizerSpec, observer: nn.Module, name: str = "") -> None:
+    def __init__(self, spec: QuantizerSpec, observer: Observer, name: str = "") -> None:
         super().__init__(spec, observer, name)
         if not spec.symmetric or spec.block:
             raise OptionError(

@@ -16,13 +16,14 @@ import math
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from onnxq.errors import OptionError
-from torch_bridge.arithmetic.functional import operands
+from torch_bridge.arithmetic.functional import TensorFunction, operands
 from torch_bridge.arithmetic.grid import Grid, working_type
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import FakeQuantize
+from torch_bridge.observers.base import Observer
 
 _SMALLEST, _LARGEST = -120.0, 120.0  # exponents whose scales float32 holds, with room for hi
 
@@ -34,7 +35,7 @@ class Tqt(FakeQuantize):
 
     log2_threshold: Tensor
 
-    def __init__(self, spec: QuantizerSpec, observer: nn.Module, name: str = "") -> None:
+    def __init__(self, spec: QuantizerSpec, observer: Observer, name: str = "") -> None:
         super().__init__(spec, observer, name)
         if not spec.symmetric:
             raise OptionError(
@@ -72,7 +73,7 @@ class Tqt(FakeQuantize):
         return math.ceil(math.log2(self.spec.hi + 1))
 
 
-class _Threshold(torch.autograd.Function):
+class _Threshold(TensorFunction):
     @staticmethod
     def forward(
         ctx: Any, values: Tensor, exponent: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid

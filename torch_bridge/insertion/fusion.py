@@ -240,8 +240,9 @@ def swap(
             "input": make_input_quantizer(child) if make_input_quantizer else None,
         }
         for part, quantizer in quantizers.items():
-            if getattr(quantizer, "name", None) == "":
-                quantizer.name = f"{place.path}.{part}_fake_quant"
+            if quantizer is not None and getattr(quantizer, "name", None) == "":
+                named = f"{place.path}.{part}_fake_quant"
+                quantizer.name = named  # type: ignore[assignment]
         quantized = pattern.qat.from_float(child, *quantizers.values())
         quantized.fused_from = getattr(child, "fused_from", {})
         made[id(child)] = quantized

@@ -99,15 +99,16 @@ class Attention(nn.Module):
         return out, weights.mean(-3) if average_attn_weights else weights
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
+        return torch.unflatten(x, -1, (self.num_heads, self.head_dim)).transpose(1, 2)
 
 
 def expand_attention(model: nn.Module) -> tuple[nn.Module, list[str]]:
     """`model` with every nn.MultiheadAttention replaced, and reasons for those that stay."""
-    notes: list[str] = []
     if type(model) is nn.MultiheadAttention:
-        held, notes = expand_attention(nn.ModuleList([model]))
-        return held[0], notes
+        holder = nn.ModuleList([model])
+        _, notes = expand_attention(holder)
+        return holder[0], notes
+    notes = []
     made: dict[int, nn.Module] = {}
     for place in places(model):
         if type(place.child) is not nn.MultiheadAttention:

@@ -6,8 +6,11 @@ BN(conv(x, W) + b) = conv(x, W·f) + (b - μ)·f + β       with the running sta
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from torch_bridge.nn.layout import out_channels
 
@@ -17,13 +20,13 @@ SMALLEST_GAIN = 1e-5
 """Channels with a smaller |f| are trained unquantized; see `FusedQatLayer`."""
 
 
-def gain(bn: nn.Module) -> Tensor:
+def gain(bn: _BatchNorm) -> Tensor:
     """γ / √(v + ε), by the same float operations wherever it is needed."""
     deviation = torch.sqrt(_as_read(bn, bn.running_var) + bn.eps)
     return torch.reciprocal(deviation) if bn.weight is None else bn.weight / deviation
 
 
-def folded_bias(bn: nn.Module, bias: Tensor | None, f: Tensor) -> Tensor:
+def folded_bias(bn: _BatchNorm, bias: Tensor | None, f: Tensor) -> Tensor:
     """(b - μ)·f + β."""
     mean = _as_read(bn, bn.running_mean)
     shifted = -mean if bias is None else bias - mean
@@ -41,18 +44,19 @@ def _(x: Tensor) -> Tensor:
     return torch.empty_like(x)
 
 
-def _as_read(bn: nn.Module, statistic: Tensor) -> Tensor:
+def _as_read(bn: _BatchNorm, statistic: Tensor | None) -> Tensor:
     """A running statistic, for good: the batch norm moves it later in the same step.
 
     torch.compile may compute again in the backward pass what it needs from the forward pass, and
     then read the moved statistic (torch 2.13 and before). What an operator unknown to it returns,
     it keeps.
     """
+    assert statistic is not None  # `why_not_foldable` said so
     compiled = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
     return _snapshot(statistic) if compiled and bn.training else statistic
 
 
-def why_not_foldable(layer: nn.Module, bn: nn.Module) -> str:
+def why_not_foldable(layer: nn.Module, bn: _BatchNorm) -> str:
     """The reason why `bn` cannot be folded into `layer`; "" if it can."""
     if bn.running_var is None or bn.running_mean is None:
         return "it keeps no running statistics (track_running_stats=False)"
@@ -62,6 +66,6 @@ def why_not_foldable(layer: nn.Module, bn: nn.Module) -> str:
     return ""
 
 
-def is_batch_norm(module: nn.Module) -> bool:
+def is_batch_norm(module: nn.Module | None) -> TypeGuard[_BatchNorm]:
     """Whether `module` is a batch normalisation of torch (frozen ones included)."""
     return isinstance(module, BATCH_NORMS)

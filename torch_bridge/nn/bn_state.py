@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from onnxq.argument_types import takes
+from torch_bridge.nn.bn_fold import is_batch_norm
 from torch_bridge.nn.children import Place, places
 from torch_bridge.nn.frozen_batch_norm import FROZEN, FrozenBatchNorm
 from torch_bridge.nn.fused import HasBatchNorm
@@ -26,7 +27,7 @@ def freeze_bn_stats(model: nn.Module) -> nn.Module:
     frozen: dict[int, nn.Module] = {}
     for place in _alone(model):
         kind = FROZEN.get(type(place.child))
-        if kind is not None:
+        if kind is not None and is_batch_norm(place.child):
             made = frozen.setdefault(id(place.child), kind.from_float(place.child))
             setattr(made, _FROZEN_HERE, True)
             place.put(made)
@@ -41,7 +42,7 @@ def unfreeze_bn_stats(model: nn.Module) -> nn.Module:
     """Undo `freeze_bn_stats`; batch norms that the model's author froze stay frozen."""
     thawed: dict[int, nn.Module] = {}
     for place in _alone(model):
-        if getattr(place.child, _FROZEN_HERE, False):
+        if isinstance(place.child, FrozenBatchNorm) and getattr(place.child, _FROZEN_HERE, False):
             made = thawed.setdefault(id(place.child), place.child.thaw(place.parent.training))
             place.put(made)
     for made in thawed.values():

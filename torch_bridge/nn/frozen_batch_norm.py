@@ -7,56 +7,67 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from onnxq.errors import OptionError
 from torch_bridge.nn.adopt import adopt
 from torch_bridge.nn.children import places
 
+_STATE = {"weight", "bias", "running_mean", "running_var"}
 
-class FrozenBatchNorm:
+
+class FrozenBatchNorm(_BatchNorm):
     """What makes a BatchNorm class frozen: `train()` never reaches it."""
 
-    thawed_class: ClassVar[type[nn.Module]]
+    thawed_class: ClassVar[type[_BatchNorm]]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _require_statistics(self)
         self.training = False
 
-    def train(self, mode: bool = True) -> FrozenBatchNorm:
+    def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode."""
         return super().train(False)
 
     @classmethod
-    def from_float(cls, norm: nn.Module) -> FrozenBatchNorm:
+    def from_float(cls, norm: _BatchNorm) -> Self:
         """The frozen form of a BatchNorm, with its parameters and buffers."""
         _require_statistics(norm)
         made = adopt(cls, norm)
         made.training = False
         return made
 
-    def thaw(self, training: bool = True) -> nn.Module:
+    def thaw(self, training: bool = True) -> _BatchNorm:
         """The BatchNorm it was made from, with the same parameters and buffers."""
         return adopt(self.thawed_class, self).train(training)
 
 
 class FrozenBatchNorm1d(FrozenBatchNorm, nn.BatchNorm1d):
+    """BatchNorm1d with fixed statistics."""
+
     thawed_class = nn.BatchNorm1d
 
 
 class FrozenBatchNorm2d(FrozenBatchNorm, nn.BatchNorm2d):
+    """BatchNorm2d with fixed statistics."""
+
     thawed_class = nn.BatchNorm2d
 
 
 class FrozenBatchNorm3d(FrozenBatchNorm, nn.BatchNorm3d):
+    """BatchNorm3d with fixed statistics."""
+
     thawed_class = nn.BatchNorm3d
 
 
 class FrozenSyncBatchNorm(FrozenBatchNorm, nn.SyncBatchNorm):
+    """SyncBatchNorm with fixed statistics."""
+
     thawed_class = nn.SyncBatchNorm
 
 
@@ -87,24 +98,21 @@ def _is_foreign_frozen(module: nn.Module) -> bool:
     return (
         type(module).__name__ == "FrozenBatchNorm2d"
         and not isinstance(module, FrozenBatchNorm)
-        and {"weight", "bias", "running_mean", "running_var"} <= set(buffers)
+        and buffers.keys() >= _STATE
     )
 
 
 def _from_buffers(foreign: nn.Module) -> FrozenBatchNorm2d:
-    made = FrozenBatchNorm2d(
-        foreign.running_mean.numel(),
-        eps=getattr(foreign, "eps", 1e-5),
-        device=foreign.weight.device,
-        dtype=foreign.weight.dtype,
-    )
+    buffers = dict(foreign.named_buffers(recurse=False))
+    weight, eps = buffers["weight"], getattr(foreign, "eps", 1e-5)
+    made = FrozenBatchNorm2d(weight.numel(), eps=eps, device=weight.device, dtype=weight.dtype)
     with torch.no_grad():
-        for name in ("weight", "bias", "running_mean", "running_var"):
-            getattr(made, name).copy_(getattr(foreign, name))
+        for name in _STATE:
+            getattr(made, name).copy_(buffers[name])
     return made.requires_grad_(False)
 
 
-def _require_statistics(norm: nn.Module) -> None:
+def _require_statistics(norm: _BatchNorm) -> None:
     if norm.running_mean is None or norm.running_var is None:
         raise OptionError(
             f"{type(norm).__name__} has no running statistics to freeze",

@@ -9,9 +9,10 @@ quantized forms use the same names and add their quantizers.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from onnxq.errors import UnsupportedModelError
 from torch_bridge.nn.adopt import adopt
@@ -19,13 +20,14 @@ from torch_bridge.nn.bn_fold import is_batch_norm, why_not_foldable
 from torch_bridge.nn.frozen_batch_norm import FrozenBatchNorm
 
 
-class HasBatchNorm:
+class HasBatchNorm(nn.Module):
     """A layer with an optional `bn` whose statistics can be frozen."""
 
-    bn: nn.Module | None
+    bn: _BatchNorm | None
+    activation: nn.Module | None
     bn_frozen: bool
 
-    def _join(self, bn: nn.Module | None, activation: nn.Module | None) -> None:
+    def _join(self, bn: _BatchNorm | None, activation: nn.Module | None) -> None:
         reason = "" if bn is None else why_not_foldable(self, bn)
         if reason:
             raise UnsupportedModelError(
@@ -48,7 +50,7 @@ class HasBatchNorm:
         if self.bn is not None:
             self.bn.train(self.training)
 
-    def train(self, mode: bool = True) -> HasBatchNorm:
+    def train(self, mode: bool = True) -> Self:
         """Set the mode of every child, except that frozen statistics stay frozen."""
         super().train(mode)
         if self.bn_frozen and self.bn is not None:
@@ -65,7 +67,7 @@ class FusedLayer(HasBatchNorm):
     def __init__(
         self,
         *args: Any,
-        bn: nn.Module | None = None,
+        bn: _BatchNorm | None = None,
         activation: nn.Module | None = None,
         **kwargs: Any,
     ) -> None:
@@ -73,7 +75,7 @@ class FusedLayer(HasBatchNorm):
         self._join(bn, activation)
 
     @classmethod
-    def from_float(cls, layer: nn.Module, *others: nn.Module) -> FusedLayer:
+    def from_float(cls, layer: nn.Module, *others: nn.Module) -> Self:
         """Fuse `layer` with the modules that follow it: a batch norm, an activation or both."""
         made = adopt(cls, layer)
         norms = [m for m in others if is_batch_norm(m)]
@@ -87,29 +89,37 @@ class FusedLayer(HasBatchNorm):
         made._join(norms[0] if norms else None, activations[0] if activations else None)
         return made
 
-    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        y = super().forward(x, *args, **kwargs)
+    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Layer, batch norm, activation."""
+        y: Tensor = super().forward(input, *args, **kwargs)
         if self.bn is not None:
             y = self.bn(y)
         return y if self.activation is None else self.activation(y)
 
 
-class FusedConv1d(FusedLayer, nn.Conv1d): ...
+class FusedConv1d(FusedLayer, nn.Conv1d):
+    """Conv1d with batch norm and activation."""
 
 
-class FusedConv2d(FusedLayer, nn.Conv2d): ...
+class FusedConv2d(FusedLayer, nn.Conv2d):
+    """Conv2d with batch norm and activation."""
 
 
-class FusedConv3d(FusedLayer, nn.Conv3d): ...
+class FusedConv3d(FusedLayer, nn.Conv3d):
+    """Conv3d with batch norm and activation."""
 
 
-class FusedConvTranspose1d(FusedLayer, nn.ConvTranspose1d): ...
+class FusedConvTranspose1d(FusedLayer, nn.ConvTranspose1d):
+    """ConvTranspose1d with batch norm and activation."""
 
 
-class FusedConvTranspose2d(FusedLayer, nn.ConvTranspose2d): ...
+class FusedConvTranspose2d(FusedLayer, nn.ConvTranspose2d):
+    """ConvTranspose2d with batch norm and activation."""
 
 
-class FusedConvTranspose3d(FusedLayer, nn.ConvTranspose3d): ...
+class FusedConvTranspose3d(FusedLayer, nn.ConvTranspose3d):
+    """ConvTranspose3d with batch norm and activation."""
 
 
-class FusedLinear(FusedLayer, nn.Linear): ...
+class FusedLinear(FusedLayer, nn.Linear):
+    """Linear with batch norm and activation."""

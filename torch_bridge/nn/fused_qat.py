@@ -22,10 +22,11 @@ divided by 0 and γ, W and the statistics learn as in the float model.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from onnxq.errors import UnsupportedModelError
 from onnxq.weight_axis import WeightAxis
@@ -43,7 +44,7 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
     def __init__(
         self,
         *args: Any,
-        bn: nn.Module | None = None,
+        bn: _BatchNorm | None = None,
         activation: nn.Module | None = None,
         **kwargs: Any,
     ) -> None:
@@ -57,17 +58,18 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
         weight_quantizer: nn.Module,
         bias_quantizer: nn.Module | None = None,
         input_quantizer: nn.Module | None = None,
-    ) -> FusedQatLayer:
+    ) -> Self:
         """The quantized form of a fused float layer (or of a bare one)."""
         made = super().from_float(layer, weight_quantizer, bias_quantizer, input_quantizer)
         if not isinstance(layer, HasBatchNorm):
             made._join(None, None)
         return made
 
-    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        x = self.quantize_input(x)
+    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """The batch form where the batch norm trains, else the deployed form."""
+        x = self.quantize_input(input)
         if self.bn is not None and self.bn.training:
-            y = self._batch_form(x, *args, **kwargs)
+            y = self._batch_form(self.bn, x, *args, **kwargs)
         else:
             weight, bias = self.deployed_parameters()
             weight, bias = self.weight_fake_quant(weight), self.quantize_bias(bias)
@@ -87,27 +89,25 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
         """Make the deployed weight and bias the layer's own and drop the batch norm, for good."""
         with torch.no_grad():
             weight, bias = self.deployed_parameters()
-        if self.bn is not None:
+        if self.bn is not None and bias is not None:
             self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
             self.bn = None
 
-    def _batch_form(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def _batch_form(self, bn: _BatchNorm, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         layout = weight_layout(self)
         with torch.no_grad():
-            f = gain(self.bn)
+            f = gain(bn)
         weight = self._quantized_at_once(f, layout)
         if weight is None:
             tiny = f.abs() < SMALLEST_GAIN
             quantized = self.weight_fake_quant(scale_channels(self.weight, f, layout))
             unscale = f.masked_fill(tiny, 1.0).reciprocal().masked_fill(tiny, 0.0)
             weight = blend_channels(quantized, unscale, self.weight, tiny.to(f.dtype), layout)
-        shift = self._bias_error()
+        shift = self._bias_error(bn)
         y = self.apply_weights(x, weight, self.bias, *args, **kwargs)
         self._check_rank(y)
-        y = self.bn(y)
-        if shift is None:
-            return y
-        return y + shift.view(-1, *[1] * (self.weight.dim() - 2))
+        normed: Tensor = bn(y)
+        return normed if shift is None else normed + shift.view(-1, *[1] * (self.weight.dim() - 2))
 
     def _quantized_at_once(self, f: Tensor, layout: WeightAxis) -> Tensor | None:
         """FQ(W·f) / f without making W·f, where scales run along the output channels.
@@ -126,12 +126,13 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
             return None
         return quantizer.quantize_scaled(self.weight, size)
 
-    def _bias_error(self) -> Tensor | None:
+    def _bias_error(self, bn: _BatchNorm) -> Tensor | None:
         """FQ_b(b') - b' for the deployed bias b'; before BN moves the running statistics."""
         if self.bias_fake_quant is None:
             return None
-        bias = folded_bias(self.bn, self.bias, gain(self.bn))
-        return self.bias_fake_quant(bias) - bias
+        bias = folded_bias(bn, self.bias, gain(bn))
+        rounded: Tensor = self.bias_fake_quant(bias)
+        return rounded - bias
 
     def _check_rank(self, y: Tensor) -> None:
         # BN normalises dimension 1; a Linear's channels are there in a matrix only.
@@ -150,26 +151,33 @@ def _has_hooks(module: nn.Module) -> bool:
         or module._forward_pre_hooks
         or module._backward_hooks
         or module._backward_pre_hooks
-        or nn.modules.module._has_any_global_hook()
+        or nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
     )
 
 
-class FusedQatConv1d(FusedQatLayer, ConvOp, nn.Conv1d): ...
+class FusedQatConv1d(FusedQatLayer, ConvOp, nn.Conv1d):
+    """Quantized Conv1d with batch norm and activation."""
 
 
-class FusedQatConv2d(FusedQatLayer, ConvOp, nn.Conv2d): ...
+class FusedQatConv2d(FusedQatLayer, ConvOp, nn.Conv2d):
+    """Quantized Conv2d with batch norm and activation."""
 
 
-class FusedQatConv3d(FusedQatLayer, ConvOp, nn.Conv3d): ...
+class FusedQatConv3d(FusedQatLayer, ConvOp, nn.Conv3d):
+    """Quantized Conv3d with batch norm and activation."""
 
 
-class FusedQatConvTranspose1d(FusedQatLayer, ConvTransposeOp, nn.ConvTranspose1d): ...
+class FusedQatConvTranspose1d(FusedQatLayer, ConvTransposeOp, nn.ConvTranspose1d):
+    """Quantized ConvTranspose1d with batch norm and activation."""
 
 
-class FusedQatConvTranspose2d(FusedQatLayer, ConvTransposeOp, nn.ConvTranspose2d): ...
+class FusedQatConvTranspose2d(FusedQatLayer, ConvTransposeOp, nn.ConvTranspose2d):
+    """Quantized ConvTranspose2d with batch norm and activation."""
 
 
-class FusedQatConvTranspose3d(FusedQatLayer, ConvTransposeOp, nn.ConvTranspose3d): ...
+class FusedQatConvTranspose3d(FusedQatLayer, ConvTransposeOp, nn.ConvTranspose3d):
+    """Quantized ConvTranspose3d with batch norm and activation."""
 
 
-class FusedQatLinear(FusedQatLayer, LinearOp, nn.Linear): ...
+class FusedQatLinear(FusedQatLayer, LinearOp, nn.Linear):  # type: ignore[misc]
+    """Quantized Linear with batch norm and activation."""

@@ -10,19 +10,23 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from onnxq.errors import UnsupportedModelError
 
 
-class ConvOp:
+class ConvOp(_ConvNd):
     """Convolution, with every padding mode of torch (zeros, reflect, replicate, circular)."""
 
     def apply_weights(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The convolution of `x` with `weight`."""
         return self._conv_forward(x, weight, bias)
 
 
-class ConvTransposeOp:
+class ConvTransposeOp(_ConvTransposeNd):
     """Transposed convolution; torch pads it with zeros only."""
+
+    padding: tuple[int, ...]
 
     def apply_weights(
         self,
@@ -31,8 +35,9 @@ class ConvTransposeOp:
         bias: Tensor | None,
         output_size: Sequence[int] | None = None,
     ) -> Tensor:
+        """The transposed convolution of `x` with `weight`."""
         convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[weight.dim() - 3]
-        extra = self.output_padding
+        extra: Sequence[int] = self.output_padding
         if output_size is not None:
             extra = padding_for(self, x, output_size)
         return convolve(
@@ -44,17 +49,19 @@ class LinearOp:
     """Matrix product with the transposed weight."""
 
     def apply_weights(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The product x·weightᵀ + bias."""
         return F.linear(x, weight, bias)
 
 
-class EmbeddingOp:
+class EmbeddingOp(nn.Embedding):
     """Rows of the weight, by index."""
 
     def apply_weights(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The rows of `weight` that `x` names."""
         return F.embedding(x, weight, self.padding_idx, scale_grad_by_freq=self.scale_grad_by_freq)
 
 
-def padding_for(layer: nn.Module, x: Tensor, output_size: Sequence[int]) -> list[int]:
+def padding_for(layer: ConvTransposeOp, x: Tensor, output_size: Sequence[int]) -> list[int]:
     """The output padding that makes a transposed convolution return `output_size`.
 
     Without padding the size is (n-1) * stride - 2 * padding + dilation * (kernel-1) + 1; at most

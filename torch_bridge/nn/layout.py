@@ -42,6 +42,7 @@ def channel_axis(layer: nn.Module) -> int | None:
 
 def out_channels(layer: nn.Module) -> int:
     """Number of output channels."""
+    assert isinstance(layer.weight, Tensor)
     return weight_layout(layer).channels(tuple(layer.weight.shape))
 
 

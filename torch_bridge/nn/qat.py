@@ -9,7 +9,8 @@ the names they have in the float layer, so float checkpoints load with strict=Fa
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 from torch import Tensor, nn
 
@@ -23,8 +24,13 @@ from torch_bridge.nn.layer_op import (
 )
 
 
-class QatLayer:
+class QatLayer(nn.Module):
     """What is common to all quantized layers."""
+
+    weight: Tensor
+    bias: Tensor | None
+    apply_weights: Callable[..., Tensor]
+    """The layer's operator with this weight and bias; see `layer_op`."""
 
     def __init__(
         self,
@@ -44,7 +50,7 @@ class QatLayer:
         weight_quantizer: nn.Module,
         bias_quantizer: nn.Module | None = None,
         input_quantizer: nn.Module | None = None,
-    ) -> QatLayer:
+    ) -> Self:
         """The quantized form of `layer`, with its parameters (the same objects)."""
         check_quantizable(layer)
         made = adopt(cls, layer)
@@ -58,36 +64,47 @@ class QatLayer:
         self.input_fake_quant = input_
 
     def quantize_input(self, x: Tensor) -> Tensor:
+        """`x`, quantized where this layer quantizes its input."""
         return x if self.input_fake_quant is None else self.input_fake_quant(x)
 
     def quantize_bias(self, bias: Tensor | None) -> Tensor | None:
+        """`bias`, quantized where there are a bias and a quantizer for it."""
         return bias if bias is None or self.bias_fake_quant is None else self.bias_fake_quant(bias)
 
-    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """The layer, with its parameters quantized."""
         weight = self.weight_fake_quant(self.weight)
         bias = self.quantize_bias(getattr(self, "bias", None))
-        return self.apply_weights(self.quantize_input(x), weight, bias, *args, **kwargs)
+        return self.apply_weights(self.quantize_input(input), weight, bias, *args, **kwargs)
 
 
-class QatConv1d(QatLayer, ConvOp, nn.Conv1d): ...
+class QatConv1d(QatLayer, ConvOp, nn.Conv1d):
+    """Conv1d with quantized parameters."""
 
 
-class QatConv2d(QatLayer, ConvOp, nn.Conv2d): ...
+class QatConv2d(QatLayer, ConvOp, nn.Conv2d):
+    """Conv2d with quantized parameters."""
 
 
-class QatConv3d(QatLayer, ConvOp, nn.Conv3d): ...
+class QatConv3d(QatLayer, ConvOp, nn.Conv3d):
+    """Conv3d with quantized parameters."""
 
 
-class QatConvTranspose1d(QatLayer, ConvTransposeOp, nn.ConvTranspose1d): ...
+class QatConvTranspose1d(QatLayer, ConvTransposeOp, nn.ConvTranspose1d):
+    """ConvTranspose1d with quantized parameters."""
 
 
-class QatConvTranspose2d(QatLayer, ConvTransposeOp, nn.ConvTranspose2d): ...
+class QatConvTranspose2d(QatLayer, ConvTransposeOp, nn.ConvTranspose2d):
+    """ConvTranspose2d with quantized parameters."""
 
 
-class QatConvTranspose3d(QatLayer, ConvTransposeOp, nn.ConvTranspose3d): ...
+class QatConvTranspose3d(QatLayer, ConvTransposeOp, nn.ConvTranspose3d):
+    """ConvTranspose3d with quantized parameters."""
 
 
-class QatLinear(QatLayer, LinearOp, nn.Linear): ...
+class QatLinear(QatLayer, LinearOp, nn.Linear):  # type: ignore[misc]
+    """Linear with quantized parameters."""
 
 
-class QatEmbedding(QatLayer, EmbeddingOp, nn.Embedding): ...
+class QatEmbedding(QatLayer, EmbeddingOp, nn.Embedding):
+    """Embedding with quantized parameters."""

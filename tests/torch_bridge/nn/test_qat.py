@@ -43,6 +43,14 @@ def test_switched_off_gradients_are_the_float_layers(case: Case) -> None:
     assert torch.equal(twin.weight.grad, layer.weight.grad)
 
 
+@all_layers
+def test_the_argument_has_the_name_of_torchs_own(case: Case) -> None:
+    layer, x = case.make(), case.input()
+    for ours in (case.fused, case.qat, case.fused_qat):
+        quantizers = () if ours is case.fused else (Off(),)
+        assert torch.equal(ours.from_float(layer, *quantizers)(input=x), layer(input=x))
+
+
 def test_embedding() -> None:
     layer = nn.Embedding(9, 4)
     weight = max_abs_quantizer(layer.weight, None)
