@@ -19,8 +19,7 @@ from onnxq.convert import Conversion, convert
 from onnxq.errors import OptionError, VerifyError
 from onnxq.prove import Proof
 from onnxq.verify import Report
-from torch_bridge.capture.flat_call import FlatCall
-from torch_bridge.export import Axes, export, unwrapped
+from torch_bridge.export import Axes, Options, export_recorded, unwrapped
 from torch_bridge.exporting.proof import prove_export
 
 
@@ -76,31 +75,18 @@ def deploy(
             f"{type(model).__name__} does not say which backend it was prepared for",
             fix="prepare it with torch_bridge.prepare(model, backend=...), or give backend=...",
         )
-    args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
     progress("exporting")
-    file = export(
-        model,
-        args,
-        Path(folder) / f"{stem}.onnx",
-        kwargs=kwargs,
-        exporter=exporter,
-        input_names=input_names,
-        output_names=output_names,
-        dynamic_axes=dynamic_axes,
-        opset=opset,
-    )
-    call = FlatCall(model, args, kwargs)
-    names = call.names if input_names is None else input_names
-    values = (t.detach().cpu().numpy() for t in call.tensors)
-    feeds = dict(zip(names, values, strict=True))
+    file = Path(folder) / f"{stem}.onnx"
+    options = Options(exporter, input_names, output_names, dynamic_axes or {}, opset)
+    exported = export_recorded(model, args, kwargs, file, options, results=True)
     progress("comparing torch with onnxruntime")
-    report = prove_export(call, file, feeds)
+    report = prove_export(exported.run, file, exported.feeds)
     conversion = convert(
-        file,
+        exported.model,
         target,
         variant=variant,
         allow_requantize=allow_requantize,
-        data=[feeds],
+        data=[exported.feeds],
         stem=stem,
         progress=progress,
     )

@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -21,8 +21,10 @@ from onnxq import graph
 from onnxq.argument_types import PATH, takes
 from onnxq.errors import OptionError, UnsupportedModelError, near_matches
 from onnxq.graph import MAX_OPSET, Model
+from onnxq.qparams import Array
 from torch_bridge.capture.flat_call import FlatCall
 from torch_bridge.capture.module_owners import owner_of, with_owners
+from torch_bridge.capture.recorded_run import RecordedRun, record
 from torch_bridge.exporting import embed_parameters, exporters
 from torch_bridge.exporting.exporters import DynamicAxes, Exporter, Request
 from torch_bridge.state import evaluating, quantizers, uninitialised_error
@@ -43,7 +45,7 @@ def export(
     dynamic_axes: Axes | None = None,
     opset: int | None = None,
 ) -> Path:
-    """Write a prepared, calibrated model as canonical ONNX; returns the path.
+    """Write a prepared, calibrated model as canonical ONNX and return the path.
 
     The model is put into eval mode for the export and every module back into its own mode.
 
@@ -59,30 +61,68 @@ def export(
         dynamic_axes: open axes by input name: {'x': {0: 'batch'}} or {'x': [0]}.
         opset: 17 by default (dynamo: 18). 16-bit quantizers and blocks raise it to 21.
     """
-    model = unwrapped(q)
-    which = exporters.exporter(exporter)
-    opset = _checked_opset(opset, exporter, which)
+    options = Options(exporter, input_names, output_names, dynamic_axes or {}, opset)
+    export_recorded(unwrapped(q), args, kwargs, Path(path), options, results=False)
+    return Path(path)
+
+
+class Options(NamedTuple):
+    """Arguments of `export` that say how the file is written."""
+
+    exporter: str
+    input_names: Sequence[str] | None
+    output_names: Sequence[str] | None
+    dynamic_axes: Axes
+    opset: int | None
+
+
+class Exported(NamedTuple):
+    """An exported model, and the run in torch that it was made from."""
+
+    model: Model
+    run: RecordedRun
+    feeds: dict[str, Array]
+    """The tensors of the call by the names of the model's inputs."""
+
+
+def export_recorded(
+    model: nn.Module,
+    args: Sequence[Any] | torch.Tensor,
+    kwargs: Mapping[str, Any] | None,
+    path: Path,
+    options: Options,
+    *,
+    results: bool,
+) -> Exported:
+    """Do what `export` does, and return what it wrote; `results` is for `record`."""
+    which = exporters.exporter(options.exporter)
+    opset = _checked_opset(options.opset, options.exporter, which)
     check_exportable(model)
     args = (args,) if isinstance(args, torch.Tensor) else args
     with evaluating(model), torch.no_grad(), tempfile.TemporaryDirectory(prefix="onnxq-") as folder:
         call = FlatCall(with_owners(model), args, kwargs).eval()
-        inputs = _names("input", input_names, call.names)
-        outputs = _names("output", output_names, tuple(call.outputs()))
-        dynamic = _dynamic_axes(dynamic_axes or {}, inputs, outputs)
+        run = record(call, results=results)
+        inputs = _names("input", options.input_names, call.names)
+        outputs = _names("output", options.output_names, tuple(run.outputs))
+        dynamic = _dynamic_axes(options.dynamic_axes, inputs, outputs)
         file = Path(folder, "exported.onnx")
         written = min(opset, which.newest)
         exporters.run(which, Request(call, file, inputs, outputs, dynamic, written))
         made = graph.load(file)
         if made.opset != written:
             raise UnsupportedModelError(
-                f"torch's {exporter} exporter wrote opset {made.opset} instead of {written}",
+                f"torch's {options.exporter} exporter wrote opset {made.opset}, not {written}",
                 fix=f"ask for opset {max(made.opset, written)}",
             )
         _check_open_axes(made, dynamic)
         made.require_opset(opset, "asked for")
-        _canonicalise(made, which, call)
-        graph.save(made, Path(path))
-    return Path(path)
+        _canonicalise(made, which, call.model, run)
+        graph.save(made, path)
+        made.upgrades.clear()  # as asked for, and in the file: no news for a conversion
+        if made.origin is not None and made.origin.data:  # weights in the folder that goes now
+            made = graph.load(path)
+    values = (t.detach().cpu().numpy() for t in call.tensors)
+    return Exported(made, run, dict(zip(inputs, values, strict=True)))
 
 
 def unwrapped(q: nn.Module) -> nn.Module:
@@ -117,11 +157,11 @@ def check_exportable(model: nn.Module) -> None:
         raise uninitialised_error(blind)
 
 
-def _canonicalise(made: Model, which: Exporter, call: FlatCall) -> None:
-    paths = embed_parameters.name_layers(made, lambda node: owner_of(call.model, which.path(node)))
+def _canonicalise(made: Model, which: Exporter, model: nn.Module, run: RecordedRun) -> None:
+    paths = embed_parameters.name_layers(made, lambda node: owner_of(model, which.path(node)))
     embed_parameters.resolve_aliases(made)
-    embed_parameters.set_quantizers(made, call, paths)
-    embed_parameters.name_parameters(made, paths, call.model.state_dict())
+    embed_parameters.set_quantizers(made, model, run, paths)
+    embed_parameters.name_parameters(made, paths, model.state_dict())
 
 
 def _checked_opset(opset: int | None, name: str, which: Exporter) -> int:

@@ -173,18 +173,16 @@ def _with_graph(
     taken_in = select(include, model, graph_module.graph, "include")
     if placement.fuse:
         report.notes += fusion.fuse(graph_module, maker.backend.name)
-    boundary: set[fx.Node] = set()
-    if placement.boundary_bits is not None:
-        boundary = Rules(graph_module, placement, left_out, taken_in).boundary_layers()
+    rules = Rules(graph_module, placement, left_out, taken_in)
     called = {str(n.target) for n in graph_module.graph.nodes if n.op == "call_module"}
-    at_the_ends = {str(n.target) for n in boundary if n.op == "call_module"}
+    at_the_ends = {str(n.target) for n in rules.boundary if n.op == "call_module"}
     untraced = [p for p in called if module_kind(graph_module.get_submodule(p)) is None]
     _swap(graph_module, maker, left_out, untraced, at_the_ends, report)
-    rules = Rules(graph_module, placement, left_out, taken_in)
-    insert_weight_quantizers(graph_module, rules, maker, boundary)
-    rules = Rules(graph_module, placement, left_out, taken_in)
-    report.notes += unwritable_readers(rules, maker.backend.name)
-    insert_activation_quantizers(graph_module, rules, maker)
+    rules.modules.update(graph_module.named_modules(remove_duplicate=False))
+    spots = rules.spots()
+    report.notes += unwritable_readers(rules, spots, maker.backend.name)
+    insert_weight_quantizers(graph_module, rules, maker)
+    insert_activation_quantizers(graph_module, rules, spots, maker)
     fill_untraced(graph_module, untraced, maker)
     return graph_module
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 
 from torch import nn  # noqa: E402
 
-from onnxq import runtime  # noqa: E402
+from onnxq import graph, runtime  # noqa: E402
+from onnxq.convert import convert  # noqa: E402
 from onnxq.errors import BackendError, OptionError, UnsupportedModelError, VerifyError  # noqa: E402
+from onnxq.fake_quantize import FAKE_QUANTIZE  # noqa: E402
 from onnxq.runtime import reference  # noqa: E402
 from tests.torch_bridge.hand_prepared import calibrated, hand_prepared  # noqa: E402
 from tests.torch_bridge.models import ARCHITECTURES, Conv1dNet  # noqa: E402
 from torch_bridge.deploy import deploy  # noqa: E402
+from torch_bridge.exporting import exporters  # noqa: E402
 from torch_bridge.prepare import prepare  # noqa: E402
 from torch_bridge.state import calibrating, enable_quantization  # noqa: E402
 
@@ -77,7 +83,9 @@ def test_open_axes_and_names_reach_the_files(tmp_path: Path) -> None:
         input_names=["sound"],
         output_names=["word"],
         dynamic_axes={"sound": {0: "n"}},
+        opset=21,
     )
+    assert conversion.notes == []
     session = reference(conversion.files[1])
     x = np.zeros((7, 4, 32), np.float32)
     assert session.run({"sound": x})["word"].shape == (7, 5)
@@ -115,6 +123,47 @@ def test_without_a_backend(tmp_path: Path) -> None:
         deploy(model, args, tmp_path)
     with pytest.raises(OptionError, match="'onnxruntim'"):
         deploy(model, args, tmp_path, backend="onnxruntim")
+
+
+def test_the_model_runs_once_beside_torchs_exporter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, args, _ = ready("conv1d")
+    traced: list[bool] = []
+    model.register_forward_pre_hook(lambda *_: traced.append(torch.jit.is_tracing()))
+    loaded: list[str] = []
+    load = graph.load
+
+    def counted(path: Path) -> graph.Model:
+        loaded.append(Path(path).name)
+        return load(path)
+
+    monkeypatch.setattr(graph, "load", counted)
+    monkeypatch.setitem(inspect.unwrap(convert).__globals__, "load", counted)
+    deploy(model, args, tmp_path, backend="onnxruntime")
+    assert traced == [False, True]
+    assert loaded == ["exported.onnx"], "the canonical model is handed over in memory"
+
+
+def test_weights_beside_the_exported_file_outlive_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models over 2 GB: torch leaves their weights in the folder that it writes to."""
+
+    def with_data(which: Any, request: Any) -> None:
+        run(which, request)
+        onnx.save(
+            onnx.load(request.file), request.file, save_as_external_data=True, size_threshold=0
+        )
+
+    run = exporters.run
+    monkeypatch.setattr(exporters, "run", with_data)
+    model, args, _ = ready("conv1d")
+    conversion = deploy(model, args, tmp_path, backend="onnxruntime")
+    assert conversion.proven
+    assert (tmp_path / "model.onnx.data").is_file()
+    weights = [node.inputs[0] for node in conversion.source.nodes(FAKE_QUANTIZE)]
+    assert any(isinstance(w, gs.Constant) and w.values.any() for w in weights)
 
 
 def test_codes_the_target_does_not_take(tmp_path: Path) -> None:

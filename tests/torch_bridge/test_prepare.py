@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.torch_bridge.models import ARCHITECTURES, Conv1dNet, ResNet18  # noqa
 from torch_bridge.capture.flat_call import leaves  # noqa: E402
 from torch_bridge.fake_quant import FakeQuantize  # noqa: E402
 from torch_bridge.insertion.overrides import Override  # noqa: E402
+from torch_bridge.insertion.rules import Rules  # noqa: E402
 from torch_bridge.prepare import prepare  # noqa: E402
 from torch_bridge.state import calibrating, enable_calibration, enable_quantization  # noqa: E402
 
@@ -44,6 +46,19 @@ def quantizers(model: nn.Module) -> dict[str, FakeQuantize]:
 def tensors(model: nn.Module, args: Any, kwargs: Any) -> list[Tensor]:
     with torch.no_grad():
         return [t for _, t in leaves(model(*args, **kwargs))]
+
+
+def test_the_rules_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Rules] = []
+
+    def counted(*args: Any) -> Rules:
+        made.append(Rules(*args))
+        return made[-1]
+
+    monkeypatch.setitem(inspect.unwrap(prepare).__globals__, "Rules", counted)
+    prepare(small(), "academic", IMAGE)  # the one with bits of their own for first and last layers
+    assert len(made) == 1
+    assert made[0].boundary
 
 
 # -- every backend on every architecture --------------------------------------------------------

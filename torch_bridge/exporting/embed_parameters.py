@@ -12,8 +12,7 @@ from collections.abc import Callable, Container
 
 import numpy as np
 import onnx_graphsurgeon as gs
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from onnxq import fake_quantize, fake_quantize_log
 from onnxq.constants import array
@@ -23,7 +22,8 @@ from onnxq.exporter import is_read
 from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.graph import Model
-from torch_bridge.capture.flat_call import FlatCall, unique
+from torch_bridge.capture.flat_call import unique
+from torch_bridge.capture.recorded_run import RecordedRun
 from torch_bridge.fake_quant import FakeQuantize
 from torch_bridge.fake_quant.nnie import Nnie
 
@@ -71,19 +71,19 @@ def resolve_aliases(model: Model) -> None:
             replace(node, node.inputs[0], model)
 
 
-def set_quantizers(model: Model, call: FlatCall, paths: dict[int, str]) -> None:
+def set_quantizers(
+    model: Model, source: nn.Module, run: RecordedRun, paths: dict[int, str]
+) -> None:
     """Give every quantizer the parameters of its module, and weights the value it rounds."""
-    modules = {n: m for n, m in call.model.named_modules() if isinstance(m, FakeQuantize)}
+    modules = {n: m for n, m in source.named_modules() if isinstance(m, FakeQuantize)}
     # A bare call of the function has no module: its constants are in the graph already.
     nodes = [n for n in model.nodes(*_QUANTIZERS) if paths.get(id(n)) in modules]
     varying = _varying(model)
-    fixed = [n for n in nodes if id(n.inputs[0]) not in varying]
-    seen = _rounded_by({paths[id(n)]: modules[paths[id(n)]] for n in fixed}, call)
-    known = call.model.state_dict()
+    known = source.state_dict()
     weights: dict[int, tuple[str, Tensor]] = {}
-    for node in fixed:
+    for node in nodes:
         path = paths[id(node)]
-        value = _only_value(seen[path])
+        value = None if id(node.inputs[0]) in varying else run.rounded.get(path)
         if value is not None and not _holds(node.inputs[0], value, known):
             weights[id(node)] = path, value
             _blank(node, 0)
@@ -117,13 +117,6 @@ def _set_params(model: Model, node: gs.Node, path: str, module: FakeQuantize) ->
     fake_quantize.set_params(model, node, params)
 
 
-def _only_value(seen: list[Tensor]) -> Tensor | None:
-    """What a quantizer rounds, if it is the same at each call."""
-    if not seen or any(not torch.equal(seen[0], other) for other in seen[1:]):
-        return None
-    return seen[0]
-
-
 def _holds(tensor: gs.Tensor, value: Tensor, known: Container[str]) -> bool:
     """Whether `tensor` is a parameter of the model with exactly this value."""
     if not isinstance(tensor, gs.Constant) or tensor.name not in known:
@@ -150,26 +143,6 @@ def _forget_unread(model: Model) -> None:
     for graph in model.graphs():
         constants = graph.record.constants
         constants[:] = [c for c in constants if is_read(c) or model.is_output(c)]
-
-
-def _rounded_by(modules: dict[str, FakeQuantize], call: FlatCall) -> dict[str, list[Tensor]]:
-    """What each of the quantizers rounds when the model runs."""
-    seen: dict[str, list[Tensor]] = {path: [] for path in modules}
-
-    def watch(path: str) -> Callable[..., None]:
-        def hook(module: FakeQuantize, args: tuple[Tensor, ...]) -> None:
-            module.refresh()
-            seen[path].append(module.transform(args[0]))
-
-        return hook
-
-    hooks = [m.register_forward_pre_hook(watch(path)) for path, m in modules.items()]
-    try:
-        call.outputs()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return seen
 
 
 def _varying(model: Model) -> set[int]:

@@ -13,17 +13,14 @@ and every output is compared on its own, and a difference shows what is wrong an
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import torch
 from onnx import helper
-from torch import Tensor, nn
 
 from onnxq import fake_quantize, fake_quantize_log
 from onnxq.diff import RunningDiff, TensorDiff, Tolerance
@@ -31,23 +28,21 @@ from onnxq.qparams import Array
 from onnxq.runtime import OpenModel, open_model, reference
 from onnxq.step_size import Step, Steps
 from onnxq.verify import Report
-from torch_bridge.capture.flat_call import FlatCall
-from torch_bridge.fake_quant import FakeQuantize
-from torch_bridge.state import evaluating
+from torch_bridge.capture.recorded_run import RecordedRun
 
 _QUANTIZERS = (fake_quantize.OP, fake_quantize_log.OP)
 LIMITS = Tolerance(max_steps=1.0, max_moved=0.001, max_relative=1e-3)
 """One step at most, and 0.1 % of the elements beyond half a step."""
 
 
-def prove_export(call: FlatCall, file: Path, feeds: Mapping[str, Array]) -> Report:
-    """Compare the file in onnxruntime's reference session with the model in eval mode."""
+def prove_export(run: RecordedRun, file: Path, feeds: Mapping[str, Array]) -> Report:
+    """Compare the file in onnxruntime's reference session with a run of the model in torch."""
     opened = open_model(file)
     quantizers = {n.name: n.output[0] for n in opened.proto.graph.node if _is_quantizer(n)}
-    outputs, seen = _in_torch(call)
     # A quantizer that ran twice is two nodes, 'path' and 'path_1', in no certain order.
-    known = {path: values[0] for path, values in seen.items() if len(values) == 1}
+    known = {path: values[0] for path, values in run.returned.items() if len(values) == 1}
     mine = {quantizers[path]: known[path] for path in quantizers if path in known}
+    outputs = (t.detach().cpu().numpy() for t in run.outputs.values())
     names = dict(zip((o.name for o in opened.proto.graph.output), outputs, strict=True))
     compare = _Comparison(opened, {name: path for path, name in quantizers.items()}, names, mine)
     free = compare.with_codes_of_onnxruntime(feeds)
@@ -157,27 +152,3 @@ def _eight_bit(value: Array) -> Step | None:
     finite = np.abs(value[np.isfinite(value)])
     largest = float(finite.max()) if finite.size else 0.0
     return Step(np.asarray(largest / 127.5)) if largest else None
-
-
-def _in_torch(call: FlatCall) -> tuple[list[Array], dict[str, list[Array]]]:
-    """The outputs, and what every quantizer returned at each call."""
-    seen: dict[str, list[Array]] = {}
-    modules = {p: m for p, m in call.model.named_modules() if isinstance(m, FakeQuantize)}
-    with evaluating(call), torch.no_grad(), _watched(modules, seen):
-        return [t.detach().cpu().numpy() for t in call(*call.tensors)], seen
-
-
-@contextlib.contextmanager
-def _watched(modules: Mapping[str, nn.Module], seen: dict[str, list[Array]]) -> Iterator[None]:
-    def keep(path: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, output: Tensor) -> None:
-            seen.setdefault(path, []).append(output.detach().cpu().numpy().copy())
-
-        return hook
-
-    hooks = [module.register_forward_hook(keep(path)) for path, module in modules.items()]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()

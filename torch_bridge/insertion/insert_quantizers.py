@@ -95,9 +95,11 @@ def _check_options(kind: type[nn.Module], name: str, options: Mapping[str, Any])
             raise OptionError(f"'{name}' has no option '{option}'", fix=near_matches(option, known))
 
 
-def insert_activation_quantizers(graph_module: fx.GraphModule, rules: Rules, maker: Maker) -> None:
-    """Put a quantizer behind every tensor that the rules name."""
-    for spot in rules.spots():
+def insert_activation_quantizers(
+    graph_module: fx.GraphModule, rules: Rules, spots: Iterable[Spot], maker: Maker
+) -> None:
+    """Put a quantizer after the producers of each spot."""
+    for spot in spots:
         _insert(graph_module, spot, maker, rules)
     graph_module.graph.lint()
     graph_module.recompile()
@@ -147,9 +149,7 @@ def _reads_shape(user: fx.Node) -> bool:
     return False
 
 
-def insert_weight_quantizers(
-    graph_module: fx.GraphModule, rules: Rules, maker: Maker, boundary: set[fx.Node]
-) -> None:
+def insert_weight_quantizers(graph_module: fx.GraphModule, rules: Rules, maker: Maker) -> None:
     """Quantize the parameters that functional layers (F.conv2d ...) multiply with."""
     for node in list(graph_module.graph.nodes):
         weight = rules.weight_operand(node)
@@ -157,7 +157,7 @@ def insert_weight_quantizers(
         if weight is None or kind not in rules.placement.weights or rules.exclude.has_node(node):
             continue
         axis = {"ConvTranspose": 1, "Embedding": None}.get(kind, 0)
-        bits = rules.placement.boundary_bits if node in boundary else None
+        bits = rules.placement.boundary_bits if node in rules.boundary else None
         holder = fresh_name(graph_module, f"{node.name}_parameters")
         path = f"{holder}.weight_fake_quant"
         graph_module.add_submodule(holder, nn.Module().train(graph_module.training))
@@ -169,6 +169,7 @@ def insert_weight_quantizers(
             call = graph_module.graph.call_module(path, (weight,))
         call.meta.update({FLOAT: True, OWNER: node.meta.get(OWNER, "")})
         node.replace_input_with(weight, call)
+        rules.of_weights.add(call)
     graph_module.graph.lint()
     graph_module.recompile()
 

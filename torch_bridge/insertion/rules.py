@@ -6,6 +6,7 @@ looked through, so the tensor is quantized where it was made, once, for all that
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -111,8 +112,14 @@ class Rules:
             elif is_float(tensor):
                 yield tensor
 
-    def boundary_layers(self) -> set[fx.Node]:
-        """Layers with weights that read what enters the network, or make what leaves it."""
+    @functools.cached_property
+    def boundary(self) -> set[fx.Node]:
+        """Layers with weights that read what enters the network, or make what leaves it.
+
+        Empty where the placement gives them no bits of their own.
+        """
+        if self.placement.boundary_bits is None:
+            return set()
         made = {s for out in self._leaving() for s in self.sources(out)}
         found = set()
         for node in self.graph.nodes:
@@ -138,13 +145,12 @@ class Rules:
 
     def spots(self) -> list[Spot]:
         """All quantizers of activations, in the order of the graph."""
-        boundary = self.boundary_layers() if self.placement.boundary_bits else set()
         wanted: dict[fx.Node, bool] = {}
         for node in self.graph.nodes:
             if node in self.of_weights:  # the weight itself is quantized, at the end
                 continue
             for source in (*self._inputs_of(node), *self._outputs_of(node)):
-                wanted[source] = wanted.get(source, False) or node in boundary
+                wanted[source] = wanted.get(source, False) or node in self.boundary
         for source in self._at_the_ends():
             wanted.setdefault(source, False)
         groups = self._groups(wanted)

@@ -7,19 +7,19 @@ deployed it is left out there, and what that changes is measured: a user should 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from torch import fx, nn
 
-from torch_bridge.insertion.rules import Rules
+from torch_bridge.insertion.rules import Rules, Spot
 
 
-def unwritable_readers(rules: Rules, backend: str) -> Iterator[str]:
+def unwritable_readers(rules: Rules, spots: Iterable[Spot], backend: str) -> Iterator[str]:
     """Every op that reads a quantized tensor whose range the files cannot hold there, in words."""
     placement = rules.placement
     if not placement.untold and not placement.untold_groups:
         return
-    quantized = {producer for spot in rules.spots() for producer in spot.producers}
+    quantized = {producer for spot in spots for producer in spot.producers}
     for node in rules.graph.nodes:
         kind = rules.kind(node) or ""
         grouped = placement.untold_groups and kind == "Conv" and _groups(node, rules.modules) != 1

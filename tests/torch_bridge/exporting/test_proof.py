@@ -15,6 +15,7 @@ from onnxq.verify import Report  # noqa: E402
 from tests.torch_bridge.hand_prepared import calibrated, hand_prepared, quantizer  # noqa: E402
 from tests.torch_bridge.models import Conv1dNet  # noqa: E402
 from torch_bridge.capture.flat_call import FlatCall  # noqa: E402
+from torch_bridge.capture.recorded_run import record  # noqa: E402
 from torch_bridge.export import export  # noqa: E402
 from torch_bridge.exporting import proof  # noqa: E402
 
@@ -28,7 +29,7 @@ def exported(tmp_path: Path) -> tuple[nn.Module, torch.Tensor, Path]:
 
 def test_every_quantizer_is_compared(exported: tuple[nn.Module, torch.Tensor, Path]) -> None:
     model, x, file = exported
-    report = proof.prove_export(FlatCall(model, (x,), None), file, {"x": x.numpy()})
+    report = proof.prove_export(record(FlatCall(model, (x,), None)), file, {"x": x.numpy()})
     assert report.passed
     assert [layer.node for layer in report.layers] == [
         f"{layer}.{part}_fake_quant"
@@ -44,7 +45,7 @@ def test_a_changed_weight_is_found(exported: tuple[nn.Module, torch.Tensor, Path
     model, x, file = exported
     with torch.no_grad():
         model.body[3].weight += 0.1
-    report = proof.prove_export(FlatCall(model, (x,), None), file, {"x": x.numpy()})
+    report = proof.prove_export(record(FlatCall(model, (x,), None)), file, {"x": x.numpy()})
     assert not report.passed
     moved = [layer.node for layer in report.layers if layer.moved]
     assert moved[0] == "body.3.weight_fake_quant"
@@ -78,7 +79,7 @@ def _tied(off: float, tmp_path: Path) -> Report:
     )  # half to even: 0 in torch, 1 with anything added
     model.out.set_range(torch.tensor(0.01), torch.tensor(0))
     file = export(model, x, tmp_path / "m.onnx")
-    return proof.prove_export(FlatCall(model, (x,), None), file, {"x": x.numpy()})
+    return proof.prove_export(record(FlatCall(model, (x,), None)), file, {"x": x.numpy()})
 
 
 def test_a_value_between_two_codes_is_no_fault(tmp_path: Path) -> None:

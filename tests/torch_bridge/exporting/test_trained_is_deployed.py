@@ -20,6 +20,7 @@ from onnxq.errors import UnsupportedModelError  # noqa: E402
 from tests.tables import TableRow  # noqa: E402
 from tests.torch_bridge.models import ARCHITECTURES  # noqa: E402
 from torch_bridge.capture.flat_call import FlatCall  # noqa: E402
+from torch_bridge.capture.recorded_run import record  # noqa: E402
 from torch_bridge.export import export  # noqa: E402
 from torch_bridge.exporting.proof import prove_export  # noqa: E402
 from torch_bridge.prepare import prepare  # noqa: E402
@@ -86,7 +87,7 @@ def test_trained_is_exported(
     for _ in range(ATTEMPTS):
         call = FlatCall(q, architecture.inputs(2), architecture.kwargs(2))
         feeds = dict(zip(call.names, (t.numpy() for t in call.tensors), strict=True))
-        report = prove_export(call, path, feeds)
+        report = prove_export(record(call), path, feeds)
         assert all(o.unit == "steps" for o in report.outputs)
         assert report.passed, [o for o in report.outputs if not o.passed]
         if not report.notes:

@@ -99,8 +99,9 @@ def test_boundary_layers() -> None:
             first = self.layers[0](x.flatten(1))
             return self.layers[2](torch.relu(self.layers[1](first))).unsqueeze(0)
 
-    found = rules(Three()).boundary_layers()
+    found = rules(Three(), boundary_bits=8).boundary
     assert {n.name for n in found} == {"layers_0", "layers_2"}
+    assert rules(Three()).boundary == set()
 
 
 @pytest.mark.parametrize(
