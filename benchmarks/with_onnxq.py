@@ -8,14 +8,14 @@ import onnx
 
 import onnxq
 from benchmarks.models import Chain
-from onnxq.constants import array
-from onnxq.convert import canonical
 from onnxq.edit import constant, set_input
 from onnxq.graph import from_proto
+from onnxq.graph.constants import array
 from onnxq.pipeline import Pipeline
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.qtype import qtype
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qtype import qtype
+from onnxq.reading import canonical
 
 FOLD = "fold-batch-norm"
 FOLD_AND_QUANTIZE = "fold-batch-norm,apply-qparams,to-qdq"

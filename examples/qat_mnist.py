@@ -34,10 +34,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from onnxq.backend import Backend
-from onnxq.discovery import find_backend
-from onnxq.placement import WEIGHTED, Placement
-from onnxq.runtime import reference
+from onnxq.backend import Backend, find_backend
+from onnxq.quant.placement import WEIGHTED, Placement
+from onnxq.running.sessions import reference
 from torch_bridge.deploy import deploy
 from torch_bridge.prepare import prepare
 from torch_bridge.state import calibrating, enable_quantization

@@ -1,19 +1,27 @@
 """onnxq: ONNX graph rewriting for quantized networks.
 
-`import onnxq` loads neither torch nor onnxruntime; those come with the functions that need them.
+`import onnxq` loads neither torch nor onnxruntime nor any pass; those come with what needs them.
 """
 
 # First: Ctrl-C may come while the rest is imported.
-import onnxq.cli_process  # noqa: F401
+import onnxq.process
 
 # isort: split
-from onnxq.convert import Conversion, convert
+import importlib
+from typing import TYPE_CHECKING, Any
+
+# What these add to every model they register (see `onnxq.graph.hooks`).
+import onnxq.dialects.quantizing_operators
+import onnxq.opsets.opset_upgrade  # noqa: F401
 from onnxq.errors import OnnxqError
 from onnxq.graph import Model, from_proto, load, save
 from onnxq.pipeline import Pipeline
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams
-from onnxq.verify import verify
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams
+
+if TYPE_CHECKING:
+    from onnxq.proof.verify import verify
+    from onnxq.workflows.convert import Conversion, convert
 
 __version__ = "0.1.0"
 
@@ -31,3 +39,16 @@ __all__ = [
     "save",
     "verify",
 ]
+
+_LATER = {
+    "Conversion": "onnxq.workflows.convert",
+    "convert": "onnxq.workflows.convert",
+    "verify": "onnxq.proof.verify",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'onnxq' has no attribute '{name}'")
+    found = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+    return found

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
 
+from onnxq.discovery import Broken, discover, find
 from onnxq.errors import OptionError, near_matches
-from onnxq.lint_rule import LintRule
-from onnxq.native_model import NativeFile
+from onnxq.parsing.argument_types import takes
 from onnxq.pipeline import Pipeline
-from onnxq.placement import INPUTS_ONLY, Placement
-from onnxq.runtime import Kind
-from onnxq.scheme import Scheme
-from onnxq.side_file import SideFile
+from onnxq.quant.placement import INPUTS_ONLY, Placement
+from onnxq.quant.scheme import Scheme
+from onnxq.running.sessions import Kind
+from onnxq.side_files.native_format import NativeFile
+from onnxq.side_files.side_file import SideFile
+
+if TYPE_CHECKING:
+    from onnxq.lint.rule import LintRule
+
+BACKENDS_GROUP = "onnxq.backends"
 
 
 @dataclass(frozen=True)
@@ -167,3 +174,30 @@ class Backend:
 
 def _listed(outputs: tuple[Output, ...]) -> list[dict[str, str]]:
     return [{"suffix": o.suffix, "summary": o.summary} for o in outputs]
+
+
+def backends() -> Mapping[str, Backend | Broken]:
+    """All known backends by name."""
+    return discover("onnxq.backends", BACKENDS_GROUP, _backends_in, "backend")
+
+
+def find_backend(name: str) -> Backend:
+    """The backend of that name."""
+    found: Backend = find(name, backends(), "backend", "onnxq backends")
+    return found
+
+
+@takes(variant=(str, None))
+def chosen_backend(backend: str | Backend, variant: str | None = None) -> Backend:
+    """A backend, by its name or itself, as `variant` deploys it (None: in its own way)."""
+    found = find_backend(backend) if isinstance(backend, str) else backend
+    return found if variant is None else found.variant(variant)
+
+
+def _backends_in(thing: Any) -> dict[str, Any]:
+    if isinstance(thing, ModuleType):
+        thing = getattr(thing, "BACKEND", None)
+        return {} if thing is None else {thing.name: thing}
+    if not isinstance(thing, Backend):
+        raise TypeError(f"{thing!r} is not an onnxq.backend.Backend")
+    return {thing.name: thing}

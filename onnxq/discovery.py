@@ -1,4 +1,8 @@
-"""Finding passes, backends and formats: a scan of the built-in packages plus entry points."""
+"""Finding plug-ins: a scan of the built-in packages plus entry points.
+
+Passes are found here; `onnxq.backend` and `onnxq.side_files.side_file` find theirs with the same
+two functions.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +14,12 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from onnxq.argument_types import takes
 from onnxq.errors import OptionError, near_matches
 from onnxq.pass_ import Pass
 
-if TYPE_CHECKING:
-    from onnxq.backend import Backend
-    from onnxq.side_file import SideFile
-
 PASSES_GROUP = "onnxq.passes"
-BACKENDS_GROUP = "onnxq.backends"
-FORMATS_GROUP = "onnxq.formats"
 
 
 @dataclass(frozen=True)
@@ -36,45 +33,17 @@ class Broken:
 
 def passes() -> Mapping[str, type[Pass] | Broken]:
     """All known passes by name."""
-    return _discover("passes", PASSES_GROUP, _passes_in, "pass")
-
-
-def backends() -> Mapping[str, Backend | Broken]:
-    """All known backends by name."""
-    return _discover("onnxq.backends", BACKENDS_GROUP, _backends_in, "backend")
-
-
-def formats() -> Mapping[str, SideFile | Broken]:
-    """All known side-file formats by name."""
-    return _discover("onnxq.formats", FORMATS_GROUP, _formats_in, "format")
+    return discover("passes", PASSES_GROUP, _passes_in, "pass")
 
 
 def find_pass(name: str) -> type[Pass]:
     """The pass of that name."""
-    found: type[Pass] = _find(name, passes(), "pass", "onnxq passes")
+    found: type[Pass] = find(name, passes(), "pass", "onnxq passes")
     return found
 
 
-def find_backend(name: str) -> Backend:
-    """The backend of that name."""
-    found: Backend = _find(name, backends(), "backend", "onnxq backends")
-    return found
-
-
-@takes(variant=(str, None))
-def chosen_backend(backend: str | Backend, variant: str | None = None) -> Backend:
-    """A backend, by its name or itself, as `variant` deploys it (None: in its own way)."""
-    found = find_backend(backend) if isinstance(backend, str) else backend
-    return found if variant is None else found.variant(variant)
-
-
-def find_format(name: str) -> SideFile:
-    """The side-file format of that name."""
-    found: SideFile = _find(name, formats(), "format", "onnxq formats")
-    return found
-
-
-def _find(name: str, known: Mapping[str, Any], kind: str, command: str) -> Any:
+def find(name: str, known: Mapping[str, Any], kind: str, command: str) -> Any:
+    """What is known by that name."""
     if name not in known:
         raise OptionError(
             f"there is no {kind} '{name}'",
@@ -104,32 +73,11 @@ def _passes_in(thing: Any) -> dict[str, Any]:
     return {thing.name: thing}
 
 
-def _backends_in(thing: Any) -> dict[str, Any]:
-    from onnxq.backend import Backend
-
-    if isinstance(thing, ModuleType):
-        backend = getattr(thing, "BACKEND", None)
-        return {} if backend is None else {backend.name: backend}
-    if not isinstance(thing, Backend):
-        raise TypeError(f"{thing!r} is not an onnxq.backend.Backend")
-    return {thing.name: thing}
-
-
-def _formats_in(thing: Any) -> dict[str, Any]:
-    from onnxq.side_file import SideFile
-
-    if isinstance(thing, ModuleType):
-        thing = getattr(thing, "FORMAT", None)
-        return {} if thing is None else {thing.name: thing}
-    if not isinstance(thing, SideFile):
-        raise TypeError(f"{thing!r} is not an onnxq.side_file.SideFile")
-    return {thing.name: thing}
-
-
 @functools.cache
-def _discover(
+def discover(
     package: str, group: str, collect: Callable[[Any], dict[str, Any]], kind: str
 ) -> Mapping[str, Any]:
+    """Everything that `collect` finds in the modules of `package` and in the entry points."""
     home = importlib.import_module(package)
     found: dict[str, Any] = {}
     origin: dict[str, str] = {}

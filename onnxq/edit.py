@@ -15,13 +15,13 @@ import numpy as np
 import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.ir.tensor import LazyValues
 
-from onnxq.exporter import describe
 from onnxq.graph import Model, domain_of
-from onnxq.gs_objects import make_constant, make_node, make_variable
-from onnxq.importer import bodies
-from onnxq.links import cut, put, slot_of, slots_of
-from onnxq.qparams import GRAPH_OUTPUT, Reader
-from onnxq.sweeping import detach
+from onnxq.graph.dead_code import detach
+from onnxq.graph.links import cut, put, slot_of, slots_of
+from onnxq.quant.qparams import GRAPH_OUTPUT, Reader
+from onnxq.storage.exporter import describe
+from onnxq.storage.gs_objects import make_constant, make_node, make_variable
+from onnxq.storage.importer import bodies
 
 __all__ = [
     "constant",

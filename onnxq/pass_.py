@@ -19,8 +19,8 @@ from typing import Any, ClassVar, Literal
 import onnx_graphsurgeon as gs
 
 from onnxq.errors import OptionError, near_matches
-from onnxq.exporter import describe
 from onnxq.graph import Model
+from onnxq.storage.exporter import describe
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,8 @@ class Pass:
     what stands before and behind it, and measures what it costs."""
     needs_canonical: ClassVar[bool] = False
     """Whether quantization must have been read into FakeQuantize nodes before."""
+    dialect: ClassVar[str] = ""
+    """The dialect it reads, for a pass that brings a model to the canonical form."""
     after: ClassVar[tuple[str, ...]] = ()
     """Passes that, where both are in a pipeline, must come earlier."""
 

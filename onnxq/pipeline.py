@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from onnxq.argument_types import FLAG, takes
 from onnxq.discovery import find_pass
 from onnxq.errors import InvalidModelError, OnnxqError, OptionError
-from onnxq.gc_pause import gc_paused
 from onnxq.graph import Model, save
+from onnxq.parsing.argument_types import FLAG, takes
 from onnxq.pass_ import Pass, Quoted, Trace
+from onnxq.storage.gc_pause import gc_paused
 
 
 class Observer(Protocol):

@@ -22,12 +22,12 @@ from typing import ClassVar
 
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import is_constant, scalar
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of, set_params
 from onnxq.edit import inputs_of, only_reader, producer, set_input
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of, set_params
 from onnxq.graph import Model
+from onnxq.graph.constants import is_constant, scalar
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams
+from onnxq.quant.qparams import QParams
 
 
 @dataclass(frozen=True)

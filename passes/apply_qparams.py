@@ -10,19 +10,19 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.bias_readers import bias_readers_followed
+from onnxq.analysis.bias_readers import bias_readers_followed
+from onnxq.analysis.float_graph import FloatGraph, FloatTensor, Use
+from onnxq.canonical.quantizers import Row, make, row_of
 from onnxq.edit import insert_at, producer
 from onnxq.errors import LoadError, PassError, QParamsError
-from onnxq.files import read_bytes
-from onnxq.float_graph import FloatGraph, FloatTensor, Use
-from onnxq.float_type import FloatTypes
 from onnxq.graph import Model
-from onnxq.log_params import LogParams
 from onnxq.near_words import closest
+from onnxq.opsets.float_types import FloatTypes
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import Role
-from onnxq.quantizers import Row, make, row_of
+from onnxq.quant.log_params import LogParams
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import Role
+from onnxq.storage.model_files import read_bytes
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of, set_params
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of, set_params
+from onnxq.canonical.grid_fit import clamp_error, covering_fit, largest_error, lost_clamp
 from onnxq.graph import Model
-from onnxq.grid_fit import clamp_error, covering_fit, largest_error, lost_clamp
 from onnxq.pass_ import Pass, Trace
 from passes.fit_grids import clamp_input, data_of, put_values, rules_by_role, shown
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from onnxq.canonical.quantized_weights import clamp, quantized_weights
 from onnxq.edit import new_values, set_input
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
-from onnxq.quantized_weights import clamp, quantized_weights
 
 
 @dataclass(frozen=True)

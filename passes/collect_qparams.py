@@ -7,15 +7,15 @@ from typing import ClassVar
 
 import onnx_graphsurgeon as gs
 
+from onnxq.analysis.float_graph import FloatGraph, FloatTensor
+from onnxq.canonical.quantizers import QUANTIZERS, Row, row_of
 from onnxq.errors import PassError
-from onnxq.exporter import live_nodes
-from onnxq.float_graph import FloatGraph, FloatTensor
 from onnxq.graph import Model
-from onnxq.log_params import LogParams
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.quantizers import QUANTIZERS, Row, row_of
+from onnxq.quant.log_params import LogParams
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.storage.exporter import live_nodes
 
 
 @dataclass(frozen=True)

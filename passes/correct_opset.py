@@ -25,7 +25,7 @@ import onnx_graphsurgeon as gs
 from onnxq.edit import describe
 from onnxq.errors import UnsupportedModelError
 from onnxq.graph import MAX_OPSET, Model, domain_of
-from onnxq.opset import carry, schema_of
+from onnxq.opsets.opset_upgrade import carry, schema_of
 from onnxq.pass_ import Pass, Trace
 
 _ADDED = ("QuantizeLinear", "DequantizeLinear", "Cast")

@@ -19,11 +19,11 @@ from typing import ClassVar
 
 import onnx_graphsurgeon as gs
 
+from onnxq.canonical.quantized_weights import on_grid, quantized_weights
 from onnxq.edit import constant, describe, set_input, users
 from onnxq.graph import Model
+from onnxq.operators.weight_axis import weight_axis
 from onnxq.pass_ import Pass, Trace
-from onnxq.quantized_weights import on_grid, quantized_weights
-from onnxq.weight_axis import weight_axis
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array
 from onnxq.edit import inputs_of, producer, replace
 from onnxq.graph import Model
+from onnxq.graph.constants import array
 from onnxq.pass_ import Pass, Trace
 
 

@@ -16,10 +16,10 @@ from typing import ClassVar
 
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import is_constant
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.edit import describe, only_reader, producer, replace
-from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
+from onnxq.graph.constants import is_constant
 from onnxq.pass_ import Pass, Trace
 
 

@@ -2,9 +2,10 @@
 
     FakeQuantizeLog(x) -> GlobalAveragePool    becomes    x -> GlobalAveragePool
 
-`onnxq.gfpq` says which these are. What leaves the network is not an input of anything, so it has
-no number either. The compiler picks its own there, or computes in float: the file cannot say.
-Other readers of the same tensor keep the quantizer, and a weight keeps it too: its values tell.
+`onnxq.side_files.nnie_inputs` says which these are. What leaves the network is not an input of
+anything, so it has no number either. The compiler picks its own there, or computes in float: the
+file cannot say. Other readers of the same tensor keep the quantizer, and a weight keeps it too: its
+values tell.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import ClassVar
 
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import is_constant
+from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of, make
+from onnxq.canonical.quantizers import is_quantizer
 from onnxq.edit import describe, insert_at, replace, set_input, users
-from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of, make
-from onnxq.gfpq import told_inputs
 from onnxq.graph import Model
+from onnxq.graph.constants import is_constant
 from onnxq.pass_ import Pass, Trace
-from onnxq.quantizers import is_quantizer
+from onnxq.side_files.nnie_inputs import told_inputs
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array
 from onnxq.edit import inputs_of, replace
 from onnxq.graph import Model
+from onnxq.graph.constants import array
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import Array
+from onnxq.quant.qparams import Array
 
 
 @dataclass(frozen=True)

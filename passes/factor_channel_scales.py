@@ -21,8 +21,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.channel_shape import rank_of, spread
-from onnxq.constants import is_constant
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, params_of, set_params
 from onnxq.edit import (
     constant,
     describe,
@@ -33,12 +32,13 @@ from onnxq.edit import (
     users,
     variable,
 )
-from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, params_of, set_params
 from onnxq.graph import Model, domain_of
-from onnxq.ort_fusion import RULES
+from onnxq.graph.constants import is_constant
+from onnxq.operators.broadcast_shape import rank_of, spread
+from onnxq.operators.fused_operators import RULES
+from onnxq.operators.weight_axis import LINEAR_OPS
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams
-from onnxq.weight_axis import LINEAR_OPS
+from onnxq.quant.qparams import QParams
 
 _FUSED = frozenset(op for op, rule in RULES.items() if rule.form not in ("moves", "gemm"))
 """Operators that are fused whatever the scales are; Gemm and those that move values are not."""

@@ -1,8 +1,8 @@
 """Quantizers restated within the rules of a target, without changing a value.
 
 Codes in another type, zero points moved to 0, equal scales per channel as one per tensor, 4-bit
-codes in 8 bits, ranges as wide as their type: `onnxq.grid_fit` says when that gives the same
-values. Where a range was narrower than the target has, a Clip in front does what it did. What
+codes in 8 bits, ranges as wide as their type: `onnxq.canonical.grid_fit` says when that gives the
+same values. Where a range was narrower than the target has, a Clip in front does what it did. What
 cannot be restated is left with the rule that it breaks.
 """
 
@@ -14,18 +14,18 @@ from typing import ClassVar, NamedTuple, TypedDict
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.blockwise import same_codes
-from onnxq.dequantized import DequantizedValues, loaded, unread
+from onnxq.arrays.pieces import equal
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of, set_params
+from onnxq.canonical.grid_fit import exact_fit
+from onnxq.canonical.quantized_weights import is_operand
 from onnxq.edit import constant, new_node, new_values, set_input, variable
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of, set_params
 from onnxq.graph import Model
-from onnxq.grid_fit import exact_fit
-from onnxq.grid_rules import parse_rules
+from onnxq.graph.dequantized import DequantizedValues, loaded, unread
 from onnxq.pass_ import Pass, Trace
-from onnxq.pieces import equal
-from onnxq.qparams import Array, QParams, Role
-from onnxq.quantized_weights import is_operand
-from onnxq.scheme import QSpec
+from onnxq.quant.blockwise import same_codes
+from onnxq.quant.qparams import Array, QParams, Role
+from onnxq.quant.scheme import QSpec
+from onnxq.quant.scheme_text import parse_rules
 from passes.retype_activations import non_negative
 
 
@@ -82,7 +82,7 @@ class Data(NamedTuple):
     non_negative: bool
 
     def known(self) -> Known:
-        """Arguments for the functions of `onnxq.grid_fit`."""
+        """Arguments for the functions of `onnxq.canonical.grid_fit`."""
         return {"values": self.values, "non_negative": self.non_negative}
 
 

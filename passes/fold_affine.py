@@ -18,22 +18,15 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.affine import (
-    ELEMENTWISE,
-    IDENTITY,
-    Affine,
-    CannotFold,
-    batch_norm,
-    elementwise,
-)
-from onnxq.constants import is_constant
 from onnxq.edit import only_reader
-from onnxq.exporter import describe
-from onnxq.folding import Folding
+from onnxq.folding.affine import ELEMENTWISE, IDENTITY, Affine, CannotFold, batch_norm, elementwise
+from onnxq.folding.fold_into_layer import Folding
+from onnxq.folding.linear import Layer, check_channel_axis, other_use, read_layer
 from onnxq.graph import Model, domain_of
-from onnxq.linear import Layer, check_channel_axis, other_use, read_layer
+from onnxq.graph.constants import is_constant
+from onnxq.operators.weight_axis import LINEAR_OPS
 from onnxq.pass_ import Pass, Trace
-from onnxq.weight_axis import LINEAR_OPS
+from onnxq.storage.exporter import describe
 
 _CLOSE_TO_ONE = 4 * float(np.finfo(np.float32).eps)
 

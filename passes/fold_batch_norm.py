@@ -2,8 +2,8 @@
 
     gain = gamma / sqrt(var + eps)        shift = beta - mean * gain
 
-A layer in front absorbs both per output channel (`onnxq.linear`), exactly for every padding and
-through a quantized weight. A layer behind absorbs them per input channel, which is exact only
+A layer in front absorbs both per output channel (`onnxq.folding.linear`), exactly for every padding
+and through a quantized weight. A layer behind absorbs them per input channel, which is exact only
 without zero padding and does not fit the scales of a quantized weight.
 """
 
@@ -14,15 +14,15 @@ from typing import ClassVar
 
 import onnx_graphsurgeon as gs
 
-from onnxq.affine import ELEMENTWISE, CannotFold, batch_norm, elementwise
-from onnxq.constants import is_constant
 from onnxq.edit import only_reader, producer
-from onnxq.exporter import describe
-from onnxq.folding import Folding
+from onnxq.folding.affine import ELEMENTWISE, CannotFold, batch_norm, elementwise
+from onnxq.folding.fold_into_layer import Folding
+from onnxq.folding.linear import bias_add, check_channel_axis, other_use, read_layer
 from onnxq.graph import Model, domain_of
-from onnxq.linear import bias_add, check_channel_axis, other_use, read_layer
+from onnxq.graph.constants import is_constant
+from onnxq.operators.weight_axis import LINEAR_OPS
 from onnxq.pass_ import Pass, Trace
-from onnxq.weight_axis import LINEAR_OPS
+from onnxq.storage.exporter import describe
 
 
 @dataclass(frozen=True)

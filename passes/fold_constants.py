@@ -9,14 +9,14 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.evaluate import Evaluator, known_values
-from onnxq.exporter import sorted_nodes
-from onnxq.freeze import freeze
+from onnxq.canonical.quantizers import QUANTIZERS
+from onnxq.folding.to_initializers import freeze
 from onnxq.graph import Model, domain_of
-from onnxq.importer import bodies
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import Array
-from onnxq.quantizers import QUANTIZERS
+from onnxq.quant.qparams import Array
+from onnxq.running.constant_evaluation import Evaluator, known_values
+from onnxq.storage.exporter import sorted_nodes
+from onnxq.storage.importer import bodies
 
 _QUANTIZATION = {
     *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv"),

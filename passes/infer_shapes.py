@@ -9,14 +9,14 @@ from typing import ClassVar
 import onnx_graphsurgeon as gs
 from onnx import GraphProto, ValueInfoProto
 
+from onnxq.canonical.quantizers import QUANTIZERS
 from onnxq.edit import identity
 from onnxq.errors import UnsupportedModelError
-from onnxq.exporter import live_nodes
 from onnxq.graph import Model
-from onnxq.importer import decode_type, set_info
 from onnxq.pass_ import Pass, Trace
-from onnxq.quantizers import QUANTIZERS
-from onnxq.shapes import infer, weightless, without_made_up_names
+from onnxq.running.shape_inference import infer, weightless, without_made_up_names
+from onnxq.storage.exporter import live_nodes
+from onnxq.storage.importer import decode_type, set_info
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from onnxq.evaluate import known_values
-from onnxq.freeze import freeze
+from onnxq.folding.to_initializers import freeze
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
+from onnxq.running.constant_evaluation import known_values
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from onnxq.dequantized import Values, codes_of, value_parts
+from onnxq.arrays.pieces import largest
+from onnxq.canonical.fake_quantize import container, set_params
+from onnxq.canonical.quantized_weights import on_grid, quantized_weights
 from onnxq.edit import new_values, set_input
-from onnxq.fake_quantize import container, set_params
 from onnxq.graph import Model
+from onnxq.graph.dequantized import Values, codes_of, value_parts
 from onnxq.pass_ import Pass, Trace
-from onnxq.pieces import largest
-from onnxq.qparams import Array, QParams
-from onnxq.quantized_weights import on_grid, quantized_weights
-from onnxq.tensors import StoredValues
+from onnxq.quant.qparams import Array, QParams
+from onnxq.storage.tensors import StoredValues
 
 
 @dataclass(frozen=True)

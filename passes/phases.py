@@ -37,7 +37,12 @@ READ = (
     ReadQoperator(),
     ReadQdq(),
 )
-"""Every dialect to the canonical form: the passes of `onnxq.dialects.READERS`, in that order."""
+"""Every dialect to the canonical form.
+
+The first two mend what keeps a runtime from loading the file: private operators, then an opset
+stamp that does not know what these have become. Integer operators become Q/DQ around float ones,
+so that reader comes before the one of Q/DQ.
+"""
 
 CLEAN = (
     InferShapes(),

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of, set_params
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of, set_params
+from onnxq.canonical.grid_fit import covering_fit, largest_error
 from onnxq.graph import Model
-from onnxq.grid_fit import covering_fit, largest_error
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams, Role
-from onnxq.scheme import QSpec
+from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.scheme import QSpec
 from passes.fit_grids import data_of, put_values
 
 

@@ -9,14 +9,14 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import is_constant, scalar
+from onnxq.canonical.quantizers import QUANTIZERS, Row, is_quantizer, make, row_of
 from onnxq.edit import describe, insert, only_reader, producer
-from onnxq.exporter import sorted_nodes
 from onnxq.graph import Model, domain_of
-from onnxq.importer import bodies
+from onnxq.graph.constants import is_constant, scalar
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams
-from onnxq.quantizers import QUANTIZERS, Row, is_quantizer, make, row_of
+from onnxq.quant.qparams import QParams
+from onnxq.storage.exporter import sorted_nodes
+from onnxq.storage.importer import bodies
 
 
 def _always(node: gs.Node) -> bool:

@@ -16,14 +16,14 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.edit import describe, producer, read_by
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
+from onnxq.graph.constants import array
+from onnxq.operators.weight_axis import BIAS_INPUT, weight_axis
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import Array, QParams, Reader, Role
-from onnxq.qtype import qtype
-from onnxq.weight_axis import BIAS_INPUT, weight_axis
+from onnxq.quant.qparams import Array, QParams, Reader, Role
+from onnxq.quant.qtype import qtype
 
 
 @dataclass(frozen=True)

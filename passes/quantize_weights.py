@@ -14,15 +14,15 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq import fake_quantize
-from onnxq.constants import array
+from onnxq.canonical import fake_quantize
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.edit import insert_at, producer, users
-from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
+from onnxq.graph.constants import array
+from onnxq.operators.weight_axis import LINEAR_OPS, weight_axis
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import Array, QParams, Role
-from onnxq.qtype import qtype
-from onnxq.weight_axis import LINEAR_OPS, weight_axis
+from onnxq.quant.qparams import Array, QParams, Role
+from onnxq.quant.qtype import qtype
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,14 @@
 
     x -> Div s -> Round -> Add z -> Clip lo, hi -> Sub z -> Mul s    FakeQuantize(x, s, z) of lo..hi
 
-`onnxq.composed` tells which spellings are found. A chain on a constant is evaluated: where the
-canonical form would give other values (the exporter divided the weight already, or multiplied by
-1/s), the weight is put on the grid first, so that the numbers stay the same. Activations of
-spellings that treat ties otherwise are read and noted.
+`onnxq.dialects.composed_chain` tells which spellings are found. A chain on a constant is evaluated:
+where the canonical form would give other values (the exporter divided the weight already, or
+multiplied by 1/s), the weight is put on the grid first, so that the numbers stay the same.
+Activations of spellings that treat ties otherwise are read and noted.
 
 Exporters that fold constants compute the chain of a weight and keep the result: a float weight on
-a grid whose scale is lost. Where the weight itself proves a grid (`onnxq.grid_recovery`) it is
-used; the others are named in a note, for they stay unquantized.
+a grid whose scale is lost. Where the weight itself proves a grid (`onnxq.quant.grid_recovery`) it
+is used; the others are named in a note, for they stay unquantized.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq import fake_quantize
-from onnxq.attempt import Declined, attempt
-from onnxq.channel_shape import per_channel, rank_of
-from onnxq.composed import Chain, CodeRange, chain_to, code_range, scale_of
-from onnxq.constants import array, is_constant
+from onnxq.canonical import fake_quantize
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
+from onnxq.dialects.composed_chain import Chain, CodeRange, chain_to, code_range, scale_of
+from onnxq.dialects.node_rewrite import Declined, attempt
 from onnxq.edit import insert_at, new_values, producer, remove, users
-from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model, domain_of
-from onnxq.grid_recovery import recovered
-from onnxq.node_metadata import type_of_codes
+from onnxq.graph.constants import array, is_constant
+from onnxq.operators.broadcast_shape import per_channel, rank_of
+from onnxq.operators.weight_axis import LINEAR_OPS, weight_axis
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import Array, QParams, Role
-from onnxq.weight_axis import LINEAR_OPS, weight_axis
+from onnxq.quant.grid_recovery import recovered
+from onnxq.quant.qparams import Array, QParams, Role
+from onnxq.storage.node_metadata import type_of_codes
 
 
 @dataclass
@@ -51,6 +51,7 @@ class ReadComposed(Pass):
     """Read fake quantization written as Div, Round, Clip and Mul as FakeQuantize."""
 
     name: ClassVar[str] = "read-composed"
+    dialect: ClassVar[str] = "composed (Div, Round, Clip, Mul)"
     exact: ClassVar[bool] = True
 
     def run(self, model: Model, trace: Trace) -> None:

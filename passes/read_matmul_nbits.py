@@ -22,17 +22,17 @@ import ml_dtypes
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq import fake_quantize
-from onnxq.attempt import Declined, attempt
-from onnxq.bit_packing import BITS, unpack
-from onnxq.constants import array
+from onnxq.arrays.bit_packing import BITS, unpack
+from onnxq.canonical import fake_quantize
+from onnxq.dialects.node_rewrite import Declined, attempt
 from onnxq.edit import constant, describe, drop_domains, inputs_of, new_node, remove, variable
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
-from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, QUANT_TYPE, metadata
+from onnxq.graph.constants import array
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import Array, QParams, Role
-from onnxq.qtype import QTYPES, QType, qtype
+from onnxq.quant.qparams import Array, QParams, Role
+from onnxq.quant.qtype import QTYPES, QType, qtype
+from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, QUANT_TYPE, metadata
 
 MATMUL = "com.microsoft::MatMulNBits"
 GATHER = "com.microsoft::GatherBlockQuantized"
@@ -56,6 +56,7 @@ class ReadMatmulNbits(Pass):
     """Read MatMulNBits and GatherBlockQuantized as block FakeQuantize + MatMul or Gather."""
 
     name: ClassVar[str] = "read-matmul-nbits"
+    dialect: ClassVar[str] = "MatMulNBits"
     exact: ClassVar[bool] = True
 
     def run(self, model: Model, trace: Trace) -> None:

@@ -8,10 +8,10 @@
     FakeQuantizeTqtAffine(x, s, z, lo, hi)              FakeQuantize of scale 2^ceil(log2 s)
     NNIEQuantize(x, data_max)                           FakeQuantizeLog
 
-`onnxq.mqbench` tells what each computes. Constants keep the codes that training gave them: where
-the canonical form would round one otherwise, the weight is put on the grid first. Activations half
-way between two codes may get the other neighbour; the trace notes where an operator is known to
-round them otherwise.
+`onnxq.dialects.mqbench` tells what each computes. Constants keep the codes that training gave them:
+where the canonical form would round one otherwise, the weight is put on the grid first. Activations
+half way between two codes may get the other neighbour; the trace notes where an operator is known
+to round them otherwise.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq import fake_quantize, fake_quantize_log, mqbench
-from onnxq.attempt import Declined, attempt
-from onnxq.constants import array, computed, is_constant
+from onnxq.canonical import fake_quantize, fake_quantize_log
+from onnxq.dialects import mqbench
+from onnxq.dialects.node_rewrite import Declined, attempt
 from onnxq.edit import new_values, remove
 from onnxq.errors import QParamsError
 from onnxq.graph import Model, domain_of
-from onnxq.node_metadata import type_of_codes
+from onnxq.graph.constants import array, computed, is_constant
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import Array, QParams, Role
+from onnxq.quant.qparams import Array, QParams, Role
+from onnxq.storage.node_metadata import type_of_codes
 
 _FIX = "export the model from MQBench again"
 
@@ -77,6 +78,7 @@ class ReadMqbench(Pass):
     """Read MQBench's private fake-quantize operators as FakeQuantize and FakeQuantizeLog."""
 
     name: ClassVar[str] = "read-mqbench"
+    dialect: ClassVar[str] = "MQBench"
     exact: ClassVar[bool] = True
 
     def run(self, model: Model, trace: Trace) -> None:

@@ -3,9 +3,9 @@
     equal input and output ends          FakeQuantize; scale and zero point from the ends
     output = input, rescaled             FakeQuantize -> Mul(output step / input step)
 
-`onnxq.openvino` has the formula, how the scale comes back exactly, and what is within rounding.
-Zero must be one of the levels in both ranges: a grid without an exact zero, or one that moves it,
-is declined.
+`onnxq.dialects.openvino` has the formula, how the scale comes back exactly, and what is within
+rounding. Zero must be one of the levels in both ranges: a grid without an exact zero, or one that
+moves it, is declined.
 
 MQBench's newer exporter writes one bound per output channel as a plain vector, which does not
 broadcast against the weight; where the layers that read the weight agree on their output-channel
@@ -22,10 +22,9 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq import fake_quantize, openvino
-from onnxq.attempt import Declined, attempt, known_input
-from onnxq.channel_shape import per_channel, rank_of, spread
-from onnxq.constants import array
+from onnxq.canonical import fake_quantize
+from onnxq.dialects import openvino
+from onnxq.dialects.node_rewrite import Declined, attempt, known_input
 from onnxq.edit import (
     constant,
     drop_domains,
@@ -36,11 +35,13 @@ from onnxq.edit import (
 )
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
-from onnxq.node_metadata import QUANT_MIN, QUANT_TYPE, SCALE, metadata
+from onnxq.graph.constants import array
+from onnxq.operators.broadcast_shape import per_channel, rank_of, spread
+from onnxq.operators.weight_axis import weight_axis
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import Array, QParams
-from onnxq.qtype import QTYPES
-from onnxq.weight_axis import weight_axis
+from onnxq.quant.qparams import Array, QParams
+from onnxq.quant.qtype import QTYPES
+from onnxq.storage.node_metadata import QUANT_MIN, QUANT_TYPE, SCALE, metadata
 
 OPS = (openvino.FAKE_QUANTIZE, "FakeQuantize")
 _BOUNDS = ("lower input bound", "upper input bound", "lower output bound", "upper output bound")
@@ -51,6 +52,7 @@ class ReadOpenvino(Pass):
     """Read OpenVINO's FakeQuantize (ends and levels) as the canonical one (scale, zero point)."""
 
     name: ClassVar[str] = "read-openvino"
+    dialect: ClassVar[str] = "OpenVINO FakeQuantize"
     exact: ClassVar[bool] = True
 
     def run(self, model: Model, trace: Trace) -> None:

@@ -26,16 +26,16 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq import fake_quantize
-from onnxq.attempt import Declined, attempt
-from onnxq.constants import array, computed, is_constant
+from onnxq.canonical import fake_quantize
+from onnxq.dialects.node_rewrite import Declined, attempt
+from onnxq.dialects.qdq_params import DEQUANTIZE
 from onnxq.edit import constant, producer, remove, set_input, variable
 from onnxq.edit import new_node as make_node
 from onnxq.graph import Model, domain_of
+from onnxq.graph.constants import array, computed, is_constant
 from onnxq.pass_ import Pass, Trace
-from onnxq.qdq_params import DEQUANTIZE
-from onnxq.qparams import QParams
-from onnxq.qtype import qtype
+from onnxq.quant.qparams import QParams
+from onnxq.quant.qtype import qtype
 
 _CODES = 2**15
 """Codes of 16 bits on either side of zero."""

@@ -2,7 +2,7 @@
 
     x -> Q(s, z) -> DQ(s, z)                  FakeQuantize(x, s, z) over all codes of the type
     x -> Q(s, z) -> Clip(lo, hi) -> DQ(s, z)  FakeQuantize with quant_min = lo, quant_max = hi
-    x -> Q(s, z) -> DQ(s', z')                two FakeQuantize, see `onnxq.requantize`
+    x -> Q(s, z) -> DQ(s', z')                two FakeQuantize, see `onnxq.canonical.requantize`
     codes -> [Clip] -> DQ(s, z)               constant codes: float weight + FakeQuantize
     codes -> DQ(s, z) -> Q(s', z') -> DQ      the same, twice: a weight each
     the same, a bias or int32 codes           float constant + a row of the table
@@ -23,11 +23,13 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq import fake_quantize, qdq_params, requantize
-from onnxq.attempt import Declined, attempt
-from onnxq.bias_readers import read_as_bias
-from onnxq.constants import array, computed, scalar
-from onnxq.dequantized import dequantized, stored_codes
+from onnxq.analysis.bias_readers import read_as_bias
+from onnxq.arrays.pieces import assembled
+from onnxq.canonical import fake_quantize, requantize
+from onnxq.canonical.quantized_weights import quantized_values
+from onnxq.dialects import qdq_params
+from onnxq.dialects.node_rewrite import Declined, attempt
+from onnxq.dialects.qdq_params import DEQUANTIZE, QUANTIZE
 from onnxq.edit import (
     constant,
     describe,
@@ -43,14 +45,13 @@ from onnxq.edit import (
 )
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
-from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, metadata
+from onnxq.graph.constants import array, computed, scalar
+from onnxq.graph.dequantized import dequantized, stored_codes
 from onnxq.pass_ import Pass, Trace
-from onnxq.pieces import assembled
-from onnxq.qdq_params import DEQUANTIZE, QUANTIZE
-from onnxq.qparams import QParams, Role
-from onnxq.qtype import QType
-from onnxq.quantized_weights import quantized_values
-from onnxq.tensors import Codes, numpy_dtype, parts_of
+from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qtype import QType
+from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, metadata
+from onnxq.storage.tensors import Codes, numpy_dtype, parts_of
 
 _CALLS = ("If", "Loop", "Scan")
 
@@ -60,6 +61,7 @@ class ReadQdq(Pass):
     """Read QuantizeLinear/DequantizeLinear (also Q-Clip-DQ and stored codes) as FakeQuantize."""
 
     name: ClassVar[str] = "read-qdq"
+    dialect: ClassVar[str] = "QDQ"
     exact: ClassVar[bool] = True
 
     def run(self, model: Model, trace: Trace) -> None:

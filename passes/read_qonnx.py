@@ -24,19 +24,20 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq import fake_quantize, qonnx
-from onnxq.attempt import Declined, attempt, known_input
-from onnxq.bias_readers import read_as_bias
-from onnxq.channel_shape import per_channel, rank_of
-from onnxq.constants import array
+from onnxq.analysis.bias_readers import read_as_bias
+from onnxq.canonical import fake_quantize
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
+from onnxq.dialects import qonnx
+from onnxq.dialects.node_rewrite import Declined, attempt, known_input
 from onnxq.edit import drop_domains, inputs_of, new_values, producer, remove, replace
 from onnxq.errors import QParamsError
-from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
-from onnxq.node_metadata import QUANT_TYPE, metadata
+from onnxq.graph.constants import array
+from onnxq.operators.broadcast_shape import per_channel, rank_of
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import Array, QParams, Role
-from onnxq.qtype import qtype
+from onnxq.quant.qparams import Array, QParams, Role
+from onnxq.quant.qtype import qtype
+from onnxq.storage.node_metadata import QUANT_TYPE, metadata
 
 QUANT = tuple(f"{domain}::{op}" for domain in qonnx.DOMAINS for op in ("Quant", "IntQuant"))
 BIPOLAR = tuple(f"{domain}::BipolarQuant" for domain in qonnx.DOMAINS)
@@ -49,6 +50,7 @@ class ReadQonnx(Pass):
     """Read QONNX's Quant, BipolarQuant and Trunc as FakeQuantize."""
 
     name: ClassVar[str] = "read-qonnx"
+    dialect: ClassVar[str] = "QONNX"
     exact: ClassVar[bool] = True
 
     def run(self, model: Model, trace: Trace) -> None:

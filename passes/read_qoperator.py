@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from onnxq.attempt import attempt
-from onnxq.code_layout import move_layout
-from onnxq.code_nodes import CodeNodes
+from onnxq.dialects.code_nodes import CodeNodes
+from onnxq.dialects.integer_sums import read_sums
+from onnxq.dialects.moves_on_codes import move_layout
+from onnxq.dialects.node_rewrite import attempt
+from onnxq.dialects.qoperator_lowering import lower
 from onnxq.graph import Model, domain_of
-from onnxq.integer_sums import read_sums
+from onnxq.operators.integer_operators import BLOCKED_DOMAIN, DYNAMIC, QOPERATORS, find, spellings
 from onnxq.pass_ import Pass, Trace
-from onnxq.qoperator_lowering import lower
-from onnxq.qoperators import BLOCKED_DOMAIN, DYNAMIC, QOPERATORS, find, spellings
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class ReadQoperator(Pass):
     """Write integer operators (QLinearConv, QGemm ...) as float operators between Q and DQ."""
 
     name: ClassVar[str] = "read-qoperator"
+    dialect: ClassVar[str] = "QOperator"
     exact: ClassVar[bool] = True
 
     def run(self, model: Model, trace: Trace) -> None:

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.bias_readers import bias_readers_followed
+from onnxq.analysis.bias_readers import bias_readers_followed
+from onnxq.analysis.float_graph import FloatGraph, FloatTensor, Quantizer
 from onnxq.edit import replace
-from onnxq.float_graph import FloatGraph, FloatTensor, Quantizer
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
 

@@ -18,11 +18,11 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array
+from onnxq.canonical.upsample import UPSAMPLE
 from onnxq.edit import constant, describe, inputs_of, new_node, remove
 from onnxq.graph import Model
+from onnxq.graph.constants import array
 from onnxq.pass_ import Pass, Trace
-from onnxq.upsample import UPSAMPLE
 
 _HALF = Fraction(1, 2)
 _HALF_PIXEL = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")

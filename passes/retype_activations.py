@@ -18,13 +18,13 @@ from typing import ClassVar, Literal
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array, is_constant, scalar
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, params_of, set_params
 from onnxq.edit import inputs_of, producer
-from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, params_of, set_params
 from onnxq.graph import Model
+from onnxq.graph.constants import array, is_constant, scalar
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams
-from onnxq.qtype import qtype
+from onnxq.quant.qparams import QParams
+from onnxq.quant.qtype import qtype
 
 _NON_NEGATIVE = {"Relu", "Sigmoid", "Softmax", "Abs", "Exp", "HardSigmoid", "Softplus"}
 _KEEPS_SIGN = {

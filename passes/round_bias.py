@@ -13,11 +13,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from onnxq.bias_readers import BiasUse, bias_uses
+from onnxq.analysis.bias_readers import BiasUse, bias_uses
 from onnxq.edit import constant, set_input
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import Array
+from onnxq.quant.qparams import Array
 
 
 @dataclass(frozen=True)

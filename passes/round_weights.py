@@ -7,15 +7,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from onnxq.blockwise import same_codes
-from onnxq.constants import array
-from onnxq.dequantized import loaded
+from onnxq.arrays.pieces import equal
+from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of, logarithmic
+from onnxq.canonical.quantized_weights import on_grid, quantized_weights
 from onnxq.edit import new_values, set_input
-from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of, logarithmic
 from onnxq.graph import Model
+from onnxq.graph.constants import array
+from onnxq.graph.dequantized import loaded
 from onnxq.pass_ import Pass, Trace
-from onnxq.pieces import equal
-from onnxq.quantized_weights import on_grid, quantized_weights
+from onnxq.quant.blockwise import same_codes
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,14 @@ from typing import ClassVar
 
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import is_constant
+from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of, is_logarithmic, make
 from onnxq.edit import insert, producer, set_input, users
-from onnxq.exporter import sorted_nodes
-from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of, is_logarithmic, make
-from onnxq.gfpq import UNTOLD
 from onnxq.graph import Model, domain_of
-from onnxq.importer import bodies
+from onnxq.graph.constants import is_constant
 from onnxq.pass_ import Pass, Trace
+from onnxq.side_files.nnie_inputs import UNTOLD
+from onnxq.storage.exporter import sorted_nodes
+from onnxq.storage.importer import bodies
 
 _TRANSPARENT = UNTOLD & {"Flatten", "Relu", "Reshape"}
 

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.edit import constant, new_node, set_inputs, variable
-from onnxq.evaluate import known_values
-from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model, domain_of
+from onnxq.graph.constants import array
+from onnxq.operators.weight_axis import BIAS_INPUT, LINEAR_OPS
 from onnxq.pass_ import Pass, Trace
-from onnxq.weight_axis import BIAS_INPUT, LINEAR_OPS
+from onnxq.running.constant_evaluation import known_values
 
 _QUANTIZERS = ("QuantizeLinear", "DequantizeLinear", FAKE_QUANTIZE)
 _BETWEEN = {

@@ -17,15 +17,15 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq import fake_quantize
-from onnxq.channel_shape import rank_of, spread
+from onnxq.canonical import fake_quantize
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
+from onnxq.dialects.writable import check_writable, no_broadcast, no_plain_grid
 from onnxq.edit import constant, describe, new_node, remove, variable
-from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
-from onnxq.node_metadata import state_type
+from onnxq.operators.broadcast_shape import rank_of, spread
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import Array, QParams, Role
-from onnxq.unwritable import check_writable, no_broadcast, no_plain_grid
+from onnxq.quant.qparams import Array, QParams, Role
+from onnxq.storage.node_metadata import state_type
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,16 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq import fake_quantize
-from onnxq.bit_packing import BITS, pack
-from onnxq.constants import array
+from onnxq.arrays.bit_packing import BITS, pack
+from onnxq.canonical import fake_quantize
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.edit import constant, describe, new_node, remove, users
-from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model, domain_of
-from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, QUANT_TYPE, add_metadata
+from onnxq.graph.constants import array
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import Array, QParams
-from onnxq.qtype import qtype
+from onnxq.quant.qparams import Array, QParams
+from onnxq.quant.qtype import qtype
+from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, QUANT_TYPE, add_metadata
 
 MATMUL = "com.microsoft::MatMulNBits"
 _SMALLEST_BLOCK = 16

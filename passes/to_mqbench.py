@@ -25,16 +25,17 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq import fake_quantize, fake_quantize_log, mqbench
-from onnxq.constants import array
+from onnxq.canonical import fake_quantize, fake_quantize_log
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
+from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG
+from onnxq.dialects import mqbench
+from onnxq.dialects.writable import check_writable, no_plain_grid
 from onnxq.edit import constant, describe, new_node, new_values, remove, variable
-from onnxq.fake_quantize import FAKE_QUANTIZE
-from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.graph import Model
-from onnxq.node_metadata import state_type
+from onnxq.graph.constants import array
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams, Role
-from onnxq.unwritable import check_writable, no_plain_grid
+from onnxq.quant.qparams import QParams, Role
+from onnxq.storage.node_metadata import state_type
 
 
 @dataclass(frozen=True)

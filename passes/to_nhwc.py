@@ -5,7 +5,7 @@ that feeds and reads images with channels last therefore holds a Transpose behin
 and in front of each such output, and as few as possible elsewhere. Models that come from
 frameworks with channels last hold a pair around every convolution: each Transpose is pushed
 towards the outputs, through all operators that do not care about the layout, until it meets the
-one that undoes it, and both go. (`onnxq.layout_ops` says which operators, and how.)
+one that undoes it, and both go. (`onnxq.analysis.channels_last` says which operators, and how.)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import is_constant
+from onnxq.analysis.channels_last import Moved, ignores_layout, moved
 from onnxq.edit import (
     constant,
     new_node,
@@ -27,10 +27,10 @@ from onnxq.edit import (
     users,
     variable,
 )
-from onnxq.exporter import sorted_nodes
 from onnxq.graph import Model, domain_of
-from onnxq.layout_ops import Moved, ignores_layout, moved
+from onnxq.graph.constants import is_constant
 from onnxq.pass_ import Pass, Trace
+from onnxq.storage.exporter import sorted_nodes
 
 _SPATIAL = frozenset(
     {

@@ -23,14 +23,15 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq import fake_quantize, openvino
-from onnxq.channel_shape import rank_of, spread
+from onnxq.canonical import fake_quantize
+from onnxq.dialects import openvino
+from onnxq.dialects.writable import check_writable, no_broadcast, no_plain_grid
 from onnxq.edit import constant, describe, new_node, remove
 from onnxq.graph import Model
-from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, QUANT_TYPE, SCALE, add_metadata
+from onnxq.operators.broadcast_shape import rank_of, spread
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams, Role
-from onnxq.unwritable import check_writable, no_broadcast, no_plain_grid
+from onnxq.quant.qparams import QParams, Role
+from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, QUANT_TYPE, SCALE, add_metadata
 
 
 @dataclass(frozen=True)

@@ -20,19 +20,19 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq import fake_quantize
-from onnxq.bias_readers import bias_uses
-from onnxq.constants import is_constant
-from onnxq.dequantized import codes_of, unread
+from onnxq.analysis.bias_readers import bias_uses
+from onnxq.canonical import fake_quantize
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
+from onnxq.canonical.quantized_weights import clamp
 from onnxq.edit import constant, describe, new_node, remove, set_input, variable
 from onnxq.errors import PassError
-from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
-from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, add_metadata
+from onnxq.graph.constants import is_constant
+from onnxq.graph.dequantized import codes_of, unread
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams
-from onnxq.qtype import QType
-from onnxq.quantized_weights import clamp
+from onnxq.quant.qparams import QParams
+from onnxq.quant.qtype import QType
+from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, add_metadata
 
 Scales = Literal["scalar", "vector"]
 """How one scale for a whole tensor is written."""

@@ -22,18 +22,19 @@ from typing import ClassVar, Literal
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq import fake_quantize, qonnx
-from onnxq.bias_readers import BiasUse, bias_uses
-from onnxq.channel_shape import rank_of, spread
-from onnxq.constants import is_constant
-from onnxq.dequantized import Values, loaded, unread, value_parts
+from onnxq.analysis.bias_readers import BiasUse, bias_uses
+from onnxq.canonical import fake_quantize
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
+from onnxq.dialects import qonnx
+from onnxq.dialects.writable import check_writable, no_broadcast, no_plain_grid
 from onnxq.edit import constant, describe, new_node, new_values, remove, set_input, variable
-from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
-from onnxq.node_metadata import QUANT_TYPE, add_metadata
+from onnxq.graph.constants import is_constant
+from onnxq.graph.dequantized import Values, loaded, unread, value_parts
+from onnxq.operators.broadcast_shape import rank_of, spread
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import Array, QParams, Role
-from onnxq.unwritable import check_writable, no_broadcast, no_plain_grid
+from onnxq.quant.qparams import Array, QParams, Role
+from onnxq.storage.node_metadata import QUANT_TYPE, add_metadata
 
 
 @dataclass(frozen=True)

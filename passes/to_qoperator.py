@@ -15,11 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxq.attempt import Declined
+from onnxq.dialects.node_rewrite import Declined
+from onnxq.dialects.qoperator_fusion import TWINS, fuse, is_candidate
 from onnxq.edit import describe
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
-from onnxq.qoperator_fusion import TWINS, fuse, is_candidate
 from passes.to_qdq import ToQdq
 
 

@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, params_of, set_params
 from onnxq.edit import producer, replace, users
-from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, params_of, set_params
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import QParams
+from onnxq.quant.qparams import QParams
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxq.constants import is_constant
-from onnxq.fake_quantize import params_of, set_params
+from onnxq.analysis.accumulator_bounds import input_quantizer
+from onnxq.canonical.fake_quantize import params_of, set_params
 from onnxq.graph import Model
+from onnxq.graph.constants import is_constant
 from onnxq.pass_ import Pass, Trace
-from onnxq.saturation import input_quantizer
-from onnxq.unsigned_codes import unsigned
+from onnxq.quant.unsigned_codes import unsigned
 
 
 @dataclass(frozen=True)

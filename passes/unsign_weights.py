@@ -4,7 +4,7 @@
 
 On x86 CPUs with AVX2 but without VNNI, onnxruntime adds pairs of u8 x s8 products in 16 bits, and
 clips. Products of u8 x u8 take another kernel, which does not. It is slower, so weights whose
-codes cannot saturate (`onnxq.saturation`) stay int8.
+codes cannot saturate (`onnxq.analysis.accumulator_bounds`) stay int8.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxq.fake_quantize import params_of, set_params
+from onnxq.analysis.accumulator_bounds import bounds
+from onnxq.canonical.fake_quantize import params_of, set_params
+from onnxq.folding.linear import read_layer
 from onnxq.graph import Model
-from onnxq.linear import read_layer
 from onnxq.pass_ import Pass, Trace
-from onnxq.qparams import Role
-from onnxq.saturation import bounds
-from onnxq.unsigned_codes import unsigned
+from onnxq.quant.qparams import Role
+from onnxq.quant.unsigned_codes import unsigned
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxq.constants import is_constant
-from onnxq.fake_quantize import FAKE_QUANTIZE, container, params_of, set_params
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, container, params_of, set_params
 from onnxq.graph import Model
+from onnxq.graph.constants import is_constant
 from onnxq.pass_ import Pass, Trace
 
 

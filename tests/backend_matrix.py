@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnxq
-from onnxq import discovery
-from onnxq.backend import Backend
+from onnxq.backend import Backend, backends, find_backend
 from onnxq.errors import OnnxqError
 from tests.networks import NETWORKS, quantized, samples
 
@@ -52,7 +51,7 @@ class Cell:
 def targets() -> list[tuple[str, str]]:
     """All backends that write files, each with its variants ('' for none)."""
     found = []
-    for name, backend in sorted(discovery.backends().items()):
+    for name, backend in sorted(backends().items()):
         if isinstance(backend, Backend) and backend.writes:
             found += [(name, variant) for variant in ("", *backend.variants)]
     return found
@@ -60,7 +59,7 @@ def targets() -> list[tuple[str, str]]:
 
 def attempt(name: str, variant: str, network: str) -> Cell:
     """Convert one network."""
-    backend = discovery.find_backend(name)
+    backend = find_backend(name)
     model = quantized(network, backend)
     try:
         done = onnxq.convert(
@@ -161,7 +160,7 @@ def _details(rows: dict[str, dict[str, Cell]]) -> Iterator[str]:
     for row in json.loads(CONSUMERS.read_text(encoding="utf-8")) if CONSUMERS.exists() else ():
         measured.setdefault(row["backend"], set()).add(f"{row['consumer']} {row['version']}")
     for name in dict.fromkeys(cell.backend for of in rows.values() for cell in of.values()):
-        backend = discovery.find_backend(name)
+        backend = find_backend(name)
         yield from ("", f"## {name}", "", backend.summary, "")
         yield f"* weights: {backend.scheme.weight}"
         yield f"* activations: {backend.scheme.activation}"

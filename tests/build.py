@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import onnx
 
-from onnxq import fake_quantize, fake_quantize_log, runtime
+from onnxq.canonical import fake_quantize, fake_quantize_log
 from onnxq.edit import insert
 from onnxq.graph import Model, from_proto
 from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Pipeline
-from onnxq.qparams import QParams, Reader, Role
-from onnxq.qtype import qtype
+from onnxq.quant.qparams import QParams, Reader, Role
+from onnxq.quant.qtype import qtype
+from onnxq.running import sessions
 
 
 def parse(body: str, opset: int = 17, ir_version: int = 8) -> Model:
@@ -31,7 +32,7 @@ def apply(model: Model, *steps: Pass) -> tuple[Model, Trace]:
 
 def run(model: Any, *arrays: np.ndarray) -> list[np.ndarray]:
     """Outputs in the reference session, inputs given in order."""
-    session = runtime.reference(model)
+    session = sessions.reference(model)
     feeds = dict(zip((i.name for i in session.inputs), arrays, strict=True))
     return list(session.run(feeds).values())
 

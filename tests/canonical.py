@@ -9,11 +9,12 @@ import onnx
 import onnx_graphsurgeon as gs
 from hypothesis import strategies as st
 
-from onnxq import constants, edit, runtime
-from onnxq.fake_quantize import make
-from onnxq.graph import Model, from_proto
-from onnxq.qparams import GRAPH_OUTPUT, QParams, Reader
-from onnxq.qtype import qtype
+from onnxq import edit
+from onnxq.canonical.fake_quantize import make
+from onnxq.graph import Model, constants, from_proto
+from onnxq.quant.qparams import GRAPH_OUTPUT, QParams, Reader
+from onnxq.quant.qtype import qtype
+from onnxq.running import sessions
 from tests.strategies import graphs
 from tests.zoo import inputs
 
@@ -55,7 +56,7 @@ def expose(model: Model, tensor: gs.Tensor) -> None:
 def assert_same_outputs(one: Model, other: Model) -> None:
     """Both compute the same outputs, bit for bit, for seeded inputs in the reference session."""
     feeds = inputs(one.to_proto(), 0)
-    first, second = (runtime.reference(m).run(feeds) for m in (one, other))
+    first, second = (sessions.reference(m).run(feeds) for m in (one, other))
     assert list(first) == list(second)
     for name, value in first.items():
         assert value.tobytes() == second[name].tobytes(), name

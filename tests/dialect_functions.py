@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import onnx
 from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto, helper
 
-from onnxq import mqbench
+from onnxq.dialects import mqbench
 from onnxq.graph import Model, from_proto
 from onnxq.pipeline import Pipeline
 from passes.read_mqbench import ReadMqbench
@@ -132,7 +132,7 @@ def runnable(model: Model | onnx.ModelProto) -> onnx.ModelProto:
     """The model with a function for every operator of another dialect that it calls."""
     source = model.to_proto() if isinstance(model, Model) else model
     if set(_calls(source.graph)) & MQBENCH:
-        # ONNX's own domain takes no functions. tests/onnxq/test_mqbench.py has their oracle.
+        # ONNX's own domain takes no functions; the oracle is in test_mqbench.py.
         source = Pipeline(ReadMqbench()).run(from_proto(source)).model.to_proto()
     called = set(_calls(source.graph)) & FUNCTIONS.keys()
     called -= {(f.domain, f.name) for f in source.functions}

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from onnxq import runtime
-from onnxq.convert import constants_frozen
 from onnxq.errors import PassError
 from onnxq.graph import Model, from_proto, load
 from onnxq.pass_ import Pass
 from onnxq.pipeline import Pipeline
+from onnxq.reading import constants_frozen
+from onnxq.running import sessions
 from passes.collect_qparams import CollectQParams
 from tests.build import bit_equal, parse, quantize, weight
 from tests.foreign_files import FOLDER as FIXTURES
@@ -39,8 +39,8 @@ def assert_same_again(model: Model, write: Pass, read: Pass) -> Model:
     assert table(back) == table(model)
     for seed in (0, 1):
         feeds = inputs(model.to_proto(), seed)
-        want = runtime.reference(model).run(feeds)
-        have = runtime.reference(back).run(feeds)
+        want = sessions.reference(model).run(feeds)
+        have = sessions.reference(back).run(feeds)
         assert list(have) == list(want)
         assert bit_equal(have.values(), want.values())
     return written
@@ -93,5 +93,5 @@ def fixture_inputs(name: str) -> list[np.ndarray]:
 
 def first_output(model: Any, x: np.ndarray) -> np.ndarray:
     """The first output in the reference session."""
-    session = runtime.reference(model)
+    session = sessions.reference(model)
     return next(iter(session.run({session.inputs[0].name: x}).values()))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from onnxq.graph import Model, from_proto
 from onnxq.pass_ import Pass
 from onnxq.pipeline import Pipeline
-from onnxq.qparam_table import QParamTable
+from onnxq.quant.qparam_table import QParamTable
 from passes.collect_qparams import CollectQParams
 from passes.phases import READ
 from passes.to_composed import ToComposed

@@ -23,7 +23,7 @@ CALLS = ("open", "replace", "link", "unlink")
 
 
 def save(folder: Path) -> None:
-    from onnxq.file_set import FileSet
+    from onnxq.disk.file_set import FileSet
 
     with FileSet(folder) as files:
         for name, content in NEW.items():
@@ -44,7 +44,7 @@ def save_and_fail(folder: Path) -> None:
 
 
 def recover(folder: Path) -> None:
-    from onnxq.recovery import recover
+    from onnxq.disk.recovery import recover
 
     recover(folder)
 
@@ -109,7 +109,7 @@ def deaths(root: Path) -> Iterator[Path]:
 
 
 if __name__ == "__main__":
-    import onnxq.file_set
-    import onnxq.recovery  # noqa: F401
+    import onnxq.disk.file_set
+    import onnxq.disk.recovery  # noqa: F401
 
     print(sum(1 for _ in deaths(Path(sys.argv[1]))))

@@ -7,7 +7,7 @@ import onnx
 from onnxq.graph import Model, from_proto
 from onnxq.pass_ import Trace
 from onnxq.pipeline import Pipeline
-from onnxq.qparams import QParams
+from onnxq.quant.qparams import QParams
 from passes.collect_qparams import CollectQParams
 from passes.read_qdq import ReadQdq
 from passes.read_qoperator import ReadQoperator

@@ -25,10 +25,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from onnxq import cli, demo, discovery, file_set
-from onnxq.file_set import FileSet
+from onnxq import cli, discovery
+from onnxq.backend import backends
+from onnxq.disk import file_set
+from onnxq.disk.file_set import FileSet
 from onnxq.graph import save
-from onnxq.made_files import MadeFiles
+from onnxq.workflows import demo
+from onnxq.workflows.artifacts import MadeFiles
 from tests.stored_models import listing
 
 Set = dict[str, bytes]
@@ -183,7 +186,7 @@ def inspect(folder: Path) -> str:
 
 def kill_many(root: Path, count: int, seed: int) -> Counter[tuple[str, str]]:
     """How often each outcome was seen, by when the process was killed."""
-    discovery.backends(), discovery.passes()  # imported once, not in every process
+    backends(), discovery.passes()  # imported once, not in every process
     rng = random.Random(seed)
     model, before, old, new = prepare(root)
     folder = root / "folder"

@@ -9,8 +9,8 @@ import onnx
 from onnx import TensorProto
 
 from onnxq.graph import from_proto
-from onnxq.lint import lint
-from onnxq.lint_rule import Finding
+from onnxq.lint.rule import Finding
+from onnxq.workflows.lint_model import lint
 from tests.zoo_build import Build, tensor_scale
 
 UINT8, INT8 = TensorProto.UINT8, TensorProto.INT8

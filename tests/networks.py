@@ -13,16 +13,16 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
-from onnxq import runtime
+from onnxq.analysis.quantizer_places import QuantizerPlaces
 from onnxq.backend import Backend
 from onnxq.graph import Model, from_proto
-from onnxq.log_params import LogParams
+from onnxq.operators.weight_axis import weight_axis
 from onnxq.pipeline import Pipeline
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.quantizer_places import QuantizerPlaces
-from onnxq.scheme import QSpec
-from onnxq.weight_axis import weight_axis
+from onnxq.quant.log_params import LogParams
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.scheme import QSpec
+from onnxq.running import sessions
 from passes.apply_qparams import ApplyQParams
 from passes.phases import CLEAN, FOLD
 from passes.propagate_ranges import PropagateRanges
@@ -193,7 +193,7 @@ def _extremes(
     model: Model, names: list[str], feeds: list[dict[str, Values]]
 ) -> dict[str, tuple[float, float]]:
     inner = [n for n in names if n != "x"]
-    session = runtime.reference(model, taps=inner)
+    session = sessions.reference(model, taps=inner)
     found: dict[str, tuple[float, float]] = {}
     for feed in feeds:
         values = {**feed, **session.run(feed)}

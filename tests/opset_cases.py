@@ -16,7 +16,7 @@ from onnx import (
 
 from onnxq.errors import UnsupportedModelError
 from onnxq.graph import from_proto
-from onnxq.opset import MOVED
+from onnxq.opsets.opset_upgrade import MOVED
 from tests.same_model import assert_same
 
 TARGETS = (13, 17, 21, 25)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from onnxq.runtime import Kind, optimized_graph, walk
+from onnxq.running.sessions import Kind, optimized_graph, walk
 
 INTEGER_OPS = {
     *("QLinearConv", "QGemm", "QLinearMatMul", "MatMulIntegerToFloat", "QLinearAdd", "QLinearMul"),

@@ -15,17 +15,17 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxq import integer_reference, runtime
-from onnxq.convert import canonical, constants_frozen
-from onnxq.dialects import check_readable
-from onnxq.encodings import read_content, with_encodings
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
+from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG
+from onnxq.dialects.quantizing_operators import check_readable
 from onnxq.errors import LoadError, OnnxqError
-from onnxq.fake_quantize import FAKE_QUANTIZE
-from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.graph import Model, load
-from onnxq.integer_reference import holds_integer_operators
-from onnxq.summary import summarize
-from onnxq.verify import verify
+from onnxq.proof.verify import verify
+from onnxq.reading import canonical, constants_frozen
+from onnxq.running import sessions
+from onnxq.running.integer_reference import holds_integer_operators
+from onnxq.workflows.encodings import read_content, with_encodings
+from onnxq.workflows.summary import summarize
 from passes.to_qdq import ToQdq
 from tests.build import apply
 from tests.foreign_files import FOLDER
@@ -63,7 +63,7 @@ def samples(fixture: Path, dtype: np.dtype) -> np.ndarray:
     return np.load(fixture.parent / "test.npz")["x"].astype(dtype)
 
 
-def outputs(session: runtime.Session, xs: np.ndarray) -> list[np.ndarray]:
+def outputs(session: sessions.Session, xs: np.ndarray) -> list[np.ndarray]:
     """All outputs for each input, one input at a time."""
     (spec,) = session.inputs
     runs = [session.run({spec.name: xs[i : i + 1]}) for i in range(len(xs))]
@@ -101,12 +101,12 @@ def examine(fixture: Path) -> Outcome:
             why = [skip.reason for skip in summary.unread] or [error.what]
             return Outcome(name, read=False, reason=why[0].replace(f"{fixture}/", ""))
     found = model.nodes(FAKE_QUANTIZE, FAKE_QUANTIZE_LOG)
-    session = runtime.reference(model)
+    session = sessions.reference(model)
     xs = samples(fixture, session.inputs[0].dtype)
     mine = outputs(session, xs)
     oracle, want = _oracle(fixture, source, xs, beside)
     written, _ = apply(model, ToQdq())
-    again = outputs(runtime.reference(written), xs)
+    again = outputs(sessions.reference(written), xs)
     steps = None
     if oracle.startswith("integer"):
         report = verify(path, model, [{session.inputs[0].name: x[None]} for x in xs])
@@ -145,12 +145,12 @@ def _oracle(
     """What the file should compute: its own numbers in a runtime, else those its tool gave."""
     if not beside and holds_integer_operators(source.to_proto()):
         name = source.graph.inputs[0].name
-        runs = [integer_reference.run(source, {name: x[None]}) for x in xs]
+        runs = [sessions.reference(source).run({name: x[None]}) for x in xs]
         return "integer evaluation", [np.concatenate([r[n] for r in runs]) for n in runs[0]]
     stored = fixture / "expected.npz"
     try:
         if not (beside and stored.exists()):
-            session = runtime.reference(constants_frozen(source))
+            session = sessions.reference(constants_frozen(source))
             return "onnxruntime", outputs(session, xs)
     except OnnxqError:
         if not stored.exists():

@@ -10,7 +10,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxq.runtime import reference, shipped
+from onnxq.running.sessions import reference, shipped
 from tests.zoo import ZOO, inputs
 
 Ints = NDArray[np.int64]

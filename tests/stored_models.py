@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from onnxq.constants import array
 from onnxq.edit import constant, set_input
 from onnxq.graph import Model, from_proto, save
+from onnxq.graph.constants import array
 
 BIG = np.arange(1000, dtype=np.float32)
 SMALL = np.float32([1, 2])

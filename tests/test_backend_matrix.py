@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import onnxq
-from onnxq import discovery
+from onnxq.backend import find_backend
 from onnxq.errors import BackendError, OnnxqError, SaveError
 from tests.backend_matrix import CONSUMERS, attempt, targets
 from tests.networks import NETWORKS, quantized, samples
@@ -56,7 +56,7 @@ def test_a_network_made_for_a_backend_converts(
 def test_a_network_made_for_another_backend_converts_or_names_what_does_not_fit(
     source: str, backend: str, table_row: TableRow
 ) -> None:
-    model = quantized("resnet", discovery.find_backend(source))
+    model = quantized("resnet", find_backend(source))
     refused = None
     try:
         done = onnxq.convert(model, backend, data=samples("resnet", 2))
@@ -82,7 +82,7 @@ MQBENCH = (
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in targets()}))
 def test_what_differs_from_files_of_mqbench_is_told(name: str) -> None:
-    told = discovery.find_backend(name).mqbench
+    told = find_backend(name).mqbench
     section = PAGE.read_text(encoding="utf-8").split(f"\n## {name}\n")[1].split("\n## ")[0]
     if name in MQBENCH:
         assert told
@@ -97,7 +97,7 @@ def test_backends_name_the_runtimes_that_were_compared() -> None:
     for row in json.loads(CONSUMERS.read_text(encoding="utf-8")):
         measured.setdefault(row["backend"], set()).add(f"{row['consumer']} {row['version']}")
     for name, _ in targets():
-        backend = discovery.find_backend(name)
+        backend = find_backend(name)
         if backend.proof == "consumer":
             assert set(backend.consumers) == measured[name]
         else:

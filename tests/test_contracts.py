@@ -12,13 +12,15 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from onnxq import discovery, fake_quantize, runtime
-from onnxq.constants import is_constant
-from onnxq.dialects import READERS
+from onnxq import discovery
+from onnxq.canonical import fake_quantize
 from onnxq.errors import PassError
 from onnxq.graph import Model, from_proto
+from onnxq.graph.constants import is_constant
 from onnxq.pass_ import Pass
 from onnxq.pipeline import Pipeline, Result
+from onnxq.reading import READERS
+from onnxq.running import sessions
 from tests.dialect_functions import runnable
 from tests.strategies import graphs, qdq_graphs
 from tests.zoo import ZOO, inputs
@@ -84,8 +86,8 @@ def check_contract(
     onnx.checker.check_model(runnable(after))
     for seed in seeds:
         feeds = inputs(proto, seed)
-        old = runtime.reference(runnable(model)).run(feeds)
-        new = runtime.reference(runnable(first.model)).run(feeds)
+        old = sessions.reference(runnable(model)).run(feeds)
+        new = sessions.reference(runnable(first.model)).run(feeds)
         assert list(old) == list(new)
         for name, want in old.items():
             got = new[name]
@@ -112,7 +114,7 @@ def only_ties_move(model: Model, written: Model, feeds: dict[str, np.ndarray]) -
         if node.outputs[0].name in made and not is_constant(node.inputs[0])
     ]
     names = {name for x, y, _ in taps for name in (x, y)} - set(feeds)
-    values = {**feeds, **runtime.reference(runnable(written), names).run(feeds)}
+    values = {**feeds, **sessions.reference(runnable(written), names).run(feeds)}
     for x, y, params in taps:
         scale, _ = params.broadcast(values[x].shape)
         off = np.abs(values[y] - params.fake(values[x])) / scale

@@ -9,12 +9,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxq import runtime
-from onnxq.backend import Backend
-from onnxq.discovery import find_backend
+from onnxq.backend import Backend, find_backend
 from onnxq.graph import Model, from_proto
-from onnxq.qparams import QParams, Role
-from onnxq.verify import verify
+from onnxq.proof.verify import verify
+from onnxq.quant.qparams import QParams, Role
+from onnxq.running import sessions
 from tests.build import bit_equal
 from tests.dialects import WRITERS, read, table, written
 from tests.networks import quantized, samples
@@ -65,7 +64,7 @@ def test_a_pair_of_dialects_keeps_the_table(
         assert report.worst is not None
         same = f"{report.worst.max:.2g} {report.worst.unit}"
     else:
-        left, right = runtime.reference(model), runtime.reference(through)
+        left, right = sessions.reference(model), sessions.reference(through)
         for feed in feeds:
             assert bit_equal(left.run(feed).values(), right.run(feed).values())
         same = "0"

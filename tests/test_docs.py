@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnxq import cli, demo
+from onnxq import cli
+from onnxq.cli.commands import app
 from onnxq.graph import save
 from onnxq.pipeline import Pipeline
+from onnxq.workflows import demo
 from tests.build import ops, parse
 
 ROOT = Path(__file__).parent.parent
@@ -82,7 +84,7 @@ def test_migration_shows_every_way() -> None:
 
 def test_readme_names_every_command() -> None:
     named = {shlex.split(c)[1] for c in COMMANDS}
-    assert named == {c.name or c.callback.__name__ for c in cli.app.registered_commands}
+    assert named == {c.name or c.callback.__name__ for c in app.registered_commands}
 
 
 def test_readme_python(folder: Path) -> None:

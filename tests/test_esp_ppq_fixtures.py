@@ -10,13 +10,13 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from onnxq import runtime
-from onnxq.constants import array
-from onnxq.convert import canonical
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.edit import constant, new_node, producer, remove, set_input, users, variable
-from onnxq.encodings import with_encodings
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, load
+from onnxq.graph.constants import array
+from onnxq.reading import canonical
+from onnxq.running import sessions
+from onnxq.workflows.encodings import with_encodings
 from tests.build import quantize, tensor
 from tests.esp_attention import attend
 from tests.foreign_files import FOLDER
@@ -39,7 +39,7 @@ def fixture(name: str, side_file: str = "") -> tuple[Model, np.ndarray, np.ndarr
 
 
 def difference(model: Model, xs: np.ndarray, expected: np.ndarray) -> float:
-    (found,) = outputs(runtime.reference(model), xs)
+    (found,) = outputs(sessions.reference(model), xs)
     return float(np.abs(found - expected).max())
 
 
@@ -74,12 +74,12 @@ def test_8_bit_attention_is_simulated_in_integers() -> None:
     (rounded,) = users(node.outputs[0])
     steps = [*map(step_behind, node.inputs), float(params_of(rounded[0]).scale)]
     names, result = [t.name for t in node.inputs], node.outputs[0].name
-    front = runtime.reference(model, names)
+    front = sessions.reference(model, names)
     made = []
     for x in xs:
         found = front.run({"x": x[None]})
         made.append(attend(*(found[n] for n in names), steps=steps, scale=node.attrs["scale"]))
-    back = runtime.reference(feed_from_outside(model, result, made[0]))
+    back = sessions.reference(feed_from_outside(model, result, made[0]))
     for x, attended, want in zip(xs, made, expected, strict=True):
         assert np.array_equal(back.run({"x": x[None], result: attended})["y"][0], want)
 
@@ -101,7 +101,7 @@ def test_an_ascend_record_lacks_what_convolutions_give() -> None:
     folder = FOLDER / "A1" / "esp-ppq-ascend"
     unquantized, _ = canonical(load(folder / "model.onnx"))
     names = [n.outputs[0].name for n in unquantized.nodes("Conv")]
-    session = runtime.reference(unquantized, names)
+    session = sessions.reference(unquantized, names)
     calibration = np.load(FOLDER / "A1" / "calib.npz")["x"].astype(np.float32)
     runs = [session.run({"x": x[None]}) for x in calibration]
     for name in names:
@@ -117,13 +117,13 @@ def test_one_value_lies_on_the_border_of_two_codes() -> None:
     24,000 values, 4e-6 steps above a border, falls to the other side.
     """
     model, xs, expected = fixture("A1/esp-ppq-ncnn", "config.table")
-    (found,) = outputs(runtime.reference(model), xs)
+    (found,) = outputs(sessions.reference(model), xs)
     off = np.flatnonzero(np.abs(found - expected).max(axis=1) > ROUNDING)
     assert len(off) <= 1
     for i in off:
         x = xs[i : i + 1]
         border, values = nearest_to_a_border(model, x)
-        back = runtime.reference(feed_from_outside(model, border, values))
+        back = sessions.reference(feed_from_outside(model, border, values))
         assert np.abs(back.run({"x": x, border: values})["y"] - expected[i]).max() <= ROUNDING
 
 
@@ -132,7 +132,7 @@ def nearest_to_a_border(model: Model, x: np.ndarray) -> tuple[str, np.ndarray]:
     between two codes, with that value moved to the other side."""
     rounded = [n for n in model.nodes(FAKE_QUANTIZE) if array(n.inputs[0]) is None]
     inner = [n.inputs[0].name for n in rounded if n.inputs[0].name != "x"]
-    found = {"x": x, **runtime.reference(model, inner).run({"x": x})}
+    found = {"x": x, **sessions.reference(model, inner).run({"x": x})}
     nearest: tuple[float, str, np.ndarray] | None = None
     for node in rounded:
         values, scale = found[node.inputs[0].name], float(params_of(node).scale)
@@ -158,7 +158,7 @@ def test_sums_of_16_bit_codes_depend_on_their_order(bits: int, moves: bool) -> N
     model, xs, expected = fixture(name)
     turned = with_channels_reversed(fixture(name)[0])
     more = np.load(FOLDER / "A1" / "calib.npz")["x"].astype(np.float32)
-    (found,) = outputs(runtime.reference(model), more)
+    (found,) = outputs(sessions.reference(model), more)
     by_order = difference(turned, more, found)
     assert (by_order > 0) == moves
     assert difference(model, xs, expected) <= by_order

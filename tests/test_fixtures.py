@@ -13,12 +13,12 @@ import onnx
 import pytest
 
 import onnxq
-from onnxq import runtime
-from onnxq.convert import canonical
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.errors import BackendError, OnnxqError
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, from_proto, load
-from onnxq.qparams import QParams
+from onnxq.quant.qparams import QParams
+from onnxq.reading import canonical
+from onnxq.running import sessions
 from tests.dialects import table
 from tests.other_tools import FIXTURES, examine, name_of
 from tests.tables import TableRow
@@ -165,7 +165,7 @@ def test_it_converts_for_onnxruntime(fixture: Path) -> None:
     except OnnxqError:
         pytest.skip("refused, as tested above")
     params = [params_of(n) for n in model.nodes(FAKE_QUANTIZE)]
-    session = runtime.reference(model) if params else None
+    session = sessions.reference(model) if params else None
     if session is None:
         pytest.skip("its quantization lies beside the file, or is logarithmic")
     (spec,) = session.inputs

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from onnxq import discovery
-from onnxq.backend import Backend
+from onnxq.backend import Backend, backends
 from tests.counted_code import assert_linear, counted
 from tests.growing_models import SHAPES
 
@@ -19,7 +18,7 @@ SIZE = 8
 
 WAYS = [
     (name, variant)
-    for name, backend in discovery.backends().items()
+    for name, backend in backends().items()
     if isinstance(backend, Backend) and backend.writes
     for variant in (None, *backend.variants)
 ]
@@ -30,8 +29,8 @@ WAYS = [
 def copy() -> Iterator[None]:
     """The counted copy, with low limits for what is looked through item by item."""
     with counted(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_module("links"), "LONG", 4)
-        patch.setattr(_module("constants"), "_MOST_NODES", 1)
+        patch.setattr(_module("graph.links"), "LONG", 4)
+        patch.setattr(_module("graph.constants"), "_MOST_NODES", 1)
         yield
 
 
@@ -40,17 +39,17 @@ def _module(name: str) -> Any:
 
 
 def _inspect(model: Any) -> None:
-    found = _module("summary").summarize(model)
+    found = _module("workflows.summary").summarize(model)
     found.to_json()
-    _module("render").summary(found)
+    _module("cli.tables").summary(found)
 
 
 def _lint(model: Any) -> None:
-    _module("lint").lint(model, "onnxruntime")
+    _module("workflows.lint_model").lint(model, "onnxruntime")
 
 
 def _explain(model: Any) -> None:
-    _module("explain").explain(model, model.graph.outputs[0].name, "onnxruntime")
+    _module("workflows.explain").explain(model, model.graph.outputs[0].name, "onnxruntime")
 
 
 def _check(shape: str, command: Callable[[Any], object]) -> None:
@@ -87,4 +86,7 @@ def test_looking(shape: str, command: Callable[[Any], None]) -> None:
 )
 def test_converting(shape: str, way: tuple[str, str | None]) -> None:
     backend, variant = way
-    _check(shape, lambda m: _module("convert").convert(m, backend, variant=variant, verify=False))
+    _check(
+        shape,
+        lambda m: _module("workflows.convert").convert(m, backend, variant=variant, verify=False),
+    )

@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import ModelProto
 
-from onnxq import fake_quantize
+from onnxq.canonical import fake_quantize
 from onnxq.graph import Model, from_proto, load, save
 from tests import real_models
 from tests.same_model import assert_same, differences, is_sorted

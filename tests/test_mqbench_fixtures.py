@@ -13,12 +13,12 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from onnxq import runtime
-from onnxq.constants import array
-from onnxq.convert import canonical
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.edit import constant, readers, replace
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, load
+from onnxq.graph.constants import array
+from onnxq.reading import canonical
+from onnxq.running import sessions
 from tests.foreign_files import FOLDER
 from tests.mqbench_arithmetic import Norm, Simulation, norms
 from tests.other_tools import outputs, relative
@@ -131,5 +131,5 @@ def test_openvino_files_are_exact_with_the_trained_weights(variant: str, most: i
             assert [r.op for r in readers(node.outputs[0])] == ["ConvTranspose"]
         replace(node, constant(model, f"{name}.trained", trained), model)
     assert 0 < moved <= most
-    found = outputs(runtime.reference(model), samples())
+    found = outputs(sessions.reference(model), samples())
     assert relative(found, [expected(variant)]) <= ROUNDING

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxq.dialects import READERS
+from onnxq.reading import READERS
 from tests.zoo_build import Build, channel_scale
 
 HERE = Path(__file__).parent

@@ -13,15 +13,16 @@ import onnx
 import pytest
 
 import onnxq
-from onnxq import files, runtime
-from onnxq.constants import array
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, from_proto, load, save
+from onnxq.graph.constants import array
+from onnxq.operators.weight_axis import weight_axis
 from onnxq.pipeline import Pipeline
-from onnxq.qparams import QParams, Role
-from onnxq.qtype import qtype
-from onnxq.verify import saturates, verify
-from onnxq.weight_axis import weight_axis
+from onnxq.proof.verify import saturates, verify
+from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qtype import qtype
+from onnxq.running import sessions
+from onnxq.storage import model_files
 from passes.apply_qparams import ApplyQParams
 from passes.phases import CLEAN, FOLD, READ
 from passes.to_qdq import ToQdq
@@ -38,7 +39,7 @@ def folded(name: str) -> tuple[Model, Model]:
 def same(before: Model, after: Model, name: str, bound: float = 1e-5) -> None:
     for seed in (0, 1):
         feeds = inputs(ZOO[name](), seed)
-        old, new = runtime.reference(before).run(feeds), runtime.reference(after).run(feeds)
+        old, new = sessions.reference(before).run(feeds), sessions.reference(after).run(feeds)
         for key, want in old.items():
             scale = np.abs(want).max() or 1.0
             assert np.abs(new[key] - want).max() <= bound * scale
@@ -230,8 +231,8 @@ def test_converting_twice_changes_nothing() -> None:
     second = onnxq.convert(from_proto(first.model.to_proto()), "onnxruntime")
     feeds = inputs(ZOO["qdq_residual"]())
     assert bit_equal(
-        runtime.reference(first.model).run(feeds).values(),
-        runtime.reference(second.model).run(feeds).values(),
+        sessions.reference(first.model).run(feeds).values(),
+        sessions.reference(second.model).run(feeds).values(),
     )
     assert ops(first.model) == ops(second.model)
 
@@ -264,15 +265,15 @@ def test_metadata_is_kept() -> None:
 
 def test_models_beyond_the_protobuf_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is lowered instead of making a file of 2 GiB."""
-    monkeypatch.setattr(files, "PROTOBUF_LIMIT", 2000)
-    monkeypatch.setattr(files, "EXTERNAL_THRESHOLD", 64)
+    monkeypatch.setattr(model_files, "PROTOBUF_LIMIT", 2000)
+    monkeypatch.setattr(model_files, "EXTERNAL_THRESHOLD", 64)
     done = converts("qdq_residual")
     written = save(done.model, tmp_path / "large.onnx")
     assert [p.name for p in written] == ["large.onnx", "large.onnx.data"]
     feeds = inputs(ZOO["qdq_residual"]())
     assert bit_equal(
-        runtime.reference(written[0]).run(feeds).values(),
-        runtime.reference(done.model).run(feeds).values(),
+        sessions.reference(written[0]).run(feeds).values(),
+        sessions.reference(done.model).run(feeds).values(),
     )
     again = save(load(written[0]), tmp_path / "again.onnx")
     assert len(again) == 2

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import ModelProto, numpy_helper
 
-from onnxq import runtime
 from onnxq.errors import UnsupportedModelError
 from onnxq.graph import from_proto
+from onnxq.running import sessions
 from tests import real_models
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -73,7 +73,7 @@ def test_light_networks(path: Path) -> None:
     """Against the outputs that onnx ships, and against the network as it was."""
     shipped = tensor(path.with_name(f"{path.stem}_output_0.pb"))
     proto = onnx.load(path)
-    session = runtime.reference(proto)
+    session = sessions.reference(proto)
     (feed,) = session.inputs
     # The input behind the shipped outputs, see generate_dummy_data in onnx.backend.test.runner.
     count = int(np.prod(feed.shape))
@@ -82,7 +82,7 @@ def test_light_networks(path: Path) -> None:
     written = raised(proto)
     assert written.ir_version == 10
     assert [i.name for i in written.graph.input] == [feed.name]  # weights are constants now
-    after = runtime.reference(written).run({feed.name: x})
+    after = sessions.reference(written).run({feed.name: x})
     assert_equal(before, after)
     (result,) = after.values()
     np.testing.assert_allclose(result, shipped, rtol=1e-3, atol=1e-5)  # another machine's kernels
@@ -109,7 +109,7 @@ def test_exported_layers(path: Path) -> None:
         with pytest.raises(UnsupportedModelError, match=REFUSED[path.parent.name]):
             raised(proto)
         return
-    session = runtime.reference(raised(proto))
+    session = sessions.reference(raised(proto))
     feeds = {s.name: tensor(folder / f"input_{i}.pb") for i, s in enumerate(session.inputs)}
     for i, result in enumerate(session.run(feeds).values()):
         expected = tensor(folder / f"output_{i}.pb")
@@ -125,7 +125,7 @@ def tensor(path: Path) -> np.ndarray:
 def test_raised_networks_compute_the_same(name: str) -> None:
     proto = real_models.load(name)
     rng = np.random.default_rng(0)
-    session = runtime.reference(proto)
+    session = sessions.reference(proto)
     feeds: dict[str, np.ndarray] = {}
     for spec in session.inputs:
         shape = SHAPES[name][spec.name]
@@ -137,4 +137,4 @@ def test_raised_networks_compute_the_same(name: str) -> None:
             feeds[spec.name] = (0.3 * rng.standard_normal(shape)).astype(np.float32)
     before = session.run(feeds)
     assert any(value.any() for value in before.values())
-    assert_equal(before, runtime.reference(raised(proto)).run(feeds))
+    assert_equal(before, sessions.reference(raised(proto)).run(feeds))

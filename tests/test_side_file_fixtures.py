@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 import onnxq
-from onnxq import runtime
-from onnxq.constants import array
-from onnxq.convert import canonical
+from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.discovery import find_pass
-from onnxq.encodings import read_all, with_encodings
 from onnxq.errors import LoadError
 from onnxq.graph import Model, load
+from onnxq.graph.constants import array
 from onnxq.pipeline import Pipeline
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Reader, Role
-from onnxq.qtype import qtype
-from onnxq.tensor_parts import TensorParts
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Reader, Role
+from onnxq.quant.qtype import qtype
+from onnxq.reading import canonical
+from onnxq.running import sessions
+from onnxq.workflows.encodings import read_all, with_encodings
 from tests.foreign_files import FOLDER
 
 AIMET = sorted(FOLDER.glob("*/aimet-*/encodings_*.json"))
@@ -79,7 +79,7 @@ def assert_same(one: QParams, other: QParams, ulps: int) -> None:
 
 
 def outputs(model: Model | Path, path: Path) -> list[np.ndarray]:
-    session = runtime.reference(model)
+    session = sessions.reference(model)
     (spec,) = session.inputs
     x = np.load(path.parent.parent / "test.npz")["x"]
     return [

@@ -13,12 +13,12 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from onnxq.argument_types import PATH, takes
 from onnxq.backend import Backend
-from onnxq.convert import Conversion, convert
 from onnxq.errors import OptionError, VerifyError
-from onnxq.prove import Proof
-from onnxq.verify import Report
+from onnxq.parsing.argument_types import PATH, takes
+from onnxq.proof.prove import Proof
+from onnxq.proof.verify import Report
+from onnxq.workflows.convert import Conversion, convert
 from torch_bridge.export import Axes, Options, export_recorded, unwrapped
 from torch_bridge.exporting.proof import prove_export
 

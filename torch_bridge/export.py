@@ -18,10 +18,10 @@ import torch
 from torch import nn
 
 from onnxq import graph
-from onnxq.argument_types import PATH, takes
 from onnxq.errors import OptionError, UnsupportedModelError, near_matches
 from onnxq.graph import MAX_OPSET, Model
-from onnxq.qparams import Array
+from onnxq.parsing.argument_types import PATH, takes
+from onnxq.quant.qparams import Array
 from torch_bridge.capture.flat_call import FlatCall
 from torch_bridge.capture.module_owners import owner_of, with_owners
 from torch_bridge.capture.recorded_run import RecordedRun, record

@@ -9,10 +9,9 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 
-from onnxq.argument_types import takes
-from onnxq.backend import Backend
-from onnxq.discovery import find_backend
+from onnxq.backend import Backend, find_backend
 from onnxq.errors import OptionError, UnsupportedModelError, near_matches
+from onnxq.parsing.argument_types import takes
 from torch_bridge.capture.example_call import ExampleCall
 from torch_bridge.capture.quantized_graph import Method, QuantizedGraph
 from torch_bridge.capture.report import Report

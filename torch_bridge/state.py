@@ -17,8 +17,8 @@ from typing import Literal, TypeAlias
 
 from torch import nn
 
-from onnxq.argument_types import takes
 from onnxq.errors import OptionError, QParamsError, UnsupportedModelError
+from onnxq.parsing.argument_types import takes
 from torch_bridge.fake_quant import FakeQuantize
 
 Part: TypeAlias = Literal["weights", "activations"]

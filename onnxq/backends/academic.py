@@ -7,9 +7,9 @@ it is: any number of bits, any zero point and granularity.
 
 from onnxq.backend import Backend, OnnxFile
 from onnxq.pipeline import Pipeline
-from onnxq.placement import WEIGHTED, Placement
-from onnxq.qtype import QTYPES
-from onnxq.scheme import QSpec, Scheme
+from onnxq.quant.placement import WEIGHTED, Placement
+from onnxq.quant.qtype import QTYPES
+from onnxq.quant.scheme import QSpec, Scheme
 from passes.phases import CLEAN, READ
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from onnxq.backends import academic
-from onnxq.placement import Placement, kinds
+from onnxq.quant.placement import Placement, kinds
 
 BACKEND = replace(
     academic.BACKEND,

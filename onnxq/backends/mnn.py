@@ -13,8 +13,8 @@ model is the one to give:
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import mnn_compression
 from onnxq.pipeline import Pipeline
-from onnxq.placement import TOTAL_INTEGER
-from onnxq.scheme import QSpec, Scheme
+from onnxq.quant.placement import TOTAL_INTEGER
+from onnxq.quant.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
 from passes.propagate_ranges import PropagateRanges
 from passes.retype_activations import RetypeActivations

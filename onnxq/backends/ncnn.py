@@ -12,11 +12,11 @@ of all.
 
 from onnxq.backend import Backend, OnnxFile, TableFile, Variant
 from onnxq.formats import ncnn_table
-from onnxq.native_model import NativeFile, NativeFormat
 from onnxq.ncnn import reader, writer
 from onnxq.pipeline import Pipeline
-from onnxq.placement import Placement, kinds
-from onnxq.scheme import QSpec, Scheme
+from onnxq.quant.placement import Placement, kinds
+from onnxq.quant.scheme import QSpec, Scheme
+from onnxq.side_files.native_format import NativeFile, NativeFormat
 from passes.clip_weights import ClipWeights
 from passes.collect_qparams import CollectQParams
 from passes.infer_shapes import InferShapes

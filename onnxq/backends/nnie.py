@@ -4,10 +4,10 @@ File names, keys and numbers are MQBench's. Weights are rounded. Values on the g
 are when the chip rounds them again, and the file can be proven by itself.
 
 The file has no place for the inputs of grouped convolutions and of some other operators
-(`onnxq.gfpq`). MQBench trains quantizers there nevertheless, since the chip rounds there too, with
-numbers of its compiler's own: so does onnxq, and the report of `torch_bridge.prepare` names them.
-When the model is converted they are moved to where the file has a number if that is exact, and
-dropped otherwise (the cost is measured).
+(`onnxq.side_files.nnie_inputs`). MQBench trains quantizers there nevertheless, since the chip
+rounds there too, with numbers of its compiler's own: so does onnxq, and the report of
+`torch_bridge.prepare` names them. When the model is converted they are moved to where the file has
+a number if that is exact, and dropped otherwise (the cost is measured).
 
 Resize by whole factors becomes Upsample. No NNIE compiler is public: what is proven is that the
 files hold the network.
@@ -17,10 +17,10 @@ from dataclasses import replace
 
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import mqbench_nnie
-from onnxq.gfpq import UNTOLD
 from onnxq.pipeline import Pipeline
-from onnxq.placement import INPUTS_ONLY, KINDS
-from onnxq.scheme import QSpec, Scheme
+from onnxq.quant.placement import INPUTS_ONLY, KINDS
+from onnxq.quant.scheme import QSpec, Scheme
+from onnxq.side_files.nnie_inputs import UNTOLD
 from passes.collect_qparams import CollectQParams
 from passes.drop_untold_quantizers import DropUntoldQuantizers
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ

@@ -21,12 +21,12 @@ stores weights as uint8 where int8 ones could saturate on CPUs without VNNI, whi
 """
 
 from onnxq.backend import Backend, OnnxFile, Variant
-from onnxq.lint_rules.gemm_bias_scale import GEMM_BIAS_SCALE
-from onnxq.lint_rules.onnxruntime_kernels import ONNXRUNTIME_KERNELS
-from onnxq.lint_rules.pair_saturation import PAIR_SATURATION
+from onnxq.lint.gemm_bias_scale import GEMM_BIAS_SCALE
+from onnxq.lint.onnxruntime_kernels import ONNXRUNTIME_KERNELS
+from onnxq.lint.pair_saturation import PAIR_SATURATION
 from onnxq.pipeline import Pipeline
-from onnxq.placement import MOVES, Placement, kinds
-from onnxq.scheme import QSpec, Scheme
+from onnxq.quant.placement import MOVES, Placement, kinds
+from onnxq.quant.scheme import QSpec, Scheme
 from passes.absorb_clip import AbsorbClip
 from passes.dequantize_off_axis import DequantizeOffAxis
 from passes.factor_channel_scales import FactorChannelScales

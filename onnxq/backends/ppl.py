@@ -7,8 +7,8 @@ MQBench lets them learn: `torch_bridge.insertion.overrides` says why.
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import mqbench_ppl
 from onnxq.pipeline import Pipeline
-from onnxq.placement import TOTAL_INTEGER
-from onnxq.scheme import QSpec, Scheme
+from onnxq.quant.placement import TOTAL_INTEGER
+from onnxq.quant.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD, READ, STRIP, WHOLE_UINT8
 
 _MODEL = "_deploy_model.onnx"

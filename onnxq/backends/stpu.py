@@ -6,8 +6,8 @@ File names and keys are MQBench's.
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import mqbench_stpu
 from onnxq.pipeline import Pipeline
-from onnxq.placement import TOTAL_INTEGER
-from onnxq.scheme import QSpec, Scheme
+from onnxq.quant.placement import TOTAL_INTEGER
+from onnxq.quant.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
 from passes.propagate_ranges import PropagateRanges
 from passes.retype_activations import RetypeActivations

@@ -15,15 +15,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnxq import aimet_codes as codes
-from onnxq import side_rows, strict_json
+from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.errors import LoadError
 from onnxq.graph import Model
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.side_file import SideFile
-from onnxq.strict_json import Entry
-from onnxq.tensor_parts import TensorParts
+from onnxq.parsing import strict_json
+from onnxq.parsing.strict_json import Entry
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.side_files import aimet as codes
+from onnxq.side_files import rows as side_rows
+from onnxq.side_files.side_file import SideFile
 
 VERSION = "0.6.1"
 _FIX = 'entries are {"bitwidth", "dtype", "is_symmetric", "min", "max", "scale", "offset"}'

@@ -17,15 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from onnxq import aimet_codes as codes
-from onnxq import side_rows, strict_json
+from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.errors import LoadError
 from onnxq.graph import Model
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import Array, QParams, Role
-from onnxq.side_file import SideFile
-from onnxq.strict_json import Entry
-from onnxq.tensor_parts import TensorParts
+from onnxq.parsing import strict_json
+from onnxq.parsing.strict_json import Entry
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import Array, QParams, Role
+from onnxq.side_files import aimet as codes
+from onnxq.side_files import rows as side_rows
+from onnxq.side_files.side_file import SideFile
 
 VERSION = "1.0.0"
 _KEYS = ("name", "dtype", "enc_type", "bw", "is_sym", "scale", "offset")

@@ -26,19 +26,19 @@ from dataclasses import dataclass, field
 
 import onnx_graphsurgeon as gs
 
-from onnxq import side_rows
-from onnxq.aimet_codes import axis_refusal
-from onnxq.constants import is_constant
+from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.edit import read_by
 from onnxq.errors import LoadError
 from onnxq.graph import Model
-from onnxq.operator_rows import OperatorRows
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.side_file import SideFile
-from onnxq.strict_json import Entry
-from onnxq.tensor_parts import TensorParts
-from onnxq.weight_axis import LINEAR_OPS
+from onnxq.graph.constants import is_constant
+from onnxq.operators.weight_axis import LINEAR_OPS
+from onnxq.parsing.strict_json import Entry
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.side_files import rows as side_rows
+from onnxq.side_files.aimet import axis_refusal
+from onnxq.side_files.operator_rows import OperatorRows
+from onnxq.side_files.side_file import SideFile
 
 _FIX = "give a record file as AMCT writes it"
 _FIELDS = ("scale_d", "offset_d", "scale_w", "offset_w", "channels", "height", "width")

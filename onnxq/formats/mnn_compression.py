@@ -23,19 +23,19 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from onnxq.aimet_codes import axis_refusal
-from onnxq.constants import is_constant
+from onnxq.analysis.tensor_roles import TensorParts
+from onnxq.canonical.fake_quantize import narrowest
 from onnxq.edit import producer
 from onnxq.errors import LoadError, QParamsError, near_matches
-from onnxq.fake_quantize import narrowest
 from onnxq.graph import Model
-from onnxq.op_kind import weight_of
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.qtype import qtype
-from onnxq.side_file import SideFile
-from onnxq.side_rows import writable
-from onnxq.tensor_parts import TensorParts
+from onnxq.graph.constants import is_constant
+from onnxq.operators.op_kind import weight_of
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qtype import qtype
+from onnxq.side_files.aimet import axis_refusal
+from onnxq.side_files.rows import writable
+from onnxq.side_files.side_file import SideFile
 
 VERSION = "0.0.0"
 _AWAY_FROM_ZERO, _QUANTIZE, _QAT = 1, 0, 0

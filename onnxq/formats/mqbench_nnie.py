@@ -3,12 +3,12 @@
     {"nnie": {"gfpq_param_dict": {"<node>": [2.807], "<Add>": [1.382, 3.007],
                                   "<Upsample>": [2.5], "<Upsample>_permute_0": [2.5]}}}
 
-All grids are logarithmic (`onnxq.fake_quantize_log`). `onnxq.gfpq` says which inputs have a number.
-An Upsample becomes two layers on NNIE, the second with a name that counts all Upsamples. Weights
-of Conv and Gemm are not in the file: their values lie on a grid, and the largest tells which.
-Read back, weights of the layers in the file get that one, and those of convolutions in groups,
-which have no key, where their values lie on it. It may begin lower than the grid they were trained
-on, but rounds none of their values.
+All grids are logarithmic (`onnxq.canonical.fake_quantize_log`). `onnxq.side_files.nnie_inputs` says
+which inputs have a number. An Upsample becomes two layers on NNIE, the second with a name that
+counts all Upsamples. Weights of Conv and Gemm are not in the file: their values lie on a grid, and
+the largest tells which. Read back, weights of the layers in the file get that one, and those of
+convolutions in groups, which have no key, where their values lie on it. It may begin lower than the
+grid they were trained on, but rounds none of their values.
 
 A list may be shorter than the inputs of its layer, and does not say which of them it is about.
 As on the chip a tensor has one number, so it is that of those other layers tell the same for. A
@@ -23,18 +23,19 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq import side_rows, strict_json
-from onnxq.constants import array, is_constant
+from onnxq.canonical.fake_quantize_log import logarithmic
 from onnxq.edit import describe, read_by, users
 from onnxq.errors import QParamsError, near_matches
-from onnxq.fake_quantize_log import logarithmic
-from onnxq.gfpq import UPSAMPLES, is_own_weight, told_inputs
 from onnxq.graph import Model
-from onnxq.log_params import LogParams
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import GRAPH_OUTPUT, Reader, Role
-from onnxq.side_file import SideFile
-from onnxq.strict_json import Entry
+from onnxq.graph.constants import array, is_constant
+from onnxq.parsing import strict_json
+from onnxq.parsing.strict_json import Entry
+from onnxq.quant.log_params import LogParams
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import GRAPH_OUTPUT, Reader, Role
+from onnxq.side_files import rows as side_rows
+from onnxq.side_files.nnie_inputs import UPSAMPLES, is_own_weight, told_inputs
+from onnxq.side_files.side_file import SideFile
 
 _WHAT = "an NNIE parameter file"
 _FIX = 'expected {"nnie": {"gfpq_param_dict": {"<node>": [<largest magnitude per input>]}}}'

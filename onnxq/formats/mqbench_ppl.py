@@ -17,14 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from onnxq import side_rows, strict_json
-from onnxq.aimet_codes import axis_refusal
+from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.graph import Model
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.side_file import SideFile
-from onnxq.strict_json import Entry
-from onnxq.tensor_parts import TensorParts
+from onnxq.parsing import strict_json
+from onnxq.parsing.strict_json import Entry
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.side_files import rows as side_rows
+from onnxq.side_files.aimet import axis_refusal
+from onnxq.side_files.side_file import SideFile
 
 _WHAT = "a PPL parameter file"
 _KEYS = ("step", "zero_point", "min", "max", "bit", "type")

@@ -13,15 +13,15 @@ import re
 
 import numpy as np
 
-from onnxq import side_rows
-from onnxq.decimal_text import number as number_in
+from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.errors import LoadError
 from onnxq.graph import Model
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.side_file import SideFile
-from onnxq.strict_json import Entry
-from onnxq.tensor_parts import TensorParts
+from onnxq.parsing.decimal_text import number as number_in
+from onnxq.parsing.strict_json import Entry
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.side_files import rows as side_rows
+from onnxq.side_files.side_file import SideFile
 
 _FIX = "lines are '<tensor>: <largest magnitude>'"
 _LINE = re.compile(r"(.+): (\S+)")

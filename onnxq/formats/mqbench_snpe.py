@@ -17,14 +17,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnxq import side_rows, strict_json
+from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.errors import LoadError
 from onnxq.graph import Model
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.side_file import SideFile
-from onnxq.strict_json import Entry
-from onnxq.tensor_parts import TensorParts
+from onnxq.parsing import strict_json
+from onnxq.parsing.strict_json import Entry
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.side_files import rows
+from onnxq.side_files.side_file import SideFile
 
 _FIX = 'expected {"activation_encodings": {"<tensor>": [{"bitwidth", "min", "max"}]}}'
 _WHAT = "an SNPE range file of MQBench"
@@ -45,11 +46,11 @@ def write(table: QParamTable, model: Model) -> str:
             refused[row.tensor] = why
             continue
         low, high = (float(end) for end in row.range)
-        bits = side_rows.bits_of(row) or row.qtype.bits - 1
+        bits = rows.bits_of(row) or row.qtype.bits - 1
         found[row.tensor] = [{"bitwidth": bits, "min": low, "max": high}]
     if refused:
         fix = "use one scale per tensor and all codes of the type"
-        raise side_rows.not_writable(refused, "SNPE ranges", fix)
+        raise rows.not_writable(refused, "SNPE ranges", fix)
     return strict_json.dump({"activation_encodings": found, "param_encodings": {}})
 
 
@@ -58,7 +59,7 @@ def _refusal(row: QParams) -> str | None:
         return "one scale per channel"
     if row.readers is not None:
         return "only some of its readers see it quantized, and ranges are for all"
-    if side_rows.bits_of(row) is None and not _is_odd(row):
+    if rows.bits_of(row) is None and not _is_odd(row):
         return f"codes {row.lo}..{row.hi} are not all codes of a number of bits"
     return None
 
@@ -95,13 +96,13 @@ def _row(entry: Entry, name: str) -> QParams:
             f"min {low:.9g} is not below max {high:.9g}: MQBench wraps unsigned zero points on "
             "some numpy versions; export again with 'onnxq convert'"
         )
-    if side_rows.container(bits, False) is None:
+    if rows.container(bits, False) is None:
         raise entry.error(f"{bits} bits are not a width onnxq knows")
     if abs(low + high) <= 1e-6 * high:
         top = (1 << bits) - 1
-        if side_rows.container(bits + 1, True) is None:
+        if rows.container(bits + 1, True) is None:
             raise entry.error(f"{bits + 1} bits are not a width onnxq knows")
-        row = side_rows.make_row(entry, name, bits + 1, True, high / top, 0, Role.ACTIVATION)
+        row = rows.make_row(entry, name, bits + 1, True, high / top, 0, Role.ACTIVATION)
         return row.with_(lo=-top)
     step = (high - low) / ((1 << bits) - 1)
     zero_point = -low / step
@@ -109,7 +110,7 @@ def _row(entry: Entry, name: str) -> QParams:
         raise entry.error(
             f"zero lies {zero_point:.3f} steps above min: with {bits} bits no code is exactly zero"
         )
-    return side_rows.make_row(entry, name, bits, False, step, round(zero_point), Role.ACTIVATION)
+    return rows.make_row(entry, name, bits, False, step, round(zero_point), Role.ACTIVATION)
 
 
 def _recognises(content: str) -> bool:

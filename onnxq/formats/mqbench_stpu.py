@@ -7,9 +7,9 @@
 
 All are int8 on -127..127 with zero point 0 and one scale per tensor. What Relu, Clip from 0 up and
 Concat read gets the range of their result, where nothing else tells one and nobody else reads it
-(`onnxq.implied_ranges`). "emin" is the smallest exponent that the sums of a layer keep. With E(v)
-the exponent field of the float32 v, n the products per sum, and x, w, y the largest input, weight
-and output
+(`onnxq.analysis.implied_ranges`). "emin" is the smallest exponent that the sums of a layer keep.
+With E(v) the exponent field of the float32 v, n the products per sum, and x, w, y the largest
+input, weight and output
 
     Conv      E(max(sqrt(n) x w, y)) - 10
     Gemm      128
@@ -27,18 +27,19 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq import side_rows, strict_json
-from onnxq.constants import array, is_constant
+from onnxq.analysis.implied_ranges import with_implied, without_implied
+from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.edit import describe
 from onnxq.errors import LoadError, SaveError
 from onnxq.graph import Model
-from onnxq.implied_ranges import with_implied, without_implied
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.side_file import SideFile
-from onnxq.strict_json import Entry
-from onnxq.tensor_parts import TensorParts
-from onnxq.weight_axis import BIAS_INPUT, LINEAR_OPS
+from onnxq.graph.constants import array, is_constant
+from onnxq.operators.weight_axis import BIAS_INPUT, LINEAR_OPS
+from onnxq.parsing import strict_json
+from onnxq.parsing.strict_json import Entry
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.side_files import rows as side_rows
+from onnxq.side_files.side_file import SideFile
 
 _WHAT = "an STPU range file"
 _FIX = 'expected {"<tensor>": {"min", "max"}, "<node>_weights": {...}, "<node>_bias": {...}}'

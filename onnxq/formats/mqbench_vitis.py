@@ -8,14 +8,15 @@ point -log2(scale) and shifts. One scale per tensor.
 
 from __future__ import annotations
 
-from onnxq import side_rows, strict_json
+from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.graph import Model
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.scheme import QSpec
-from onnxq.side_file import SideFile
-from onnxq.strict_json import Entry
-from onnxq.tensor_parts import TensorParts
+from onnxq.parsing import strict_json
+from onnxq.parsing.strict_json import Entry
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.scheme import QSpec
+from onnxq.side_files import rows as side_rows
+from onnxq.side_files.side_file import SideFile
 
 _WHAT = "a Vitis AI scale file"
 _FIX = 'expected {"vitis": {"<tensor>": {"scale": <power of two>}}}'

@@ -16,19 +16,19 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array, is_constant
-from onnxq.decimal_text import number as number_in
 from onnxq.edit import read_by, users
 from onnxq.errors import LoadError, near_matches
 from onnxq.graph import Model
-from onnxq.op_kind import kind_of
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import GRAPH_OUTPUT, Array, QParams, Reader, Role
-from onnxq.qtype import qtype
-from onnxq.side_file import SideFile
-from onnxq.side_rows import not_writable
-from onnxq.strict_json import Entry
-from onnxq.weight_axis import weight_axis
+from onnxq.graph.constants import array, is_constant
+from onnxq.operators.op_kind import kind_of
+from onnxq.operators.weight_axis import weight_axis
+from onnxq.parsing.decimal_text import number as number_in
+from onnxq.parsing.strict_json import Entry
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import GRAPH_OUTPUT, Array, QParams, Reader, Role
+from onnxq.quant.qtype import qtype
+from onnxq.side_files.rows import not_writable
+from onnxq.side_files.side_file import SideFile
 
 WEIGHT = "_param_0"
 LOWEST, HIGHEST = -127, 127

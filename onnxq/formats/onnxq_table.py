@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from onnxq import strict_json
 from onnxq.errors import LoadError, QParamsError
 from onnxq.graph import Model
-from onnxq.qparam_table import JSON_SCHEMA, QParamTable
-from onnxq.side_file import SideFile
+from onnxq.parsing import strict_json
+from onnxq.quant.qparam_table import JSON_SCHEMA, QParamTable
+from onnxq.side_files.side_file import SideFile
 
 
 def write(table: QParamTable, model: Model) -> str:

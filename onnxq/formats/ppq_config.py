@@ -7,7 +7,7 @@
      "values": {"123": {"scale": s, "zero_point": z}}}
 
 "hash" names an entry and "dominator" the entry whose values it has. An operator quantizes what it
-reads and what it makes; `onnxq/operator_rows.py` makes rows of that.
+reads and what it makes; `onnxq/side_files/operator_rows.py` makes rows of that.
 
 States that are not quantized (FP32, SOI, DEQUANTIZED) give no row. Entries of more than 16 bits
 are biases in steps of their layer's sums, which every target derives itself: no row either.
@@ -17,17 +17,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnxq import side_rows, strict_json
-from onnxq.aimet_codes import axis_refusal
+from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.edit import producer, read_by
 from onnxq.errors import near_matches
 from onnxq.graph import Model
-from onnxq.operator_rows import OperatorRows
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.side_file import SideFile
-from onnxq.strict_json import Entry
-from onnxq.tensor_parts import TensorParts
+from onnxq.parsing import strict_json
+from onnxq.parsing.strict_json import Entry
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.side_files import rows as side_rows
+from onnxq.side_files.aimet import axis_refusal
+from onnxq.side_files.operator_rows import OperatorRows
+from onnxq.side_files.side_file import SideFile
 
 _WHAT = "a configuration of PPQ"
 _FIX = 'expected {"configs": ..., "dispatchings": ..., "values": ...} as PPQ writes it'

@@ -16,7 +16,7 @@ sum is rounded, and cut, with the step it tells, and behind that with the convol
 
 A layer's step holds behind its Relu just as well: relu(Q(x)) = Q(relu(x)) where zero is on the
 grid. So it is read, and found for writing, behind a Relu that alone reads the layer. A Clip may end
-off the grid; `onnxq/implied_ranges.py` has what holds for it.
+off the grid; `onnxq/analysis/implied_ranges.py` has what holds for it.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from typing import Any
 
 import onnx_graphsurgeon as gs
 
-from onnxq import side_rows, strict_json
+from onnxq.analysis.implied_ranges import with_implied, without_implied
+from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.edit import read_by, users
 from onnxq.errors import LoadError, listed
 from onnxq.graph import Model, domain_of
-from onnxq.implied_ranges import with_implied, without_implied
-from onnxq.operator_rows import OperatorRows
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import GRAPH_OUTPUT, QParams, Reader, Role
-from onnxq.scheme import QSpec
-from onnxq.side_file import SideFile
-from onnxq.strict_json import Entry
-from onnxq.tensor_parts import TensorParts
+from onnxq.parsing import strict_json
+from onnxq.parsing.strict_json import Entry
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import GRAPH_OUTPUT, QParams, Reader, Role
+from onnxq.quant.scheme import QSpec
+from onnxq.side_files import rows as side_rows
+from onnxq.side_files.operator_rows import OperatorRows
+from onnxq.side_files.side_file import SideFile
 
 _WHAT = "a file of PPQ for MNN"
 _SIZES = ("channels", "height", "width")

@@ -7,12 +7,12 @@ The same numbers as 'tensorrt-ranges', under another key.
 
 from __future__ import annotations
 
-from onnxq import strict_json
 from onnxq.formats.tensorrt_ranges import read_ranges, scales
 from onnxq.graph import Model
-from onnxq.qparam_table import QParamTable
-from onnxq.side_file import SideFile
-from onnxq.strict_json import Entry
+from onnxq.parsing import strict_json
+from onnxq.parsing.strict_json import Entry
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.side_files.side_file import SideFile
 
 _KEY = "act_quant_info"
 _FIX = 'expected {"act_quant_info": {"<tensor>": <absmax>, ...}}'

@@ -23,15 +23,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from onnxq import side_rows
-from onnxq.aimet_codes import axis_refusal
+from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.errors import LoadError
 from onnxq.graph import Model
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.side_file import SideFile
-from onnxq.strict_json import Entry
-from onnxq.tensor_parts import TensorParts
+from onnxq.parsing.strict_json import Entry
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.side_files import rows as side_rows
+from onnxq.side_files.aimet import axis_refusal
+from onnxq.side_files.side_file import SideFile
 
 _FIX = "give a .quantization.cfg as RKNN's hybrid quantization writes it"
 _CUSTOM, _PARAMETERS = "custom_quantize_layers", "quantize_parameters"

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import re
 
-from onnxq import side_rows
-from onnxq.decimal_text import integer, number
+from onnxq.analysis.implied_ranges import with_implied, without_implied
+from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.errors import LoadError
 from onnxq.graph import Model
-from onnxq.implied_ranges import with_implied, without_implied
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.side_file import SideFile
-from onnxq.strict_json import Entry
-from onnxq.tensor_parts import TensorParts
+from onnxq.parsing.decimal_text import integer, number
+from onnxq.parsing.strict_json import Entry
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.side_files import rows as side_rows
+from onnxq.side_files.side_file import SideFile
 
 _FIX = "lines are '<tensor> <scale> <zero point>'"
 _LINE = re.compile(r"(\S+) (\S+) (\S+)")

@@ -14,9 +14,9 @@ import struct
 from onnxq.errors import LoadError, SaveError
 from onnxq.formats.tensorrt_ranges import row_of, scales
 from onnxq.graph import Model
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams
-from onnxq.side_file import SideFile
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams
+from onnxq.side_files.side_file import SideFile
 
 HEADER = "TRT-8601-EntropyCalibration2"
 _ENTRY = re.compile(r"(.+):\s*([0-9a-fA-F]{8})\s*", re.DOTALL)

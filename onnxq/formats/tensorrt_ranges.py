@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnxq import side_rows, strict_json
 from onnxq.errors import LoadError
 from onnxq.graph import Model
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.side_file import SideFile
-from onnxq.strict_json import Entry
+from onnxq.parsing import strict_json
+from onnxq.parsing.strict_json import Entry
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.side_files import rows
+from onnxq.side_files.side_file import SideFile
 
 _WHAT = "a TensorRT range file"
 _FIX = 'expected {"tensorrt": {"blob_range": {"<tensor>": <absmax>, ...}}}'
@@ -26,7 +27,7 @@ _TOO_WIDE = 127.0 * 2.0**128
 
 def scales(table: QParamTable) -> dict[str, float]:
     """Scale per activation."""
-    held = side_rows.writable(
+    held = rows.writable(
         table.of(Role.ACTIVATION),
         "TensorRT ranges",
         _refusal,
@@ -39,13 +40,13 @@ def scales(table: QParamTable) -> dict[str, float]:
 def _refusal(row: QParams) -> str | None:
     if row.qtype.name != "int8" or not row.is_symmetric:
         return f"{row.qtype} with zero point {row.zero_point.reshape(-1)[0]}"
-    return side_rows.per_channel(row)
+    return rows.per_channel(row)
 
 
 def row_of(name: str, scale: float, where: str) -> QParams:
     """A symmetric int8 activation; the error says where in the file it stands."""
     entry = Entry({}, where, _FIX)
-    return side_rows.make_row(entry, name, 8, True, scale, 0, Role.ACTIVATION)
+    return rows.make_row(entry, name, 8, True, scale, 0, Role.ACTIVATION)
 
 
 def write(table: QParamTable, model: Model) -> str:

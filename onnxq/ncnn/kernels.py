@@ -11,12 +11,12 @@ from collections.abc import Callable
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import is_constant
 from onnxq.edit import inputs_of
+from onnxq.graph.constants import is_constant
 from onnxq.ncnn.network import Network, NotInNcnn, inverse, layer_name
 from onnxq.ncnn.program import Value
-from onnxq.op_kind import is_bias_of
-from onnxq.qparams import Array, QParams
+from onnxq.operators.op_kind import is_bias_of
+from onnxq.quant.qparams import Array, QParams
 
 
 def integers(node: gs.Node, name: str, default: list[int]) -> list[int]:

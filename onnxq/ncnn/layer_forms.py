@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from onnxq.discovery import find_pass
-from onnxq.fake_quantize import is_fake_quantize
+from onnxq.canonical.fake_quantize import is_fake_quantize
 from onnxq.graph import Model
 from onnxq.ncnn.program import Layer
 from onnxq.pipeline import Pipeline
+from passes.infer_shapes import InferShapes
 
 
 class Form(NamedTuple):
@@ -88,7 +88,7 @@ def check_sizes(model: Model, scaled: Mapping[str, Layer]) -> None:
     """Refuse an Interp whose factors give other sizes than it says: ncnn goes by the sizes."""
     if not scaled:
         return
-    shaped = Pipeline(find_pass("infer-shapes")()).run(model).model
+    shaped = Pipeline(InferShapes()).run(model).model
     for node in shaped.nodes("Resize"):
         layer, source = scaled[node.outputs[0].name], node.inputs[0]
         while source.inputs and is_fake_quantize(source.inputs[0]):

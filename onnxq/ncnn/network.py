@@ -21,12 +21,12 @@ from dataclasses import replace
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array, is_constant
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, params_of
 from onnxq.edit import describe, producer
-from onnxq.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, params_of
 from onnxq.graph import Model
+from onnxq.graph.constants import array, is_constant
 from onnxq.ncnn.program import LONGEST_NAME, Layer, Value
-from onnxq.qparams import Array, QParams
+from onnxq.quant.qparams import Array, QParams
 
 CODES = (-127, 127)
 """What ncnn clamps codes to."""

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.constants import array, is_constant, scalar
 from onnxq.edit import inputs_of
+from onnxq.graph.constants import array, is_constant, scalar
 from onnxq.ncnn.kernels import conv, conv_transpose, integers, linear, plane, result, window
 from onnxq.ncnn.network import Network, NotInNcnn, dims, layer_name
 from onnxq.ncnn.program import Value

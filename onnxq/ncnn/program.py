@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from onnxq.errors import LoadError, SaveError
-from onnxq.qparams import Array
-from onnxq.strict_json import Entry
+from onnxq.parsing.strict_json import Entry
+from onnxq.quant.qparams import Array
 
 MAGIC = "7767517"
 INT8_TAG = 0x000D4B38

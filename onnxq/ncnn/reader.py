@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from onnxq.canonical.fake_quantize import DOMAIN, OP
 from onnxq.errors import LoadError
-from onnxq.fake_quantize import DOMAIN, OP
 from onnxq.graph import Model, from_proto
 from onnxq.ncnn.layer_forms import check_form, check_sizes
 from onnxq.ncnn.network import CODES, MULTIPLY
 from onnxq.ncnn.program import Layer, read_bin, read_param
-from onnxq.qparams import Array
-from onnxq.side_file import Content
+from onnxq.quant.qparams import Array
+from onnxq.side_files.side_file import Content
 
 OPSET = 17
 """The first with LayerNormalization."""

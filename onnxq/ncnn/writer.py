@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from onnxq.canonical.fake_quantize import is_fake_quantize
 from onnxq.edit import describe
 from onnxq.errors import BackendError, listed
-from onnxq.exporter import sorted_nodes
-from onnxq.fake_quantize import is_fake_quantize
 from onnxq.graph import Model, domain_of
 from onnxq.ncnn.network import Network, NotInNcnn, dims
 from onnxq.ncnn.operators import TRANSLATORS
 from onnxq.ncnn.program import Layer, write_bin, write_param
-from onnxq.side_file import Content
+from onnxq.side_files.side_file import Content
+from onnxq.storage.exporter import sorted_nodes
 
 PARAM, BIN = "param", "bin"
 

@@ -22,11 +22,11 @@ import numpy as np
 import pytest
 
 import onnxq
-from onnxq import discovery, runtime
-from onnxq.backend import Backend
-from onnxq.diff import RunningDiff, Tolerance
-from onnxq.runtime import open_model
-from onnxq.step_size import Step, Steps
+from onnxq.backend import Backend, backends
+from onnxq.proof.difference import RunningDiff, Tolerance
+from onnxq.proof.step_size import Step, Steps
+from onnxq.running import sessions
+from onnxq.running.sessions import open_model
 from tests import networks
 from tests.consumers.lowered import VARIABLE, ConsumerFailed, run_lowered
 from tests.tables import TableRow
@@ -85,7 +85,7 @@ def version_of(distribution: str, why: str) -> str:
 
 def written(backend: str) -> Backend:
     """The backend; skips the test where there are no files to run."""
-    found = discovery.backends().get(backend)
+    found = backends().get(backend)
     if not isinstance(found, Backend) or not found.writes:
         pytest.skip(f"onnxq writes no files for {backend}")
     return found
@@ -163,7 +163,7 @@ def measure(
     assert done.proven
     done.stem = "model"
     done.save(folder)
-    reference = runtime.reference(source)
+    reference = sessions.reference(source)
     keyed = {f"{name}/{i}": value for i, feed in enumerate(feeds) for name, value in feed.items()}
     outputs = [o.name for o in reference.outputs]
     file = folder / f"model{suffix or done.artifacts[0].suffix}"

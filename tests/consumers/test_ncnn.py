@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnxq.files import write_bytes, write_text
 from onnxq.ncnn.writer import write
+from onnxq.storage.model_files import write_bytes, write_text
 from tests.build import quantize, run, weight
 from tests.consumers.compare import NETWORKS, Measurement, measure, python, version_of, written
 from tests.onnxq.ncnn.cases import CASES, graph, values

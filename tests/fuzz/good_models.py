@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
-from onnxq.discovery import find_backend
+from onnxq.backend import find_backend
 from onnxq.graph import Model
 from tests.dialects import WRITERS, written
 from tests.networks import quantized

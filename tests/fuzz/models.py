@@ -19,20 +19,20 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto
 
-from onnxq import runtime
-from onnxq.backend import Backend
-from onnxq.convert import canonical, convert
-from onnxq.discovery import backends
+from onnxq.backend import Backend, backends
+from onnxq.canonical.fake_quantize import DOMAIN
 from onnxq.errors import OnnxqError
-from onnxq.explain import explain
-from onnxq.fake_quantize import DOMAIN
 from onnxq.graph import TABLE_KEY, Model, load, save
-from onnxq.integer_reference import holds_integer_operators
-from onnxq.lint import lint
-from onnxq.qoperators import MICROSOFT
-from onnxq.samples import samples
-from onnxq.summary import summarize
-from onnxq.verify import verify
+from onnxq.operators.integer_operators import MICROSOFT
+from onnxq.proof.verify import verify
+from onnxq.reading import canonical
+from onnxq.running import sessions
+from onnxq.running.integer_reference import holds_integer_operators
+from onnxq.running.samples import samples
+from onnxq.workflows.convert import convert
+from onnxq.workflows.explain import explain
+from onnxq.workflows.lint_model import lint
+from onnxq.workflows.summary import summarize
 from tests.dialect_functions import OPENVINO, QONNX, runnable
 from tests.fuzz import good_models
 from tests.fuzz.mutations import DATA, MUTATIONS, attributes_of, flip_bytes, tensors_of, values_of
@@ -199,20 +199,20 @@ class _Source:
             self.feeds = list(samples(session, None, count=2, seed=0))
             self.outputs = [session.run(feed) for feed in self.feeds]
             # Integer operators are computed by onnxq; onnxruntime has to run them as well.
-            runtime.shipped(self.trusted).run(self.feeds[0])
+            sessions.shipped(self.trusted).run(self.feeds[0])
         except (OnnxqError, DecodeError):
             self.outputs = []
 
-    def _session(self, proto: onnx.ModelProto) -> runtime.Session:
+    def _session(self, proto: onnx.ModelProto) -> sessions.Session:
         """The file, with functions for the operators of other dialects where it needs them."""
         try:
-            return runtime.reference(self.trusted)
+            return sessions.reference(self.trusted)
         except OnnxqError:
             if not _has_public_meaning(proto):
                 raise
             self.trusted, self.rounds = runnable(proto), True
             self.complete = runnable
-            return runtime.reference(self.trusted)
+            return sessions.reference(self.trusted)
 
     @property
     def runs(self) -> bool:
@@ -220,7 +220,7 @@ class _Source:
         return bool(self.outputs)
 
     def _run(self, proto: onnx.ModelProto) -> list[Outputs]:
-        session = runtime.reference(self.complete(proto))
+        session = sessions.reference(self.complete(proto))
         names = {i.name for i in session.inputs}
         return [session.run({k: v for k, v in f.items() if k in names}) for f in self.feeds]
 

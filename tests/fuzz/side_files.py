@@ -15,19 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from onnxq import discovery
-from onnxq.encodings import read_all, read_content, with_encodings
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.errors import OnnxqError, SaveError
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.formats import mnn_compression
 from onnxq.graph import Model, from_proto
-from onnxq.log_params import LogParams
 from onnxq.ncnn import reader, writer
 from onnxq.ncnn.program import read_bin, read_param
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.qtype import qtype
-from onnxq.side_file import Content, SideFile
+from onnxq.quant.log_params import LogParams
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qtype import qtype
+from onnxq.side_files.side_file import Content, SideFile, find_format
+from onnxq.workflows.encodings import read_all, read_content, with_encodings
 from passes.infer_shapes import InferShapes
 from tests.build import apply, quantize, weight
 from tests.fuzz.outcome import Outcome
@@ -115,7 +114,7 @@ def model() -> Model:
 @cache
 def sound(name: str) -> Content:
     """The sound file of a format."""
-    return discovery.find_format(name).write(TABLES[name], model())
+    return find_format(name).write(TABLES[name], model())
 
 
 NETWORKS = [name for name in CASES if name not in ("Gemm", "HardSwish") and "Global" not in name]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from onnxq import discovery
-from onnxq.qparam_table import QParamTable
-from onnxq.side_file import SideFile
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.side_files.side_file import SideFile, find_format, formats
 from tests.fuzz import side_files
 from tests.fuzz.outcome import Outcome
 from tests.fuzz.side_facts import disagreement, facts_of
@@ -21,7 +21,7 @@ TIMES = 24
 
 
 def test_every_format_of_onnxq_has_a_sound_file() -> None:
-    ours = [f.name for f in discovery.formats().values() if isinstance(f, SideFile)]
+    ours = [f.name for f in formats().values() if isinstance(f, SideFile)]
     assert {name for name in ours if not name.startswith("example")} <= side_files.TABLES.keys()
     for name in side_files.TABLES:
         said = facts_of(name, side_files.sound(name))
@@ -66,7 +66,7 @@ def test_a_seed_gives_one_attack(tmp_path: Path) -> None:
 def test_a_bad_reader_is_found(
     read: Any, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    right = discovery.find_format("mqbench-vitis")
+    right = find_format("mqbench-vitis")
     wrong = SideFile(
         right.name, "", right.write, read(right.read), right.recognises, right.detection
     )

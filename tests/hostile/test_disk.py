@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from onnx import ModelProto
 
-from onnxq import demo
-from onnxq.convert import convert
 from onnxq.errors import LoadError, SaveError
 from onnxq.graph import Model, load, save
-from onnxq.side_export import export_side_file
+from onnxq.workflows import demo
+from onnxq.workflows.convert import convert
+from onnxq.workflows.side_export import export_side_file
 from tests.hostile import FOLDER
 from tests.onnxq.conftest import Run, onnxq
 from tests.stored_models import listing
@@ -122,7 +122,7 @@ def test_nor_do_encodings(network: Model, tmp_path: Path) -> None:
 
 
 def test_killed_conversions_leave_a_set_or_one_that_is_completed() -> None:
-    """Each step in turn is killed in tests/onnxq/test_file_set.py; these are whole commands."""
+    """Whole commands; each step in turn is killed in tests/onnxq/disk/test_file_set.py."""
     words = [sys.executable, "-m", "tests.kill_conversions", "--count", "4"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

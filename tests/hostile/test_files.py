@@ -9,12 +9,11 @@ import onnx
 import pytest
 
 from onnxq import cli
-from onnxq.backend import Backend
-from onnxq.convert import convert
-from onnxq.discovery import backends
+from onnxq.backend import Backend, backends
 from onnxq.errors import OnnxqError
 from onnxq.graph import load, save
-from onnxq.verify import verify
+from onnxq.proof.verify import verify
+from onnxq.workflows.convert import convert
 from tests.hostile import FOLDER
 
 pytestmark = pytest.mark.skipif(

@@ -11,12 +11,12 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxq import runtime
-from onnxq.convert import convert
-from onnxq.diff import RunningDiff, Tolerance
 from onnxq.graph import from_proto
-from onnxq.samples import samples
-from onnxq.step_size import Step
+from onnxq.proof.difference import RunningDiff, Tolerance
+from onnxq.proof.step_size import Step
+from onnxq.running import sessions
+from onnxq.running.samples import samples
+from onnxq.workflows.convert import convert
 from tests import growing_models
 from tests.counted_code import assert_linear, counted
 
@@ -25,7 +25,7 @@ from tests.counted_code import assert_linear, counted
 def copy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The counted copy, in which lists count as long early."""
     with counted():
-        monkeypatch.setattr(import_module("onnxq.links"), "LONG", 4)
+        monkeypatch.setattr(import_module("onnxq.graph.links"), "LONG", 4)
         yield
 
 
@@ -36,8 +36,10 @@ def _looked_at(build: growing_models.Build, lint: bool = False) -> Callable[[int
         proto = build(size)
         read = import_module("onnxq.graph").from_proto
         if lint:
-            return lambda: import_module("onnxq.lint").lint(read(proto), "onnxruntime")
-        return lambda: import_module("onnxq.summary").summarize(read(proto)).to_json()
+            return lambda: import_module("onnxq.workflows.lint_model").lint(
+                read(proto), "onnxruntime"
+            )
+        return lambda: import_module("onnxq.workflows.summary").summarize(read(proto)).to_json()
 
     prepare(2)()  # tables that are made once
     return prepare
@@ -70,7 +72,7 @@ def _large() -> onnx.ModelProto:
 
 def test_the_proof_of_two_nodes_on_large_tensors_took_97_seconds() -> None:
     """Eight times too large a sample, and ten copies of it in float64."""
-    feed = next(samples(runtime.reference(_large()), count=1))
+    feed = next(samples(sessions.reference(_large()), count=1))
     assert feed["x"].shape == (1, 1, 1024, 4096)
     running = RunningDiff("y", "y", Step(np.asarray(0.05)))
     tracemalloc.start()
@@ -90,6 +92,6 @@ def test_two_nodes_on_large_tensors_are_proven() -> None:
 @pytest.mark.usefixtures("copy")
 def test_sums_that_have_as_many_ways_through_as_two_to_their_number() -> None:
     """Whether a value can be negative was asked along every way."""
-    convert = import_module("onnxq.convert").convert
+    convert = import_module("onnxq.workflows.convert").convert
     model = import_module("onnxq.graph").from_proto(growing_models.plain_sums(200))
     assert convert(model, "openvino", verify=False).artifacts

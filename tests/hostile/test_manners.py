@@ -15,10 +15,10 @@ import pytest
 
 import onnxq
 from onnxq import cli
-from onnxq.discovery import find_backend
+from onnxq.backend import find_backend
 from onnxq.errors import OnnxqError
 from onnxq.graph import load, save
-from onnxq.qtype import qtype
+from onnxq.quant.qtype import qtype
 from tests.hostile import FOLDER
 from tests.networks import quantized
 

@@ -18,16 +18,17 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxq
-from onnxq import files, pieces
-from onnxq.dequantized import DequantizedValues
+from onnxq.arrays import pieces
+from onnxq.canonical.fake_quantize import function
 from onnxq.errors import InvalidModelError, LoadError, OnnxqError, VerifyError
-from onnxq.explain import explain
-from onnxq.fake_quantize import function
 from onnxq.graph import from_proto, load
-from onnxq.lint import lint
+from onnxq.graph.dequantized import DequantizedValues
 from onnxq.pipeline import Pipeline
-from onnxq.summary import summarize
-from onnxq.verify import verify
+from onnxq.proof.verify import verify
+from onnxq.storage import model_files
+from onnxq.workflows.explain import explain
+from onnxq.workflows.lint_model import lint
+from onnxq.workflows.summary import summarize
 from tests.hostile import FOLDER
 
 hostile = pytest.mark.skipif(
@@ -152,7 +153,7 @@ def test_a_conversion_makes_no_weight_in_memory(
     table_row: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(files, "_ONE_FILE", MEGABYTE)  # small beside this weight
+    monkeypatch.setattr(model_files, "_ONE_FILE", MEGABYTE)  # small beside this weight
     path = large(tmp_path, form)
     with measured() as peak:
         onnxq.convert(path, backend, verify=False).save(tmp_path / "out")

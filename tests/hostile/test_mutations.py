@@ -7,18 +7,18 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxq.affine import all_finite
-from onnxq.convert import canonical
 from onnxq.errors import InvalidModelError, OnnxqError, QParamsError, VerifyError
+from onnxq.folding.affine import all_finite
+from onnxq.folding.linear import CannotFold, read_layer, weight_value
 from onnxq.graph import Model, from_proto
-from onnxq.integer_kernels import compute, requantize
-from onnxq.linear import CannotFold, read_layer, weight_value
-from onnxq.lint import lint
-from onnxq.op_kind import kind_of
+from onnxq.operators.op_kind import kind_of
 from onnxq.pipeline import Pipeline
-from onnxq.qparams import QParams
-from onnxq.qtype import qtype
-from onnxq.verify import verify
+from onnxq.proof.verify import verify
+from onnxq.quant.qparams import QParams
+from onnxq.quant.qtype import qtype
+from onnxq.reading import canonical
+from onnxq.running.integer_kernels import compute, requantize
+from onnxq.workflows.lint_model import lint
 from passes.fold_affine import FoldAffine
 from passes.fold_batch_norm import FoldBatchNorm
 from tests.build import parse

@@ -14,11 +14,11 @@ import onnxruntime as ort
 import pytest
 
 import onnxq
+from onnxq.dialects.function_inlining import functions_inlined
 from onnxq.errors import BackendError, LoadError, QParamsError
-from onnxq.function_inlining import functions_inlined
 from onnxq.graph import load
-from onnxq.ort_values import TensorSpec
-from onnxq.samples import samples
+from onnxq.running.ort_tensors import TensorSpec
+from onnxq.running.samples import samples
 from tests.build import bit_equal, run
 from tests.hostile import FOLDER
 

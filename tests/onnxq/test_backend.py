@@ -12,8 +12,8 @@ from onnxq.backend import Backend, OnnxFile, TableFile, Variant
 from onnxq.errors import OptionError
 from onnxq.formats import mqbench_ppl_cuda, tensorrt_cache, tensorrt_ranges
 from onnxq.pipeline import Pipeline
-from onnxq.placement import INPUTS_ONLY
-from onnxq.scheme import QSpec, Scheme
+from onnxq.quant.placement import INPUTS_ONLY
+from onnxq.quant.scheme import QSpec, Scheme
 
 SCHEME = Scheme(
     weight=QSpec(("int8",), symmetric=True, per_channel=True), activation=QSpec(("uint8",))

@@ -13,19 +13,11 @@ from typing import Any, ClassVar
 import pytest
 
 from onnxq import discovery
-from onnxq.backend import Backend
-from onnxq.discovery import (
-    BACKENDS_GROUP,
-    FORMATS_GROUP,
-    PASSES_GROUP,
-    Broken,
-    find_backend,
-    find_format,
-    find_pass,
-)
+from onnxq.backend import BACKENDS_GROUP, Backend, backends, find_backend
+from onnxq.discovery import PASSES_GROUP, Broken, find_pass
 from onnxq.errors import OptionError
 from onnxq.pass_ import Pass
-from onnxq.side_file import SideFile
+from onnxq.side_files.side_file import FORMATS_GROUP, SideFile, find_format, formats
 
 Publish = Callable[..., None]
 
@@ -55,7 +47,7 @@ class Wordless(Pass):
 @pytest.fixture
 def publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publish]:
     """Install a distribution with these entry points, which load the objects given."""
-    discovery._discover.cache_clear()
+    discovery.discover.cache_clear()
     monkeypatch.syspath_prepend(tmp_path)
 
     def add(distribution: str, group: str = PASSES_GROUP, **entries: object) -> None:
@@ -73,10 +65,10 @@ def publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publish
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1\n")
         (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
         importlib.invalidate_caches()
-        discovery._discover.cache_clear()
+        discovery.discover.cache_clear()
 
     yield add
-    discovery._discover.cache_clear()
+    discovery.discover.cache_clear()
 
 
 # -- what ships -----------------------------------------------------------------------------
@@ -93,7 +85,7 @@ def test_built_in_passes_are_found_by_name_in_order() -> None:
 
 
 def test_built_in_backends_are_found_by_name() -> None:
-    known = discovery.backends()
+    known = backends()
     assert {"onnxruntime", "tensorrt"} <= set(known)
     for name, found in known.items():
         assert isinstance(found, Backend), found
@@ -102,7 +94,7 @@ def test_built_in_backends_are_found_by_name() -> None:
 
 
 def test_built_in_formats_are_found_by_name() -> None:
-    known = discovery.formats()
+    known = formats()
     assert {"onnxq", "aimet-0.6.1", "aimet-1.0.0", "aimet-2.0.0", "mqbench-snpe"} <= set(known)
     assert {"tensorrt-cache", "tensorrt-ranges"} <= set(known)
     for name, found in known.items():
@@ -160,7 +152,7 @@ def test_a_format_and_a_module_with_one_may_be_entry_points(publish: Publish) ->
     assert find_format("first") is first
     assert find_format("second") is second
     assert find_format("onnxq") is base
-    with pytest.raises(OptionError, match=r"is not an onnxq.side_file.SideFile"):
+    with pytest.raises(OptionError, match=r"is not an onnxq.side_files.side_file.SideFile"):
         find_format("three")
 
 
@@ -201,7 +193,7 @@ def test_a_broken_pass_is_listed_and_raised_only_when_asked_for(
 )
 def test_a_broken_backend_is_listed(publish: Publish, thing: Any, error: str) -> None:
     publish("acme", BACKENDS_GROUP, chip=thing)
-    broken = discovery.backends()["chip"]
+    broken = backends()["chip"]
     assert isinstance(broken, Broken)
     assert error in broken.error
     with pytest.raises(OptionError, match="backend 'chip' could not be loaded"):

@@ -11,11 +11,11 @@ import onnx_graphsurgeon as gs
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from onnxq import constants, edit
-from onnxq.constants import array
+from onnxq import edit
 from onnxq.edit import constant, insert, new_node, producer, replace, set_input, users
-from onnxq.graph import Model, from_proto
-from onnxq.qparams import GRAPH_OUTPUT
+from onnxq.graph import Model, constants, from_proto
+from onnxq.graph.constants import array
+from onnxq.quant.qparams import GRAPH_OUTPUT
 from tests.build import parse, run, tensor
 from tests.work import assert_linear
 

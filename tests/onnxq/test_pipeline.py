@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxq import constants, edit, pipeline
+from onnxq import edit, pipeline
 from onnxq.errors import InvalidModelError, OptionError, PassError, SaveError
-from onnxq.graph import Model, from_proto, load
+from onnxq.graph import Model, constants, from_proto, load
 from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Dump, Pipeline, Timing
-from onnxq.qparams import QParams
-from onnxq.qtype import qtype
+from onnxq.quant.qparams import QParams
+from onnxq.quant.qtype import qtype
 from tests.zoo_build import Build
 
 

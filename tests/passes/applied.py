@@ -10,7 +10,7 @@ import onnx
 from onnxq.graph import Model, from_proto
 from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Pipeline
-from onnxq.runtime import reference
+from onnxq.running.sessions import reference
 from tests.zoo import inputs
 
 

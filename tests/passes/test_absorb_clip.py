@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxq import fake_quantize
+from onnxq.canonical import fake_quantize
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.edit import insert
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
-from onnxq.qparams import QParams, Reader
-from onnxq.qtype import qtype
+from onnxq.quant.qparams import QParams, Reader
+from onnxq.quant.qtype import qtype
 from passes.absorb_clip import AbsorbClip
 from tests.build import apply, bit_equal, ops, parse, quantize, reasons, run
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from onnx import TensorProto, helper
 
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.errors import LoadError, PassError, QParamsError
-from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model, from_proto, load, save
 from onnxq.pass_ import Trace
 from onnxq.pipeline import Pipeline
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import GRAPH_OUTPUT, QParams, Reader, Role
-from onnxq.qtype import qtype
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import GRAPH_OUTPUT, QParams, Reader, Role
+from onnxq.quant.qtype import qtype
 from passes.apply_qparams import ApplyQParams
 from passes.collect_qparams import CollectQParams
 from passes.read_qdq import ReadQdq

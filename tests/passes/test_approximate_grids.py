@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from passes.approximate_grids import ApproximateGrids
 from tests.build import apply, bit_equal, parse, quantize, reasons, run, weight
 

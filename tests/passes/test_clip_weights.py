@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq.constants import array
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
+from onnxq.graph.constants import array
 from passes.clip_weights import ClipWeights
 from tests.build import parse, quantize, tensor, weight
 from tests.passes.applied import apply

@@ -5,9 +5,9 @@ import pytest
 
 from onnxq.errors import PassError
 from onnxq.graph import Model
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import GRAPH_OUTPUT, QParams, Reader, Role
-from onnxq.qtype import qtype
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import GRAPH_OUTPUT, QParams, Reader, Role
+from onnxq.quant.qtype import qtype
 from passes.collect_qparams import CollectQParams
 from passes.remove_fake_quant import RemoveFakeQuant
 from tests.build import apply, parse, quantize, tensor, weight

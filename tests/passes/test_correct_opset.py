@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq import runtime
 from onnxq.errors import OnnxqError
+from onnxq.running import sessions
 from passes.correct_opset import CorrectOpset
 from tests.build import apply, parse, reasons
 
@@ -17,14 +17,14 @@ NORMALIZED = """g (float[2,4] x, float[4] w) => (float[2,4] y) {
 def test_the_stamp_becomes_the_first_opset_that_knows_every_operator() -> None:
     wrong = parse(NORMALIZED, opset=13)
     with pytest.raises(OnnxqError):
-        runtime.reference(wrong)
+        sessions.reference(wrong)
     right, trace = apply(wrong, CorrectOpset())
     assert right.opset == 17
     assert "LayerNormalization" in trace.rewrites[0]
     x = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
     feeds = {"x": x, "w": np.ones(4, np.float32)}
-    want = runtime.reference(parse(NORMALIZED, opset=17)).run(feeds)["y"]
-    assert np.array_equal(runtime.reference(right).run(feeds)["y"], want)
+    want = sessions.reference(parse(NORMALIZED, opset=17)).run(feeds)["y"]
+    assert np.array_equal(sessions.reference(right).run(feeds)["y"], want)
 
 
 def test_an_attribute_newer_than_the_stamp_counts_too() -> None:
@@ -42,7 +42,7 @@ def test_operators_of_the_written_opset_keep_their_meaning() -> None:
     flat = np.exp(x.reshape(2, 12).astype(np.float64))
     soft = (flat / flat.sum(1, keepdims=True)).reshape(x.shape)
     want = soft * np.clip(soft / 6 + 0.5, 0, 1)
-    assert np.allclose(runtime.reference(right).run({"x": x})["y"], want, atol=1e-6)
+    assert np.allclose(sessions.reference(right).run({"x": x})["y"], want, atol=1e-6)
 
 
 def test_a_right_stamp_and_private_operators_are_left_alone() -> None:
@@ -79,13 +79,13 @@ def test_nodes_of_an_older_opset_than_the_stamp_are_carried_to_it() -> None:
     """Their meaning too: Softmax over axis 1 took in all that followed before opset 13."""
     wrong = parse(OLD_FORMS, opset=21)
     with pytest.raises(OnnxqError):
-        runtime.reference(wrong)
+        sessions.reference(wrong)
     right, trace = apply(wrong, CorrectOpset())
     assert right.opset == 21
     assert "nodes of opset 12 are carried to opset 21" in trace.rewrites[0]
     x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
-    want = runtime.reference(parse(OLD_FORMS, opset=12)).run({"x": x})
-    got = runtime.reference(right).run({"x": x})
+    want = sessions.reference(parse(OLD_FORMS, opset=12)).run({"x": x})
+    got = sessions.reference(right).run({"x": x})
     for name in want:
         np.testing.assert_array_equal(got[name], want[name])
     assert apply(right, CorrectOpset())[1].rewrites == []
@@ -101,7 +101,7 @@ def test_in_a_mixed_file_only_nodes_that_the_stamp_does_not_know_are_carried() -
     right, trace = apply(parse(body, opset=17), CorrectOpset())
     assert "nodes whose form is older" in trace.rewrites[0]
     x = np.random.default_rng(1).normal(size=(2, 3, 4)).astype(np.float32)
-    got = runtime.reference(right).run({"x": x})
+    got = sessions.reference(right).run({"x": x})
     np.testing.assert_array_equal(got["z"], np.maximum(x, 0)[:, :, 1:3])
     assert np.allclose(got["y"].sum(1), 1)  # as the stamp says: over one axis
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq import runtime
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.errors import OnnxqError
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from onnxq.pipeline import Pipeline
+from onnxq.running import sessions
 from passes.dequantize_off_axis import DequantizeOffAxis
 from passes.to_qdq import ToQdq
 from tests.build import apply, bit_equal, parse, quantize, run, tensor, weight
@@ -66,7 +66,7 @@ def test_what_kernels_cannot_scale_is_stored_as_floats(name: str) -> None:
 def test_the_optimised_session_computes_the_same(name: str) -> None:
     model = layer(name)
     written = Pipeline(DequantizeOffAxis(), ToQdq(opset=13)).run(model).model
-    session = runtime.deployed(written)
+    session = sessions.deployed(written)
     got = session.run({"x": data(name)})["y"]
     (want,) = run(model, data(name))
     np.testing.assert_allclose(got, want, atol=0.2001)  # one step: sums are taken otherwise
@@ -76,7 +76,7 @@ def test_onnxruntime_still_mistakes_the_axis() -> None:
     """The pass can go once this fails for every layer that it changes."""
     name = "MatMul along sums"
     model = layer(name)
-    got = runtime.deployed(Pipeline(ToQdq()).run(model).model).run({"x": data(name)})["y"]
+    got = sessions.deployed(Pipeline(ToQdq()).run(model).model).run({"x": data(name)})["y"]
     (want,) = run(model, data(name))
     assert np.abs(got - want).max() > 10 * 0.2
 
@@ -124,6 +124,6 @@ def test_a_uint8_weight_on_the_left_still_fails() -> None:
     quantize(model, "y", qtype="uint8", scale=np.float32(0.2), zero_point=128)
     x = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
     with pytest.raises(OnnxqError):
-        runtime.shipped(Pipeline(ToQdq(opset=13)).run(model).model).run({"x": x})
+        sessions.shipped(Pipeline(ToQdq(opset=13)).run(model).model).run({"x": x})
     written = Pipeline(DequantizeOffAxis(), ToQdq(opset=13)).run(model).model
-    assert bit_equal(runtime.shipped(written).run({"x": x}).values(), run(model, x))
+    assert bit_equal(sessions.shipped(written).run({"x": x}).values(), run(model, x))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxq.fake_quantize import FAKE_QUANTIZE
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
 from passes.drop_summed_quantizers import DropSummedQuantizers
 from tests.build import apply, bit_equal, parse, quantize, reasons, run

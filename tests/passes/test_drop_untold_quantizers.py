@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
+from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.graph import Model
 from passes.drop_untold_quantizers import DropUntoldQuantizers
 from tests.build import apply, bit_equal, log_quantize, parse, run

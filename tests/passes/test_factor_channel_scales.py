@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq import runtime
-from onnxq.convert import convert
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.errors import OnnxqError
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from onnxq.pipeline import Pipeline
+from onnxq.running import sessions
+from onnxq.workflows.convert import convert
 from passes.factor_channel_scales import FactorChannelScales
 from passes.to_qdq import ToQdq
 from tests.build import apply, bit_equal, ops, parse, quantize, reasons, run, tensor, weight
@@ -73,7 +73,7 @@ def test_the_same_bits_in_both_sessions(name: str, ends: tuple[str, ...], zeros:
     want = run(model, data(name))
     assert bit_equal(run(made, data(name)), want)
     written = Pipeline(FactorChannelScales(), ToQdq(opset=13)).run(model).model
-    got = runtime.deployed(written).run({"x": data(name)})
+    got = sessions.deployed(written).run({"x": data(name)})
     assert bit_equal(got.values(), want)  # nothing is fused
 
 
@@ -85,7 +85,7 @@ def test_onnxruntime_still_fuses_scales_per_channel(name: str, ends: tuple[str, 
     want = run(model, data(name))
     written = Pipeline(ToQdq(opset=13)).run(model).model
     try:
-        session = runtime.shipped(written)
+        session = sessions.shipped(written)
         got = list(session.run({"x": data(name)}).values())
     except OnnxqError:
         return

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from passes.fill_weight_range import FillWeightRange
 from tests.build import apply, bit_equal, parse, quantize, run, tensor, weight

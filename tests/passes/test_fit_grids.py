@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from passes.fit_grids import FitGrids
 from tests.build import apply, bit_equal, ops, parse, quantize, reasons, run, weight
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onnxq import runtime
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, from_proto
 from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Pipeline
+from onnxq.running import sessions
 from passes.fold_affine import FoldAffine
 from passes.fold_batch_norm import FoldBatchNorm
 from passes.fold_constants import FoldConstants
@@ -231,7 +231,7 @@ def weight_codes(model: Model, x: Floats) -> tuple[Floats, Floats]:
     (node,) = model.nodes(FAKE_QUANTIZE)
     params = params_of(node)
     name = node.outputs[0].name
-    made = runtime.reference(model, taps=[name]).run({"x": x}, only=[name])[name]
+    made = sessions.reference(model, taps=[name]).run({"x": x}, only=[name])[name]
     return params.quantize(made), params.scale
 
 
@@ -270,7 +270,9 @@ def test_trained_scales_stay_for_all_statistics(seed: int, style: str) -> None:
     (node,) = folded.nodes(FAKE_QUANTIZE)
     np.testing.assert_array_equal(params_of(node).scale, scale)
     # W * f is a constant now, the one the runtime made.
-    product = runtime.reference(model, taps=["wf"]).run(inputs(model.to_proto()), only=["wf"])["wf"]
+    product = sessions.reference(model, taps=["wf"]).run(inputs(model.to_proto()), only=["wf"])[
+        "wf"
+    ]
     np.testing.assert_array_equal(node.inputs[0].values, product)
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onnxq import runtime
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, from_proto
+from onnxq.running import sessions
 from passes.fold_batch_norm import FoldBatchNorm
 from tests.build import apply, ops, parse, quantize, reasons, run, weight
 from tests.oracle import Floats, conv64, relative_error
@@ -25,7 +25,7 @@ def check_neutral(proto: onnx.ModelProto, bound: float) -> Model:
     """Folded once it computes the same; folded twice nothing happens."""
     feeds = inputs(proto)
     folded, trace = apply(from_proto(proto), FoldBatchNorm())
-    before, after = runtime.reference(proto).run(feeds), runtime.reference(folded).run(feeds)
+    before, after = sessions.reference(proto).run(feeds), sessions.reference(folded).run(feeds)
     assert list(before) == list(after)
     for name, want in before.items():
         assert after[name].dtype == want.dtype
@@ -338,7 +338,7 @@ def test_codes_do_not_move(op: str, per_channel: bool, kind: str) -> None:
 
 
 def run_tap(model: Model, name: str, x: Floats) -> Floats:
-    return runtime.reference(model, taps=[name]).run({"x": x})[name]
+    return sessions.reference(model, taps=[name]).run({"x": x})[name]
 
 
 def test_code_that_has_no_negative_flips_its_channel() -> None:

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxq.graph import from_proto
 from onnxq.pipeline import Pipeline
-from onnxq.runtime import reference
+from onnxq.running.sessions import reference
 from passes.fold_constants import FoldConstants
 from passes.read_qdq import ReadQdq
 from tests import zoo

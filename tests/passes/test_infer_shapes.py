@@ -97,7 +97,7 @@ def test_fake_quantize_needs_no_newer_opset(monkeypatch: pytest.MonkeyPatch) -> 
     def forbidden(*args: object) -> None:
         raise AssertionError("the opset was raised")
 
-    monkeypatch.setattr("onnxq.opset.raise_opset", forbidden)
+    monkeypatch.setattr("onnxq.opsets.opset_upgrade.raise_opset", forbidden)
     result = Pipeline(InferShapes()).run(model)
     assert all(n.outputs[0].dtype == np.float32 for n in result.model.nodes("Conv"))
     assert result.traces[0].skips == []
@@ -162,8 +162,8 @@ def test_external_data_is_never_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def forbidden(*args: object) -> None:
         raise AssertionError("external data was read")
 
-    monkeypatch.setattr("onnxq.tensors.ExternalData.chunks", forbidden)
-    monkeypatch.setattr("onnxq.tensors.ExternalData.map", forbidden)
+    monkeypatch.setattr("onnxq.storage.tensors.ExternalData.chunks", forbidden)
+    monkeypatch.setattr("onnxq.storage.tensors.ExternalData.map", forbidden)
     trace = Pipeline(InferShapes()).run(model).traces[0]
     assert len(trace.rewrites) == 1
 

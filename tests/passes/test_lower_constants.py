@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxq.graph import from_proto
 from onnxq.pipeline import Pipeline
-from onnxq.tensors import StoredValues
+from onnxq.storage.tensors import StoredValues
 from passes.lower_constants import LowerConstants
 from tests.passes.applied import apply, parse
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from onnxq.constants import array
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
-from onnxq.qparams import QParams
+from onnxq.graph.constants import array
+from onnxq.quant.qparams import QParams
 from passes.narrow_weights import NarrowWeights
 from tests.build import apply, parse, reasons, tensor, weight
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from passes.power_of_two_scales import PowerOfTwoScales
 from tests.build import apply, bit_equal, parse, quantize, reasons, run, weight
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
-from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of
 from onnxq.graph import Model
 from onnxq.pipeline import Pipeline
 from passes.propagate_ranges import PropagateRanges

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxq.graph import Model, from_proto
-from onnxq.qparams import Role
+from onnxq.quant.qparams import Role
 from passes.quantize_bias import QuantizeBias
 from passes.read_qdq import ReadQdq
 from tests.build import apply, parse, quantize, reasons, weight

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
-from onnxq.qparams import Role
+from onnxq.quant.qparams import Role
 from passes.quantize_weights import QuantizeWeights
 from tests.build import apply, parse, reasons, run, weight
 from tests.onnxq.formats.tables import SHAPES, model

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxq import runtime
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.errors import QParamsError
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, from_proto, load
 from onnxq.pass_ import Trace
-from onnxq.qparams import QParams
+from onnxq.quant.qparams import QParams
+from onnxq.running import sessions
 from passes.read_composed import ReadComposed
 from passes.to_qdq import ToQdq
 from tests.build import apply, bit_equal, ops, parse, reasons, run
@@ -419,7 +419,7 @@ def test_files_of_torch_compute_the_same(path: Path) -> None:
     assert not made.nodes("Round")
     data = np.load(path.parent.parent / "test.npz")["x"]
     expected = np.load(path.parent / "expected.npz")["y"]
-    before, after = runtime.reference(path), runtime.reference(made)
+    before, after = sessions.reference(path), sessions.reference(made)
     name = before.inputs[0].name
     for x, want in zip(data, expected, strict=True):
         (old,), (new,) = (s.run({name: x[None]}).values() for s in (before, after))

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxq import runtime
-from onnxq.bit_packing import pack
-from onnxq.constants import array
+from onnxq.arrays.bit_packing import pack
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.errors import QParamsError
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, from_proto
-from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, QUANT_TYPE, add_metadata
-from onnxq.qparams import Role
+from onnxq.graph.constants import array
+from onnxq.quant.qparams import Role
+from onnxq.running import sessions
+from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, QUANT_TYPE, add_metadata
 from passes.read_matmul_nbits import MATMUL, ReadMatmulNbits
 from passes.to_qdq import ToQdq
 from tests.build import apply, bit_equal, ops, reasons, run
@@ -291,8 +291,8 @@ def test_zoo_computes_the_same() -> None:
     read, trace = apply(from_proto(proto), ReadMatmulNbits())
     assert (len(trace.rewrites), trace.skips) == (4, [])
     feeds = inputs(proto)
-    want = runtime.reference(proto).run(feeds)
-    for name, value in runtime.reference(read).run(feeds).items():
+    want = sessions.reference(proto).run(feeds)
+    for name, value in sessions.reference(read).run(feeds).items():
         assert np.abs(value - want[name]).max() <= 1e-6 * np.abs(want[name]).max()
 
 

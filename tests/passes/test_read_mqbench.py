@@ -8,14 +8,15 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxq import mqbench, runtime
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of, logarithmic
+from onnxq.dialects import mqbench
 from onnxq.errors import QParamsError
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
-from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of, logarithmic
 from onnxq.graph import Model, from_proto, load
 from onnxq.pass_ import Trace
-from onnxq.qparams import QParams
-from onnxq.summary import summarize
+from onnxq.quant.qparams import QParams
+from onnxq.running import sessions
+from onnxq.workflows.summary import summarize
 from passes.read_mqbench import ReadMqbench
 from tests.build import apply, ops, reasons, run
 
@@ -143,7 +144,7 @@ def test_per_channel_operators(
     params = only(made)
     assert (params.axis, params.tensor, params.lo) == (axis, "w", -127)
     assert np.array_equal(params.scale, SCALES)
-    got = runtime.reference(made).run({"x": np.ones((1, 3, 4, 4), np.float32)})["y"]
+    got = sessions.reference(made).run({"x": np.ones((1, 3, 4, 4), np.float32)})["y"]
     want = params.fake(weight).sum(axis=1)[:, 0, 0]
     assert np.allclose(got[0, :, 0, 0], want, rtol=1e-5)
 
@@ -303,7 +304,7 @@ def test_files_of_mqbench_compute_what_it_computed(name: str) -> None:
     assert private >= 18
     data = np.load(folder.parent / "test.npz")["x"]
     want = np.load(folder / "expected.npz")["y"]
-    session = runtime.reference(made)
+    session = sessions.reference(made)
     got = np.concatenate([session.run({"x": x[None]})["y"] for x in data])
     bound, _ = EXPECTED[name]
     assert np.abs(got - want).max() <= bound * np.abs(want).max()

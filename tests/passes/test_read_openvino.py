@@ -8,14 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from onnxq import openvino, runtime
-from onnxq.constants import array
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.dialects import openvino
 from onnxq.errors import QParamsError
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, from_proto
-from onnxq.node_metadata import QUANT_MIN, QUANT_TYPE, SCALE, add_metadata
-from onnxq.qparams import QParams
-from onnxq.qtype import qtype
+from onnxq.graph.constants import array
+from onnxq.quant.qparams import QParams
+from onnxq.quant.qtype import qtype
+from onnxq.running import sessions
+from onnxq.storage.node_metadata import QUANT_MIN, QUANT_TYPE, SCALE, add_metadata
 from passes.read_openvino import ReadOpenvino
 from passes.to_qdq import ToQdq
 from tests.build import apply, bit_equal, ops, reasons, run
@@ -237,8 +238,8 @@ def test_zoo_computes_the_same() -> None:
     assert not trace.skips
     for seed in range(4):
         feeds = inputs(proto, seed)
-        want = runtime.reference(proto).run(feeds)
-        for name, value in runtime.reference(read).run(feeds).items():
+        want = sessions.reference(proto).run(feeds)
+        for name, value in sessions.reference(read).run(feeds).items():
             close_in_codes(value, want[name])
 
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq import runtime
-from onnxq.convert import canonical
 from onnxq.graph import Model
+from onnxq.reading import canonical
+from onnxq.running import sessions
 from passes.read_ppq import ReadPpq
 from tests.build import apply, ops, parse, reasons
 
@@ -28,7 +28,7 @@ def test_zeros_are_inserted_exactly(stride: int, extra: int) -> None:
     assert ops(read) == ["ConvTranspose"]
     assert len(trace.rewrites) == 1
     x = np.random.default_rng(0).normal(size=(1, 3, 4, 5)).astype(np.float32)
-    assert np.array_equal(runtime.reference(read).run({"x": x})["y"], spread(x, stride, extra))
+    assert np.array_equal(sessions.reference(read).run({"x": x})["y"], spread(x, stride, extra))
 
 
 def test_channels_are_found_in_the_weight_of_the_convolution_behind() -> None:
@@ -89,7 +89,7 @@ def test_a_table_of_every_nth_code_is_a_coarser_quantizer_before_the_function(st
     entries = (np.arange(65536 // step + 1) * step - 2**15) * 2.0**-12
     stored = np.clip(np.round(1 / (1 + np.exp(-entries)) / np.float32(1e-4)), -(2**15), 2**15 - 1)
     want = stored[np.round((codes + 2**15) / step).astype(int)]
-    got = np.round(runtime.reference(read).run({"x": x})["y"] / 1e-4)
+    got = np.round(sessions.reference(read).run({"x": x})["y"] / 1e-4)
     # The function is computed in float32 here.
     assert np.abs(got - want).max() <= 1
     assert np.mean(got != want) < 1e-3

@@ -10,13 +10,13 @@ import onnx_graphsurgeon as gs
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from onnxq import runtime
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.errors import QParamsError
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, from_proto
-from onnxq.node_metadata import QUANT_MAX, QUANT_MIN, add_metadata
-from onnxq.qparams import Role
-from onnxq.qtype import QTYPES, qtype
+from onnxq.quant.qparams import Role
+from onnxq.quant.qtype import QTYPES, qtype
+from onnxq.running import sessions
+from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, add_metadata
 from passes.collect_qparams import CollectQParams
 from passes.read_qdq import ReadQdq
 from passes.to_qdq import ToQdq
@@ -346,8 +346,8 @@ def test_stated_range_of_an_activation_without_clamp_is_ignored_with_a_note() ->
     read, trace = apply(model, ReadQdq())
     assert trace.notes
     feeds = inputs(ZOO["qdq_int16_activations"]())
-    want = runtime.reference(ZOO["qdq_int16_activations"]()).run(feeds)
-    assert bit_equal(runtime.reference(read).run(feeds).values(), want.values())
+    want = sessions.reference(ZOO["qdq_int16_activations"]()).run(feeds)
+    assert bit_equal(sessions.reference(read).run(feeds).values(), want.values())
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
@@ -384,8 +384,8 @@ def test_canonical_zoo_is_bit_equal(name: str, seed: int) -> None:
     proto = ZOO[name]()
     read, _ = apply(from_proto(proto), ReadQdq())
     feeds = inputs(proto, seed)
-    before = runtime.reference(proto).run(feeds)
-    after = runtime.reference(read).run(feeds)
+    before = sessions.reference(proto).run(feeds)
+    after = sessions.reference(read).run(feeds)
     assert bit_equal(before.values(), after.values())
 
 
@@ -400,7 +400,7 @@ def test_canonical_random_graphs_are_bit_equal(proto: onnx.ModelProto) -> None:
     read, _ = apply(from_proto(proto), ReadQdq())
     feeds = inputs(proto)
     assert bit_equal(
-        runtime.reference(proto).run(feeds).values(), runtime.reference(read).run(feeds).values()
+        sessions.reference(proto).run(feeds).values(), sessions.reference(read).run(feeds).values()
     )
 
 

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from onnxq import qonnx, runtime
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.dialects import qonnx
 from onnxq.errors import QParamsError
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, from_proto
-from onnxq.qparams import Role
+from onnxq.quant.qparams import Role
+from onnxq.running import sessions
 from passes.read_qonnx import ReadQonnx
 from passes.to_qdq import ToQdq
 from tests.build import apply, bit_equal, ops, reasons, run
@@ -300,8 +301,8 @@ def test_zoo_is_bit_equal() -> None:
     assert len(read.qparams.of(Role.BIAS)) == 2
     for seed in range(4):
         feeds = inputs(proto, seed)
-        want = runtime.reference(proto).run(feeds)
-        assert equal(runtime.reference(read).run(feeds).values(), want.values())
+        want = sessions.reference(proto).run(feeds)
+        assert equal(sessions.reference(read).run(feeds).values(), want.values())
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

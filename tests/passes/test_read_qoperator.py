@@ -8,13 +8,13 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxq import runtime
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.errors import InvalidModelError, OnnxqError
-from onnxq.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model, from_proto, load
+from onnxq.operators.integer_operators import QOPERATORS, SUMS
 from onnxq.pipeline import Pipeline
-from onnxq.qoperators import QOPERATORS, SUMS
-from onnxq.verify import verify
+from onnxq.proof.verify import verify
+from onnxq.running import sessions
 from passes.read_qdq import ReadQdq
 from passes.read_qoperator import ReadQoperator
 from passes.to_qdq import ToQdq
@@ -44,8 +44,8 @@ def test_everything_becomes_canonical(name: str) -> None:
     assert model.nodes(FAKE_QUANTIZE)
     for seed in range(2):
         feeds = inputs(proto, seed)
-        want = runtime.reference(proto).run(feeds)
-        assert bit_equal(runtime.reference(model).run(feeds).values(), want.values())
+        want = sessions.reference(proto).run(feeds)
+        assert bit_equal(sessions.reference(model).run(feeds).values(), want.values())
 
 
 @pytest.mark.parametrize("name", sorted(n for n in QDQ if not n.startswith("qop_")))
@@ -224,7 +224,7 @@ def test_files_are_read_within_one_step(path: Path) -> None:
     source = load(path)
     model = canonical(source)
     assert not {n.op for n in model.nodes()} & {*QOPERATORS, *SUMS, "QuantizeLinear"}
-    name = runtime.reference(path).inputs[0].name
+    name = sessions.reference(path).inputs[0].name
     x = np.load(path.parent.parent / "test.npz")["x"]
     data = [{name: x[i : i + 1]} for i in range(len(x))]
     report = verify(path, model, data, max_steps=1.0, max_moved=0.05, max_relative=1e-6)
@@ -309,7 +309,7 @@ def test_a_spoilt_operator_is_an_error_or_explained_or_still_right() -> None:
         feeds = inputs(proto)
         try:
             made, trace = lowered(from_proto(proto))
-            got = runtime.reference(made).run(feeds)
+            got = sessions.reference(made).run(feeds)
         except OnnxqError:
             counted["refused"] += 1
             continue
@@ -317,7 +317,7 @@ def test_a_spoilt_operator_is_an_error_or_explained_or_still_right() -> None:
             counted["explained"] += 1
             continue
         try:
-            want = runtime.reference(proto).run(feeds)
+            want = sessions.reference(proto).run(feeds)
         except OnnxqError:
             counted[f"more lenient than onnxruntime: {what}"] += 1
             continue

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from onnxq.upsample import UPSAMPLE
+from onnxq.canonical.upsample import UPSAMPLE
 from passes.infer_shapes import InferShapes
 from passes.resize_to_upsample import ResizeToUpsample
 from tests.build import apply, parse, reasons, run

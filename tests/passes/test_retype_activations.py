@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from passes.retype_activations import RetypeActivations
 from tests.build import apply, bit_equal, parse, quantize, run, weight

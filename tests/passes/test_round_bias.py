@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxq.constants import array
 from onnxq.graph import Model
-from onnxq.qparams import Role
+from onnxq.graph.constants import array
+from onnxq.quant.qparams import Role
 from passes.quantize_bias import QuantizeBias
 from passes.round_bias import RoundBias
 from passes.to_qdq import ToQdq

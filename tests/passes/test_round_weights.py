@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq.constants import array
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
-from onnxq.fake_quantize_log import logarithmic
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize_log import logarithmic
 from onnxq.graph import Model
+from onnxq.graph.constants import array
 from passes.round_weights import RoundWeights
 from tests.build import log_quantize, parse, quantize, tensor, weight
 from tests.passes.applied import apply

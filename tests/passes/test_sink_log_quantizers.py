@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
+from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.graph import Model
 from passes.sink_log_quantizers import SinkLogQuantizers
 from tests.build import apply, bit_equal, log_quantize, parse, quantize, run

@@ -12,7 +12,7 @@ from onnx import TensorProto
 import onnxq.graph
 from onnxq.graph import Model, from_proto
 from onnxq.pipeline import Pipeline
-from onnxq.runtime import walk
+from onnxq.running.sessions import walk
 from passes.lower_constants import LowerConstants
 from passes.read_qdq import ReadQdq
 from passes.split_shared_weights import SplitSharedWeights

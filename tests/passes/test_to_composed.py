@@ -7,12 +7,12 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from onnxq import runtime
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.errors import PassError
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, from_proto
-from onnxq.qparams import QParams, Role
-from onnxq.qtype import qtype
+from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qtype import qtype
+from onnxq.running import sessions
 from passes.collect_qparams import CollectQParams
 from passes.infer_shapes import InferShapes
 from passes.read_composed import ReadComposed
@@ -73,9 +73,9 @@ def test_zoo_comes_back(name: str) -> None:
     read, _ = apply(written, ReadComposed())
     assert table(read) == table(canonical)
     feeds = inputs(proto)
-    want = runtime.reference(canonical).run(feeds).values()
-    assert bit_equal(runtime.reference(written).run(feeds).values(), want)
-    assert bit_equal(runtime.reference(read).run(feeds).values(), want)
+    want = sessions.reference(canonical).run(feeds).values()
+    assert bit_equal(sessions.reference(written).run(feeds).values(), want)
+    assert bit_equal(sessions.reference(read).run(feeds).values(), want)
 
 
 @SETTINGS

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
-from onnxq.constants import array
 from onnxq.graph import Model, from_proto
-from onnxq.node_metadata import metadata
+from onnxq.graph.constants import array
+from onnxq.storage.node_metadata import metadata
 from passes.read_matmul_nbits import MATMUL, ReadMatmulNbits
 from passes.to_matmul_nbits import ToMatmulNbits
 from passes.to_qdq import ToQdq

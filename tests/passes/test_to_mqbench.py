@@ -9,12 +9,12 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from onnxq import constants, fake_quantize_log
+from onnxq.canonical import fake_quantize_log
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.edit import insert
 from onnxq.errors import PassError
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
-from onnxq.graph import Model, from_proto
-from onnxq.qparams import Role
+from onnxq.graph import Model, constants, from_proto
+from onnxq.quant.qparams import Role
 from passes.collect_qparams import CollectQParams
 from passes.read_mqbench import ReadMqbench
 from passes.read_qdq import ReadQdq

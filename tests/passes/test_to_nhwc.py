@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq import runtime
-from onnxq.discovery import find_backend
+from onnxq.backend import find_backend
 from onnxq.graph import Model, from_proto
 from onnxq.pipeline import Pipeline
+from onnxq.running import sessions
 from passes.infer_shapes import InferShapes
 from passes.to_nhwc import ToNhwc
 from tests.build import apply, bit_equal, ops, parse, quantize, run
@@ -76,10 +76,10 @@ def test_images_outside_have_channels_last(network: str) -> None:
     images = [t for t in (*after.graph.inputs, *after.graph.outputs) if len(t.shape or ()) > 2]
     assert ops(after).count("Transpose") == len(images)
     (feed,) = samples(network, 1)
-    (want,) = runtime.reference(before).run(feed).values()
+    (want,) = sessions.reference(before).run(feed).values()
     last = np.moveaxis(feed["x"], 1, -1)
     assert list(after.graph.inputs[0].shape) == list(last.shape)
-    (got,) = runtime.reference(after).run({"x": last}).values()
+    (got,) = sessions.reference(after).run({"x": last}).values()
     if want.ndim > 2:
         want = np.moveaxis(want, 1, -1)
     np.testing.assert_array_equal(got, want)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onnxq import openvino
-from onnxq.constants import array
+from onnxq.dialects import openvino
 from onnxq.graph import Model, from_proto
-from onnxq.node_metadata import QUANT_MIN, QUANT_TYPE, SCALE, metadata
+from onnxq.graph.constants import array
+from onnxq.storage.node_metadata import QUANT_MIN, QUANT_TYPE, SCALE, metadata
 from passes.infer_shapes import InferShapes
 from passes.quantize_bias import QuantizeBias
 from passes.read_openvino import ReadOpenvino

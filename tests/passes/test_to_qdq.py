@@ -9,13 +9,13 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from onnxq import runtime
-from onnxq.constants import array
 from onnxq.errors import PassError
 from onnxq.graph import from_proto
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Reader, Role
-from onnxq.qtype import qtype
+from onnxq.graph.constants import array
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Reader, Role
+from onnxq.quant.qtype import qtype
+from onnxq.running import sessions
 from passes.collect_qparams import CollectQParams
 from passes.quantize_bias import QuantizeBias
 from passes.read_qdq import ReadQdq
@@ -231,9 +231,9 @@ def test_zoo_round_trip(name: str) -> None:
     again, _ = apply(from_proto(made.to_proto()), ReadQdq(), CollectQParams())
     for seed in (0, 1):
         feeds = inputs(proto, seed)
-        want = runtime.reference(proto).run(feeds).values()
-        assert bit_equal(runtime.reference(made).run(feeds).values(), want)
-        assert bit_equal(runtime.reference(again).run(feeds).values(), want)
+        want = sessions.reference(proto).run(feeds).values()
+        assert bit_equal(sessions.reference(made).run(feeds).values(), want)
+        assert bit_equal(sessions.reference(again).run(feeds).values(), want)
     # A float weight that two quantizers share is stored twice: each has a tensor of its own then.
     names = name not in ("qdq_in_if", "qdq_shared_weight_four_scales")
     assert _table(again.qparams, names) == _table(read.qparams, names)
@@ -249,8 +249,8 @@ def test_scales_as_vectors_of_one(name: str) -> None:
     nodes = [n for n in made.nodes("QuantizeLinear", "DequantizeLinear") if n.name not in left]
     assert all(len(t.shape) >= 1 for n in nodes for t in n.inputs[1:])
     feeds = inputs(proto, 0)
-    want = runtime.reference(proto).run(feeds).values()
-    assert bit_equal(runtime.reference(made).run(feeds).values(), want)
+    want = sessions.reference(proto).run(feeds).values()
+    assert bit_equal(sessions.reference(made).run(feeds).values(), want)
     again, _ = apply(from_proto(made.to_proto()), ReadQdq(), CollectQParams())
     scalars, _ = apply(from_proto(apply(read, ToQdq())[0].to_proto()), ReadQdq(), CollectQParams())
     assert _table(again.qparams) == _table(scalars.qparams)
@@ -283,6 +283,6 @@ def test_random_round_trip(proto: onnx.ModelProto) -> None:
     names = len(set(weights)) == len(weights) and set(weights) <= stored
     assert _table(again.qparams, names) == _table(read.qparams, names)
     feeds = inputs(proto)
-    want = runtime.reference(proto).run(feeds)
+    want = sessions.reference(proto).run(feeds)
     for model in (made, again):
-        assert bit_equal(runtime.reference(model).run(feeds).values(), want.values())
+        assert bit_equal(sessions.reference(model).run(feeds).values(), want.values())

@@ -7,10 +7,10 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from onnxq import qonnx
-from onnxq.constants import array
+from onnxq.dialects import qonnx
 from onnxq.graph import Model, from_proto
-from onnxq.qparams import Role
+from onnxq.graph.constants import array
+from onnxq.quant.qparams import Role
 from passes.infer_shapes import InferShapes
 from passes.quantize_bias import QuantizeBias
 from passes.read_qdq import ReadQdq

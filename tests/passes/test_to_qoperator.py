@@ -9,11 +9,11 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from onnxq import runtime
-from onnxq.fake_quantize import FAKE_QUANTIZE
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model, from_proto, load
-from onnxq.qoperators import QOPERATORS
-from onnxq.verify import verify
+from onnxq.operators.integer_operators import QOPERATORS
+from onnxq.proof.verify import verify
+from onnxq.running import sessions
 from passes.read_qdq import ReadQdq
 from passes.to_qdq import ToQdq
 from passes.to_qoperator import ToQoperator
@@ -52,7 +52,7 @@ def assert_round_trip(model: Model, feeds: dict[str, np.ndarray]) -> Model:
     assert all(s.reason for s in trace.skips)
     back = canonical(written)
     assert grids(back) == grids(canonical(apply(model, ToQdq())[0]))
-    made = runtime.reference(written).run(feeds)
+    made = sessions.reference(written).run(feeds)
     assert list(made) == [o.name for o in model.graph.outputs]
     return back
 
@@ -84,8 +84,8 @@ def test_integer_operators_come_back_bit_for_bit(name: str) -> None:
     proto = ZOO[name]()
     written, _ = apply(canonical(from_proto(proto)), ToQoperator())
     feeds = inputs(proto)
-    want = runtime.reference(proto).run(feeds)
-    assert bit_equal(runtime.reference(written).run(feeds).values(), want.values())
+    want = sessions.reference(proto).run(feeds)
+    assert bit_equal(sessions.reference(written).run(feeds).values(), want.values())
 
 
 @pytest.mark.parametrize("name", sorted(CNN))
@@ -120,7 +120,7 @@ def test_files_of_other_tools_come_back_within_a_step(name: str) -> None:
     back = canonical(written)
     assert grids(back) == grids(model)
     x = np.load(FIXTURES / name[:2] / "test.npz")["x"]
-    source = runtime.reference(model).inputs[0].name
+    source = sessions.reference(model).inputs[0].name
     data = [{source: x[i : i + 1]} for i in range(len(x))]
     # A float bias is rounded to int32 on the way out, on the way back nothing but ties can differ.
     for one, other, moved in ((model, written, 1.0), (written, back, 0.05)):

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from onnxq.pipeline import Pipeline
-from onnxq.qparams import QParams, Reader
-from onnxq.qtype import qtype
+from onnxq.quant.qparams import QParams, Reader
+from onnxq.quant.qtype import qtype
 from passes.unify_scales import UnifyScales
 from tests.build import apply as run
 from tests.build import ops, parse, reasons, tensor

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.analysis.accumulator_bounds import bounds
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
-from onnxq.qparams import Role
-from onnxq.saturation import bounds
+from onnxq.quant.qparams import Role
 from passes.unsign_weights import UnsignWeights
 from tests.build import apply, bit_equal, parse, quantize, reasons, run, tensor, weight
 

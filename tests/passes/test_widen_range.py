@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from passes.widen_range import WidenRange
 from tests.build import apply, bit_equal, parse, quantize, reasons, run, weight
 

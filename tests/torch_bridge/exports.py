@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxq import runtime
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, from_proto
-from onnxq.qparams import QParams
+from onnxq.quant.qparams import QParams
+from onnxq.running import sessions
 from torch_bridge.arithmetic.onnx_node import type_zero_points
 
 torch = pytest.importorskip("torch", reason="training needs torch")
@@ -39,7 +39,7 @@ def export(module: Any, x: Any, folder: Path, *, dynamo: bool = False) -> Model:
 
 def run(model: Model, x: Any) -> np.ndarray:
     """The output in the reference session."""
-    session = runtime.reference(model)
+    session = sessions.reference(model)
     (result,) = session.run({session.inputs[0].name: x.detach().numpy()}).values()
     return result
 

@@ -15,11 +15,12 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 
 from torch import nn  # noqa: E402
 
-from onnxq import graph, runtime  # noqa: E402
-from onnxq.convert import convert  # noqa: E402
+from onnxq import graph  # noqa: E402
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE  # noqa: E402
 from onnxq.errors import BackendError, OptionError, UnsupportedModelError, VerifyError  # noqa: E402
-from onnxq.fake_quantize import FAKE_QUANTIZE  # noqa: E402
-from onnxq.runtime import reference  # noqa: E402
+from onnxq.running import sessions  # noqa: E402
+from onnxq.running.sessions import reference  # noqa: E402
+from onnxq.workflows.convert import convert  # noqa: E402
 from tests.torch_bridge.hand_prepared import calibrated, hand_prepared  # noqa: E402
 from tests.torch_bridge.models import ARCHITECTURES, Conv1dNet  # noqa: E402
 from torch_bridge.deploy import deploy  # noqa: E402
@@ -194,7 +195,7 @@ def test_another_way_to_deploy(tmp_path: Path) -> None:
 
 def test_a_refused_session_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
-        runtime.session.__globals__, "deployed", lambda source, taps=(): runtime.reference(source)
+        sessions.session.__globals__, "deployed", lambda source, taps=(): sessions.reference(source)
     )
     model, args, _ = ready("conv1d")
     with pytest.raises(VerifyError, match="onnxruntime refuses the deployed session"):

@@ -18,9 +18,9 @@ import onnx  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from onnxq import load  # noqa: E402
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of  # noqa: E402
 from onnxq.errors import OptionError, QParamsError, UnsupportedModelError  # noqa: E402
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of  # noqa: E402
-from onnxq.runtime import reference  # noqa: E402
+from onnxq.running.sessions import reference  # noqa: E402
 from tests.torch_bridge.hand_prepared import calibrated, hand_prepared  # noqa: E402
 from tests.torch_bridge.models import ARCHITECTURES, Conv1dNet  # noqa: E402
 from tests.torch_bridge.onnx_names import assert_names  # noqa: E402

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from onnxq.discovery import backends, find_backend  # noqa: E402
+from onnxq.backend import backends, find_backend  # noqa: E402
 from onnxq.errors import OptionError, UnsupportedModelError  # noqa: E402
 from tests.torch_bridge.models import ARCHITECTURES, Conv1dNet, ResNet18  # noqa: E402
 from torch_bridge.capture.flat_call import leaves  # noqa: E402

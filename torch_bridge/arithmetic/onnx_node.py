@@ -19,8 +19,8 @@ import torch
 from onnx import TensorProto, numpy_helper
 from torch import Tensor
 
-from onnxq.fake_quantize import DOMAIN, FAKE_QUANTIZE, OP
-from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
+from onnxq.canonical.fake_quantize import DOMAIN, FAKE_QUANTIZE, OP
+from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG
 from torch_bridge.arithmetic.grid import Grid
 
 _ONNX_TYPE = {

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from onnxq.canonical.fake_quantize import container
 from onnxq.errors import OptionError
-from onnxq.fake_quantize import container
-from onnxq.qtype import QType
-from onnxq.scheme import QSpec
+from onnxq.quant.qtype import QType
+from onnxq.quant.scheme import QSpec
 from torch_bridge.arithmetic.grid import Grid
 
 _TORCH_TYPE = {

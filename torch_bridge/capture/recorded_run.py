@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxq.qparams import Array
+from onnxq.quant.qparams import Array
 from torch_bridge.capture.flat_call import FlatCall
 from torch_bridge.fake_quant import FakeQuantize
 from torch_bridge.state import evaluating

@@ -14,14 +14,14 @@ import numpy as np
 import onnx_graphsurgeon as gs
 from torch import Tensor, nn
 
-from onnxq import fake_quantize, fake_quantize_log
-from onnxq.constants import array
+from onnxq.canonical import fake_quantize, fake_quantize_log
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
+from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.edit import constant, replace, set_input
 from onnxq.errors import UnsupportedModelError
-from onnxq.exporter import is_read
-from onnxq.fake_quantize import FAKE_QUANTIZE
-from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.graph import Model
+from onnxq.graph.constants import array
+from onnxq.storage.exporter import is_read
 from torch_bridge.capture.flat_call import unique
 from torch_bridge.capture.recorded_run import RecordedRun
 from torch_bridge.fake_quant import FakeQuantize

@@ -22,12 +22,12 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from onnxq import fake_quantize, fake_quantize_log
-from onnxq.diff import RunningDiff, TensorDiff, Tolerance
-from onnxq.qparams import Array
-from onnxq.runtime import OpenModel, open_model, reference
-from onnxq.step_size import Step, Steps
-from onnxq.verify import Report
+from onnxq.canonical import fake_quantize, fake_quantize_log
+from onnxq.proof.difference import RunningDiff, TensorDiff, Tolerance
+from onnxq.proof.step_size import Step, Steps
+from onnxq.proof.verify import Report
+from onnxq.quant.qparams import Array
+from onnxq.running.sessions import OpenModel, open_model, reference
 from torch_bridge.capture.recorded_run import RecordedRun
 
 _QUANTIZERS = (fake_quantize.OP, fake_quantize_log.OP)

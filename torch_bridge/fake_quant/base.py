@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from onnxq.errors import OnnxqError, OptionError, QParamsError
-from onnxq.qparams import QParams, Role
+from onnxq.quant.qparams import QParams, Role
 from torch_bridge.arithmetic.functional import fake_quantize
 from torch_bridge.arithmetic.onnx_node import is_export
 from torch_bridge.arithmetic.spec import QuantizerSpec

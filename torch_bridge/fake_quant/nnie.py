@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from onnxq.errors import OptionError
-from onnxq.qparams import QParams, Role
+from onnxq.quant.qparams import QParams, Role
 from torch_bridge.arithmetic.functional import TensorFunction
 from torch_bridge.arithmetic.onnx_node import dynamo_log_node, is_dynamo_export, script_log_node
 from torch_bridge.arithmetic.spec import QuantizerSpec

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from onnxq.backend import Backend
 from onnxq.errors import OptionError, near_matches
-from onnxq.scheme import QSpec
+from onnxq.quant.scheme import QSpec
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.capture.report import Report, Row
 from torch_bridge.capture.tracing import OWNER, fresh_name

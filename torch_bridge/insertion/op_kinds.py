@@ -1,4 +1,4 @@
-"""Which op kind of `onnxq.placement` a node of an FX graph is.
+"""Which op kind of `onnxq.quant.placement` a node of an FX graph is.
 
 Modules go by their class or the nearest base class in the table, so quantized and fused layers
 are what their base is. In-place and method forms are the same kind as the function.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from onnxq.errors import OptionError, near_matches
-from onnxq.scheme import QSpec
+from onnxq.quant.scheme import QSpec
 from torch_bridge.fake_quant import algorithm
 from torch_bridge.observers import observer
 

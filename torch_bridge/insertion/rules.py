@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import fx, nn
 
-from onnxq.placement import Placement
+from onnxq.quant.placement import Placement
 from torch_bridge.capture.argument_checks import Required
 from torch_bridge.capture.value_types import is_float
 from torch_bridge.insertion.op_kinds import KEEPS_SIGN, ends_not_negative, kind_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from onnxq.argument_types import takes
+from onnxq.parsing.argument_types import takes
 from torch_bridge.nn.bn_fold import is_batch_norm
 from torch_bridge.nn.children import Place, places
 from torch_bridge.nn.frozen_batch_norm import FROZEN, FrozenBatchNorm

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from onnxq.errors import UnsupportedModelError
-from onnxq.weight_axis import WeightAxis
+from onnxq.operators.weight_axis import WeightAxis
 from torch_bridge.fake_quant import FakeQuantize
 from torch_bridge.nn.bn_fold import SMALLEST_GAIN, folded_bias, gain
 from torch_bridge.nn.fused import HasBatchNorm

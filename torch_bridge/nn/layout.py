@@ -6,7 +6,7 @@
     Linear            (C_out, C_in)                0      once
     Embedding         (entries, features)          none: one scale per tensor by default
 
-The axes are those of `onnxq.weight_axis` for the nodes the layers are exported as.
+The axes are those of `onnxq.operators.weight_axis` for the nodes the layers are exported as.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from onnxq.errors import UnsupportedModelError
-from onnxq.weight_axis import WeightAxis
+from onnxq.operators.weight_axis import WeightAxis
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import onnxq
-from onnxq.convert import Conversion
-from onnxq.discovery import find_backend
+from onnxq.backend import find_backend
 from onnxq.graph import Model
+from onnxq.workflows.convert import Conversion
 from tests.networks import quantized, samples
 
 

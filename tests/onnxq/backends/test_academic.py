@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import onnxq
-from onnxq import runtime
-from onnxq.discovery import find_backend
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.backend import find_backend
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import from_proto
+from onnxq.running import sessions
 from tests.build import parse, quantize
 from tests.networks import NETWORKS
 from tests.onnxq.backends.check import proven
@@ -44,7 +44,7 @@ def test_any_type(kind: str) -> None:
     assert done.proven
     (node,) = done.model.nodes(FAKE_QUANTIZE)
     assert str(params_of(node).qtype) == kind
-    assert runtime.reference(done.model).outputs[0].name == "y"
+    assert sessions.reference(done.model).outputs[0].name == "y"
 
 
 def test_batch_norm_stays_apart() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onnxq.discovery import find_backend
-from onnxq.fake_quantize import FAKE_QUANTIZE
+from onnxq.backend import find_backend
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from tests.networks import NETWORKS
 from tests.onnxq.backends.check import proven
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onnxq.discovery import find_backend
-from onnxq.placement import WEIGHTED
+from onnxq.backend import find_backend
+from onnxq.quant.placement import WEIGHTED
 from tests.networks import NETWORKS
 from tests.onnxq.backends.check import proven
 

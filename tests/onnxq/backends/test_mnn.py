@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import onnxq
-from onnxq.discovery import find_backend
+from onnxq.backend import find_backend
 from onnxq.errors import SaveError
 from onnxq.graph import Model
 from tests.networks import NETWORKS

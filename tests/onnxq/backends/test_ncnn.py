@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import onnxq
-from onnxq import demo
-from onnxq.discovery import find_backend
+from onnxq.backend import find_backend
 from onnxq.errors import BackendError, SaveError
 from onnxq.ncnn.program import read_bin, read_param
+from onnxq.workflows import demo
 from tests.networks import NETWORKS
 from tests.onnxq.backends.check import proven
 

@@ -10,21 +10,20 @@ import numpy as np
 import pytest
 
 import onnxq
-from onnxq import demo, explain, lint, summary
-from onnxq.backend import TableFile
-from onnxq.constants import array
-from onnxq.convert import Conversion
-from onnxq.discovery import find_backend
-from onnxq.encodings import with_encodings
+from onnxq.backend import TableFile, find_backend
+from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG, logarithmic
+from onnxq.canonical.upsample import UPSAMPLE
 from onnxq.errors import BackendError
-from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG, logarithmic
-from onnxq.gfpq import UNTOLD
 from onnxq.graph import Model, load
-from onnxq.log_params import LogParams
-from onnxq.placement import INPUTS_ONLY, KINDS
-from onnxq.qparam_table import QParamTable
-from onnxq.upsample import UPSAMPLE
-from onnxq.verify import verify
+from onnxq.graph.constants import array
+from onnxq.proof.verify import verify
+from onnxq.quant.log_params import LogParams
+from onnxq.quant.placement import INPUTS_ONLY, KINDS
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.side_files.nnie_inputs import UNTOLD
+from onnxq.workflows import demo, explain, lint_model, summary
+from onnxq.workflows.convert import Conversion
+from onnxq.workflows.encodings import with_encodings
 from tests.build import log_quantize, parse
 from tests.networks import NETWORKS, quantized, samples
 
@@ -153,7 +152,7 @@ def test_files_written_are_read_again(tmp_path: Path) -> None:
     twice = onnxq.convert(load(clean), "nnie", encodings=side, data=samples("unet"))
     assert twice.proven
     assert twice.artifacts[1].content == side.read_text()
-    (report_,) = lint.lint_path(tmp_path, "nnie")
+    (report_,) = lint_model.lint_path(tmp_path, "nnie")
     assert report_.findings == ()
 
 
@@ -164,9 +163,9 @@ def test_models_can_be_inspected_linted_and_explained() -> None:
     assert all(layer.weight for layer in found.layers)
     assert found.layers[0].quantized
     assert any("'x' is quantized logarithmically" in note for note in found.notes)
-    report = lint.lint(model, "nnie")
+    report = lint_model.lint(model, "nnie")
     assert report.passed()
-    assert [f.rule for f in lint.lint(model, "tensorrt").findings if f.severity == "error"]
+    assert [f.rule for f in lint_model.lint(model, "tensorrt").findings if f.severity == "error"]
     story = explain.explain(model, "x", "nnie")
     (row,) = story.quantizers
     assert isinstance(row, LogParams)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 import onnxq
-from onnxq import demo, runtime
-from onnxq.discovery import find_backend
+from onnxq.backend import find_backend
 from onnxq.edit import producer
 from onnxq.graph import from_proto
-from onnxq.qparams import Role
-from onnxq.verify import saturates
+from onnxq.proof.verify import saturates
+from onnxq.quant.qparams import Role
+from onnxq.running import sessions as runtime
+from onnxq.workflows import demo
 from tests.networks import NETWORKS, quantized, samples
 from tests.onnxq.backends.check import proven
 from tests.zoo import CNN, ZOO, inputs

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import onnxq
-from onnxq.backend import Backend
-from onnxq.constants import array
-from onnxq.convert import Conversion
-from onnxq.discovery import find_backend
-from onnxq.qparams import Role
+from onnxq.backend import Backend, find_backend
+from onnxq.graph.constants import array
+from onnxq.quant.qparams import Role
+from onnxq.workflows.convert import Conversion
 from tests.networks import NETWORKS, quantized, samples
 from tests.onnxq.backends.check import proven
 from tests.onnxq.backends.off_axis import off_axis_product

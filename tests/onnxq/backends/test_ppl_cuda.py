@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import onnxq
-from onnxq.discovery import find_backend
+from onnxq.backend import find_backend
 from tests.networks import NETWORKS, quantized
 from tests.onnxq.backends.check import proven_by_files
 

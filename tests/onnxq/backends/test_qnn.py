@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import onnxq
-from onnxq.constants import array
-from onnxq.discovery import find_backend
+from onnxq.backend import find_backend
 from onnxq.graph import Model
+from onnxq.graph.constants import array
 from tests.networks import NETWORKS, quantized
 from tests.onnxq.backends.check import proven_by_files
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import onnxq
-from onnxq.constants import array
-from onnxq.discovery import find_backend
+from onnxq.backend import find_backend
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.errors import OnnxqError
-from onnxq.fake_quantize import FAKE_QUANTIZE
+from onnxq.graph.constants import array
 from tests.build import parse, quantize
 from tests.networks import NETWORKS, quantized
 from tests.onnxq.backends.check import proven

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import onnxq
-from onnxq.discovery import find_backend
+from onnxq.backend import find_backend
 from onnxq.graph import Model
 from tests.networks import NETWORKS, quantized
 from tests.onnxq.backends.check import proven_by_files

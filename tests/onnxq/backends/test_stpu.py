@@ -7,7 +7,7 @@ import json
 import pytest
 
 import onnxq
-from onnxq.discovery import find_backend
+from onnxq.backend import find_backend
 from tests.networks import NETWORKS, quantized
 from tests.onnxq.backends.check import proven_by_files
 

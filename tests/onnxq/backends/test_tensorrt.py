@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import onnxq
-from onnxq import demo
-from onnxq.constants import array
-from onnxq.convert import Conversion
-from onnxq.discovery import find_backend
+from onnxq.backend import find_backend
 from onnxq.graph import Model
-from onnxq.qparams import Role
+from onnxq.graph.constants import array
+from onnxq.quant.qparams import Role
+from onnxq.workflows import demo
+from onnxq.workflows.convert import Conversion
 from tests.onnxq.backends.off_axis import off_axis_product
 
 

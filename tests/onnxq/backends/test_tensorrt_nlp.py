@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq.constants import array
-from onnxq.discovery import find_backend
+from onnxq.backend import find_backend
+from onnxq.graph.constants import array
 from tests.networks import NETWORKS
 from tests.onnxq.backends.check import proven
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import onnxq
-from onnxq import demo
-from onnxq.discovery import find_backend
+from onnxq.backend import find_backend
 from onnxq.errors import BackendError
+from onnxq.workflows import demo
 from tests.networks import NETWORKS, quantized
 from tests.onnxq.backends.check import proven_by_files
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from onnxq.encodings import detect
 from onnxq.errors import LoadError, SaveError
 from onnxq.graph import Model
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.qtype import qtype
-from onnxq.side_file import SideFile
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qtype import qtype
+from onnxq.side_files.side_file import SideFile
+from onnxq.workflows.encodings import detect
 from tests.onnxq.formats.tables import ACTIVATIONS, SCALES, SHAPES, model
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxq.graph import Model, from_proto
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.qtype import qtype
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qtype import qtype
 
 SHAPES = {
     "conv.w": ((6, 4, 3, 3), 0, 1),

@@ -11,9 +11,9 @@ from hypothesis import given
 
 from onnxq.errors import LoadError
 from onnxq.formats.aimet_2_0_0 import FORMAT, float_tensors, read, write
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.qtype import qtype
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qtype import qtype
 from tests.onnxq.formats.check import check_exact_inverse
 from tests.onnxq.formats.tables import model, tables
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from onnxq.formats.ascend_record import FORMAT
 from onnxq.graph import from_proto
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import Reader, Role
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import Reader, Role
 from tests.onnxq.formats.check import MODEL, check_inverse, refuses_rows, refuses_text, row
 from tests.onnxq.formats.tables import SCALES, SHAPES
 from tests.zoo_build import Build

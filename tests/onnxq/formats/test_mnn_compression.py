@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from onnxq.errors import LoadError, SaveError
 from onnxq.formats import mnn_compression
 from onnxq.formats.mnn_compression import FORMAT, read, write
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.qtype import qtype
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qtype import qtype
 from tests.onnxq.formats.tables import ACTIVATIONS, SCALES, SHAPES, model
 
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxq.constants import array
-from onnxq.encodings import detect
+from onnxq.canonical.fake_quantize_log import logarithmic
+from onnxq.canonical.upsample import UPSAMPLE
 from onnxq.errors import LoadError, SaveError
-from onnxq.fake_quantize_log import logarithmic
 from onnxq.formats.mqbench_nnie import FORMAT
 from onnxq.graph import Model
-from onnxq.log_params import LogParams
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import GRAPH_OUTPUT, Reader, Role
-from onnxq.upsample import UPSAMPLE
+from onnxq.graph.constants import array
+from onnxq.quant.log_params import LogParams
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import GRAPH_OUTPUT, Reader, Role
+from onnxq.workflows.encodings import detect
 from tests.build import parse, tensor
 from tests.onnxq.formats.check import row
 

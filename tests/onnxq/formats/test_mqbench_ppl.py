@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 
 from onnxq.formats.mqbench_ppl import FORMAT
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.side_rows import unsigned
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.side_files.rows import unsigned
 from tests.onnxq.formats.check import MODEL, check_inverse, refuses_rows, refuses_text, row
 from tests.onnxq.formats.tables import BIASES, tables
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from onnxq.formats.mqbench_ppl_cuda import FORMAT, magnitude
-from onnxq.qparam_table import QParamTable
+from onnxq.quant.qparam_table import QParamTable
 from tests.onnxq.formats.check import (
     MODEL,
     check_inverse,

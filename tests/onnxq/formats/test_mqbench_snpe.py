@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from onnxq.errors import LoadError, SaveError
 from onnxq.formats.mqbench_snpe import FORMAT, read, write
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Reader, Role
-from onnxq.qtype import qtype
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Reader, Role
+from onnxq.quant.qtype import qtype
 from tests.onnxq.formats.tables import ACTIVATIONS, SCALES, model
 
 MODEL = model()

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxq.formats.mqbench_vitis import FORMAT
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import Role
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import Role
 from tests.onnxq.formats.check import MODEL, check_inverse, refuses_rows, refuses_text, row
 from tests.onnxq.formats.tables import ACTIVATIONS, BIASES, SHAPES
 

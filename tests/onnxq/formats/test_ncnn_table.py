@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from onnxq.errors import LoadError, SaveError
 from onnxq.formats.ncnn_table import FORMAT, int8_layers, read, write
 from onnxq.graph import Model, load
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Reader, Role
-from onnxq.qtype import qtype
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Reader, Role
+from onnxq.quant.qtype import qtype
 from tests.build import parse
 from tests.foreign_files import FOLDER
 from tests.onnxq.formats.tables import SCALES

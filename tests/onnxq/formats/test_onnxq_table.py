@@ -7,8 +7,8 @@ from hypothesis import given
 
 from onnxq.errors import LoadError
 from onnxq.formats.onnxq_table import FORMAT, read, write
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import Reader
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import Reader
 from tests.canonical import grid
 from tests.onnxq.formats.check import check_exact_inverse
 from tests.onnxq.formats.tables import model, tables

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from onnxq.formats.ppl_nn import FORMAT
-from onnxq.qparam_table import QParamTable
+from onnxq.quant.qparam_table import QParamTable
 from tests.onnxq.formats.check import MODEL, check_inverse, refuses_rows, refuses_text, row
 from tests.onnxq.formats.tables import BIASES, tables
 

@@ -10,8 +10,8 @@ from hypothesis import given
 
 from onnxq.formats.ppq_config import FORMAT
 from onnxq.graph import Model, from_proto
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import Reader, Role
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import Reader, Role
 from tests.onnxq.formats.check import MODEL, check_inverse, refuses_rows, refuses_text, row
 from tests.onnxq.formats.tables import BIASES, model, tables
 from tests.zoo_build import Build

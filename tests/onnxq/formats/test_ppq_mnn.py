@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxq.encodings import detect
 from onnxq.errors import LoadError, SaveError
 from onnxq.formats.ppq_mnn import FORMAT
 from onnxq.graph import Model, from_proto
 from onnxq.pipeline import Pipeline
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Reader
-from onnxq.verify import verify
+from onnxq.proof.verify import verify
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Reader
+from onnxq.workflows.encodings import detect
 from passes.apply_qparams import ApplyQParams
 from tests.onnxq.formats.check import refuses_text, row
 from tests.onnxq.formats.tables import SCALES

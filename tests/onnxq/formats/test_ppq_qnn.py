@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 
 from onnxq.formats.ppq_qnn import FORMAT
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import Role
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import Role
 from tests.onnxq.formats.check import MODEL, check_inverse, refuses_rows, refuses_text, row
 from tests.onnxq.formats.tables import BIASES, tables
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from onnxq.formats.ppq_tensorrt import FORMAT
-from onnxq.qparam_table import QParamTable
+from onnxq.quant.qparam_table import QParamTable
 from tests.onnxq.formats.check import (
     MODEL,
     check_inverse,

@@ -8,8 +8,8 @@ from hypothesis import given
 
 from onnxq.formats.tengine_scale import FORMAT
 from onnxq.graph import Model, from_proto
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import Role
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import Role
 from tests.onnxq.formats.check import (
     MODEL,
     check_inverse,

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxq import files
 from onnxq.errors import LoadError, SaveError
 from onnxq.formats.tensorrt_cache import FORMAT, HEADER, read, write
 from onnxq.graph import new_model
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.qtype import qtype
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qtype import qtype
+from onnxq.storage import model_files
 
 MODEL = new_model("empty")
 SMALLEST, LARGEST = 2.0**-149, float(np.finfo(np.float32).max)
@@ -72,7 +72,7 @@ def test_read_is_the_inverse_of_write(found: dict[str, float]) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_odd_names_survive_a_file(name: str, tmp_path: Path) -> None:
     before = QParamTable([row(name, 0.3), row(name + "'", 0.4)])
-    path = files.write_text(tmp_path / "x.cache", write(before, MODEL))
+    path = model_files.write_text(tmp_path / "x.cache", write(before, MODEL))
     assert read(path.read_text(encoding="utf-8"), MODEL).rows == before.rows
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from onnxq.errors import LoadError, SaveError
 from onnxq.formats.tensorrt_ranges import FORMAT, read, write
 from onnxq.graph import new_model
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Reader, Role
-from onnxq.qtype import qtype
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Reader, Role
+from onnxq.quant.qtype import qtype
 
 MODEL = new_model("empty")
 SMALLEST, LARGEST = 2.0**-149, float(np.finfo(np.float32).max)

@@ -8,8 +8,8 @@ import pytest
 from onnxq.ncnn import reader, writer
 from onnxq.ncnn.network import Network, NotInNcnn, checked, dims, inverse
 from onnxq.ncnn.program import read_param
-from onnxq.qparams import QParams
-from onnxq.qtype import qtype
+from onnxq.quant.qparams import QParams
+from onnxq.quant.qtype import qtype
 from passes.infer_shapes import InferShapes
 from tests.build import apply, parse, quantize, run, weight
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.errors import LoadError
-from onnxq.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.ncnn import writer
 from onnxq.ncnn.program import Layer
 from onnxq.ncnn.reader import model_of, read

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from onnxq import runtime
 from onnxq.errors import QParamsError
-from onnxq.qparams import QParams
-from onnxq.qtype import qtype
+from onnxq.quant.qparams import QParams
+from onnxq.quant.qtype import qtype
+from onnxq.running import sessions
 
 torch = pytest.importorskip("torch", reason="training needs torch")
 
@@ -131,7 +131,7 @@ def test_forward_is_onnxruntimes_to_the_last_bit(kind: str, shape: str) -> None:
         "s": g["scale"].numpy(),
         "z": g["zero_point"].numpy().astype(of.dtype),
     }
-    assert same_bits(fake_quantize(x, **g), runtime.reference(model).run(feeds)["y"])
+    assert same_bits(fake_quantize(x, **g), sessions.reference(model).run(feeds)["y"])
 
 
 def test_a_grid_met_by_another_grid_rounds_as_division_does() -> None:

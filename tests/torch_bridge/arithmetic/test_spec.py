@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from onnxq.errors import OptionError
-from onnxq.qtype import qtype
-from onnxq.scheme import QSpec
+from onnxq.quant.qtype import qtype
+from onnxq.quant.scheme import QSpec
 
 torch = pytest.importorskip("torch", reason="training needs torch")
 

@@ -14,10 +14,10 @@ import onnx  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from onnxq import load  # noqa: E402
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE  # noqa: E402
+from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of  # noqa: E402
 from onnxq.errors import UnsupportedModelError  # noqa: E402
-from onnxq.fake_quantize import FAKE_QUANTIZE  # noqa: E402
-from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of  # noqa: E402
-from onnxq.runtime import reference  # noqa: E402
+from onnxq.running.sessions import reference  # noqa: E402
 from tests.torch_bridge.hand_prepared import calibrated, hand_prepared, quantizer  # noqa: E402
 from tests.torch_bridge.models import Siamese  # noqa: E402
 from tests.torch_bridge.onnx_names import assert_names  # noqa: E402

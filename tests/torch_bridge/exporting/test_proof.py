@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 
 from torch import nn  # noqa: E402
 
-from onnxq.verify import Report  # noqa: E402
+from onnxq.proof.verify import Report  # noqa: E402
 from tests.torch_bridge.hand_prepared import calibrated, hand_prepared, quantizer  # noqa: E402
 from tests.torch_bridge.models import Conv1dNet  # noqa: E402
 from torch_bridge.capture.flat_call import FlatCall  # noqa: E402

@@ -15,7 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the training side needs torch")
 
-from onnxq import discovery  # noqa: E402
+from onnxq.backend import backends  # noqa: E402
 from onnxq.errors import UnsupportedModelError  # noqa: E402
 from tests.tables import TableRow  # noqa: E402
 from tests.torch_bridge.models import ARCHITECTURES  # noqa: E402
@@ -27,7 +27,7 @@ from torch_bridge.prepare import prepare  # noqa: E402
 from torch_bridge.state import enable_calibration, enable_quantization  # noqa: E402
 
 NETWORKS = ("resnet18", "mobilenet_v2", "unet", "transformer", "conv1d", "functional")
-BACKENDS = sorted(discovery.backends())
+BACKENDS = sorted(backends())
 TABLE = "torch against onnxruntime after training"
 ATTEMPTS = 3
 NOTHING_TO_QUANTIZE = {("academic-nlp", "unet"), ("tensorrt-nlp", "unet")}

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of
 from onnxq.errors import OptionError, QParamsError
-from onnxq.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of
 from tests.torch_bridge.exports import export, quantizers, run
 from tests.torch_bridge.fake_quant.quantizers import Given, hard_values, make, spec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq import fake_quantize_log
+from onnxq.canonical import fake_quantize_log
 from onnxq.edit import insert
 from onnxq.errors import OptionError
 from tests.build import parse, run, tensor

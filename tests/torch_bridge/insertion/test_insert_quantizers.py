@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from onnxq.discovery import backends, find_backend  # noqa: E402
+from onnxq.backend import backends, find_backend  # noqa: E402
 from torch_bridge.fake_quant import FakeQuantize  # noqa: E402
 from torch_bridge.insertion.insert_quantizers import Maker  # noqa: E402
 from torch_bridge.insertion.overrides import Override  # noqa: E402

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 from torch import Tensor, fx, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from onnxq.placement import KINDS  # noqa: E402
+from onnxq.quant.placement import KINDS  # noqa: E402
 from torch_bridge.insertion.op_kinds import (  # noqa: E402
     FUNCTIONS,
     KEEPS_SIGN,

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 from torch import nn  # noqa: E402
 
 from onnxq.errors import OptionError  # noqa: E402
-from onnxq.scheme import QSpec  # noqa: E402
+from onnxq.quant.scheme import QSpec  # noqa: E402
 from torch_bridge.insertion.overrides import Override  # noqa: E402
 from torch_bridge.prepare import prepare  # noqa: E402
 from torch_bridge.state import calibrating, enable_quantization  # noqa: E402

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 from torch import Tensor, fx, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from onnxq.placement import MOVES, Placement, kinds  # noqa: E402
+from onnxq.quant.placement import MOVES, Placement, kinds  # noqa: E402
 from torch_bridge.insertion.rules import Rules  # noqa: E402
 
 

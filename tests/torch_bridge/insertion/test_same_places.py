@@ -9,11 +9,14 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the training side needs torch")
 
-from onnxq import discovery  # noqa: E402
+from onnxq.analysis.quantizer_places import QuantizerPlaces  # noqa: E402
+from onnxq.backend import (  # noqa: E402
+    backends,
+    find_backend,
+)
 from onnxq.errors import UnsupportedModelError  # noqa: E402
 from onnxq.graph import load  # noqa: E402
-from onnxq.qparams import Role  # noqa: E402
-from onnxq.quantizer_places import QuantizerPlaces  # noqa: E402
+from onnxq.quant.qparams import Role  # noqa: E402
 from passes.collect_qparams import CollectQParams  # noqa: E402
 from passes.lower_constants import LowerConstants  # noqa: E402
 from passes.remove_fake_quant import RemoveFakeQuant  # noqa: E402
@@ -25,7 +28,7 @@ from torch_bridge.state import enable_calibration, enable_quantization  # noqa: 
 
 
 @pytest.mark.parametrize("network", ["mobilenet_v2", "unet", "conv1d"])
-@pytest.mark.parametrize("backend", sorted(discovery.backends()))
+@pytest.mark.parametrize("backend", sorted(backends()))
 def test_training_and_graph_agree(backend: str, network: str, tmp_path: Path) -> None:
     architecture = ARCHITECTURES[network]
     inputs, kwargs = architecture.inputs(2), architecture.kwargs(2)
@@ -43,5 +46,5 @@ def test_training_and_graph_agree(backend: str, network: str, tmp_path: Path) ->
     clean, _ = apply(load(path), LowerConstants(), CollectQParams(), RemoveFakeQuant())
     rows = [*clean.qparams, *clean.qparams.logarithmic]
     trained = {row.tensor for row in rows if row.role is Role.ACTIVATION}
-    places = QuantizerPlaces(clean, discovery.find_backend(backend).placement)
+    places = QuantizerPlaces(clean, find_backend(backend).placement)
     assert {t.name for place in places.activations() for t in place.tensors} == trained

@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
-from onnxq.discovery import find_backend  # noqa: E402
-from onnxq.gfpq import UNTOLD  # noqa: E402
+from onnxq.backend import find_backend  # noqa: E402
+from onnxq.side_files.nnie_inputs import UNTOLD  # noqa: E402
 from tests.torch_bridge.hand_prepared import calibrated  # noqa: E402
 from torch_bridge.deploy import deploy  # noqa: E402
 from torch_bridge.prepare import prepare  # noqa: E402

@@ -11,9 +11,10 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 import numpy as np  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
-from onnxq import graph, runtime  # noqa: E402
-from onnxq.constants import array  # noqa: E402
-from onnxq.fake_quantize import FAKE_QUANTIZE  # noqa: E402
+from onnxq import graph  # noqa: E402
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE  # noqa: E402
+from onnxq.graph.constants import array  # noqa: E402
+from onnxq.running import sessions  # noqa: E402
 from tests.torch_bridge.nn.layers import (  # noqa: E402
     ACTIVATIONS,
     CASES,
@@ -65,7 +66,7 @@ def exported(module: nn.Module, x: Tensor, folder: Path) -> graph.Model:
 def check(module: nn.Module, x: Tensor, model: graph.Model) -> None:
     with torch.no_grad():
         expected = module(x).numpy()
-    y = runtime.reference(model).run({"x": x.numpy()})["y"]
+    y = sessions.reference(model).run({"x": x.numpy()})["y"]
     assert np.abs(y - expected).max() <= 1e-5 * np.abs(expected).max()
 
 

@@ -11,7 +11,7 @@ import onnx_graphsurgeon as gs  # noqa: E402
 from torch import nn  # noqa: E402
 
 from onnxq.errors import UnsupportedModelError  # noqa: E402
-from onnxq.weight_axis import weight_axis  # noqa: E402
+from onnxq.operators.weight_axis import weight_axis  # noqa: E402
 from tests.torch_bridge.nn.layers import CASES, Case  # noqa: E402
 from torch_bridge.nn.layout import (  # noqa: E402
     blend_channels,

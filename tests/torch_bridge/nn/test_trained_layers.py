@@ -12,8 +12,9 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 import numpy as np  # noqa: E402
 from torch import Tensor, fx, nn  # noqa: E402
 
-from onnxq import graph, runtime  # noqa: E402
-from onnxq.qtype import qtype  # noqa: E402
+from onnxq import graph  # noqa: E402
+from onnxq.quant.qtype import qtype  # noqa: E402
+from onnxq.running import sessions  # noqa: E402
 from torch_bridge import nn as qnn  # noqa: E402
 from torch_bridge.arithmetic.spec import QuantizerSpec  # noqa: E402
 from torch_bridge.fake_quant import algorithm  # noqa: E402
@@ -109,7 +110,7 @@ def test_trained_is_exported(name: str, bits: int, tmp_path: Path) -> None:
     model = graph.load(file)
     assert not model.nodes("BatchNormalization")
     assert len(model.nodes("onnxq::FakeQuantize")) == 5
-    y = runtime.reference(model).run({"x": x.numpy()})["y"]
+    y = sessions.reference(model).run({"x": x.numpy()})["y"]
     assert np.abs(y - expected).max() <= 1e-5 * np.abs(expected).max()
 
 

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch")
 
 from onnxq.errors import OptionError, QParamsError  # noqa: E402
-from onnxq.qparams import QParams  # noqa: E402
+from onnxq.quant.qparams import QParams  # noqa: E402
 from tests.torch_bridge.observers.oracle import SPECS, batches, make_spec  # noqa: E402
 from torch_bridge.observers import OBSERVERS, Observer, observer  # noqa: E402
 

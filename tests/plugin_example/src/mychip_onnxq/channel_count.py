@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from onnxq.constants import array
 from onnxq.edit import describe
-from onnxq.lint_rule import Finding, LintRule, Subject
+from onnxq.graph.constants import array
+from onnxq.lint.rule import Finding, LintRule, Subject
 
 
 def check(subject: Subject) -> Iterator[Finding]:

@@ -11,10 +11,10 @@ import numpy as np
 
 from onnxq.errors import LoadError, OnnxqError
 from onnxq.graph import Model
-from onnxq.qparam_table import QParamTable
-from onnxq.qparams import QParams, Role
-from onnxq.qtype import qtype
-from onnxq.side_file import SideFile
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qtype import qtype
+from onnxq.side_files.side_file import SideFile
 
 HEADER = ["tensor", "scale"]
 

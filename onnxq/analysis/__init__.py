@@ -1,0 +1,1 @@
+"""Questions about a graph: where quantizers belong, which ranges follow, how large sums get."""

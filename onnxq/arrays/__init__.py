@@ -1,0 +1,1 @@
+"""Arrays that are read, packed and computed piece by piece."""

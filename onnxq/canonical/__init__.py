@@ -1,0 +1,1 @@
+"""The canonical form: quantizer nodes, their functions, quantized weights."""

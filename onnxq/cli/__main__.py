@@ -1,0 +1,5 @@
+"""`python -m onnxq.cli`."""
+
+from onnxq.cli.commands import main
+
+main()

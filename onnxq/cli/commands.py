@@ -1,0 +1,399 @@
+"""The command line. Exit codes: 0 done and proven, 1 not proven, 2 bad usage or bad model.
+
+See `onnxq.process` for those of an interrupt and a closed pipe.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+import typer
+
+from onnxq import __version__, discovery, process
+from onnxq.backend import backends
+from onnxq.cli import failures, paths, screen, tables
+from onnxq.cli.encodings import encodings, formats
+from onnxq.cli.lint import explain, lint
+from onnxq.cli.options import (
+    MODEL,
+    PATH,
+    AllowMissing,
+    BackendName,
+    DataPath,
+    DumpFolder,
+    EncodingFiles,
+    Explain,
+    Json,
+    ModelPath,
+    NoVerify,
+    OutputFolder,
+    Samples,
+    Seed,
+    VariantName,
+    WeightRanges,
+    progress_line,
+    show,
+    show_notes,
+    show_verdict,
+)
+from onnxq.dialects.quantizing_operators import check_readable
+from onnxq.discovery import Broken
+from onnxq.disk.file_set import check_folder, check_target
+from onnxq.errors import OptionError
+from onnxq.graph import Model, load, save
+from onnxq.pipeline import Dump, Pipeline
+from onnxq.proof.prove import Proof
+from onnxq.proof.verify import verify
+from onnxq.reading import canonical as canonical_form
+from onnxq.reading import readable_form
+from onnxq.workflows.convert import Conversion, convert
+from onnxq.workflows.encodings import Weights, with_encodings
+from onnxq.workflows.summary import summarize
+from passes.phases import READ
+
+app = typer.Typer(
+    name="onnxq",
+    help="Turn a quantized ONNX network into what a deployment backend wants, and prove it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command("convert")
+def convert_(
+    model: ModelPath,
+    backend: BackendName,
+    output: OutputFolder,
+    variant: VariantName = None,
+    encodings: EncodingFiles = None,
+    allow_missing: AllowMissing = False,
+    weights: WeightRanges = None,
+    allow_requantize: Annotated[
+        bool,
+        typer.Option(
+            "--allow-requantize",
+            help="Move quantizers that the target lacks onto the nearest grid it has.",
+        ),
+    ] = False,
+    data: DataPath = None,
+    no_verify: NoVerify = False,
+    explain: Explain = False,
+    dump: DumpFolder = None,
+    samples: Samples = 4,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Convert a quantized model for a backend and prove the files."""
+    check_folder(output)
+    with progress_line(as_json) as progress:
+        done = convert(
+            model,
+            backend,
+            variant=variant,
+            data=data,
+            encodings=encodings or (),
+            allow_missing=allow_missing,
+            weights=weights,
+            allow_requantize=allow_requantize,
+            verify=not no_verify,
+            progress=progress,
+            observers=() if dump is None else (Dump(dump),),
+            count=samples,
+            seed=seed,
+        )
+        progress("writing files")
+        folder = failures.save(done, output)
+    show(as_json, done.to_json, lambda: tables.conversion(done, explain))
+    _finish(done, folder, as_json)
+
+
+def _finish(done: Conversion, output: Path, as_json: bool) -> None:
+    if any(finding.severity == "error" for finding in done.findings):
+        screen.console(stderr=as_json).print(
+            f"written to {output}, but {done.backend.name} will refuse it or compute something "
+            "else: see the errors found",
+            style="bold red",
+        )
+        raise typer.Exit(1)
+    show_verdict(
+        as_json,
+        f"written to {output}",
+        done.proven if done.proofs else None,
+        failures.not_proven(done, output),
+        changed=done.change is not None,
+    )
+
+
+@app.command()
+def run(
+    model: ModelPath,
+    passes: Annotated[
+        str, typer.Option("--passes", "-p", help='Like "fold-batch-norm,to-qdq{opset=21}".')
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.", **PATH)],
+    encodings: EncodingFiles = None,
+    allow_missing: AllowMissing = False,
+    weights: WeightRanges = None,
+    explain: Explain = False,
+    dump: DumpFolder = None,
+    as_json: Json = False,
+) -> None:
+    """Run passes on a model, and no others. Readers go in front where a pass needs them."""
+    pipeline = Pipeline.parse(passes)
+    if not len(pipeline):
+        raise OptionError("no passes are given", fix="'onnxq passes' lists them")
+    check_target(output)
+    check_folder(output.parent)
+    canonical = any(step.needs_canonical for step in pipeline)
+    if canonical:
+        listed = {step.name for step in pipeline}
+        missing = [step for step in READ if step.name not in listed]
+        pipeline = Pipeline(*missing, *pipeline)
+    with progress_line(as_json) as progress:
+        progress(f"reading {model}")
+        source, told = _quantized(load(model), encodings, allow_missing, weights)
+        if canonical:
+            source = readable_form(source)
+            check_readable(source)
+        progress(f"running {len(pipeline)} passes")
+        result = pipeline.run(source, *(() if dump is None else (Dump(dump),)), in_place=True)
+        progress("writing")
+        written = save(result.model, output)
+    notes = told + result.model.export_notes
+    show(
+        as_json,
+        lambda: {
+            "pipeline": str(pipeline),
+            "files": [str(f) for f in written],
+            "notes": notes,
+            "traces": [t.to_json() for t in result.traces],
+        },
+        lambda: tables.traces(result.traces, explain),
+    )
+    if not as_json:
+        show_notes(notes)
+        screen.console().print(f"written to {', '.join(map(str, written))}")
+
+
+def _quantized(
+    model: Model, encodings: list[Path] | None, allow_missing: bool, weights: Weights | None
+) -> tuple[Model, list[str]]:
+    """`model`, or its canonical form with the quantization that lies beside it, and notes."""
+    if encodings:
+        model = canonical_form(model)[0]
+        return with_encodings(model, encodings, allow_missing=allow_missing, weights=weights)
+    if weights is not None or allow_missing:
+        raise OptionError(
+            "--weights and --allow-missing say what to do with encodings, and there are none",
+            fix="give --encodings FILE",
+        )
+    return model, []
+
+
+@app.command("verify")
+def verify_(
+    trusted: Annotated[Path, typer.Argument(help="The ONNX file to trust.", **MODEL)],
+    other: Annotated[Path, typer.Argument(help="The ONNX file to check.", **MODEL)],
+    data: DataPath = None,
+    per_layer: Annotated[
+        bool, typer.Option("--per-layer", help="Compare tensors of the same name, too.")
+    ] = False,
+    session: Annotated[
+        Literal["reference", "deployed", "shipped"],
+        typer.Option("--session", help="How onnxruntime runs the second model."),
+    ] = "reference",
+    max_steps: Annotated[float, typer.Option(help="Largest difference, quantized outputs.")] = 1.0,
+    max_moved: Annotated[float, typer.Option(help="Largest share of values that differ.")] = 0.01,
+    max_relative: Annotated[float, typer.Option(help="Largest difference, others.")] = 1e-3,
+    samples: Samples = 4,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Compare two models on the same inputs, in quantization steps."""
+    with progress_line(as_json) as progress:
+        progress("running both models")
+        report = verify(
+            trusted,
+            other,
+            data,
+            per_layer=per_layer,
+            sessions=("reference", session),
+            count=samples,
+            seed=seed,
+            max_steps=max_steps,
+            max_moved=max_moved,
+            max_relative=max_relative,
+        )
+    show(as_json, report.to_json, lambda: tables.report(report, per_layer))
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def inspect(
+    model: ModelPath,
+    encodings: EncodingFiles = None,
+    allow_missing: AllowMissing = False,
+    weights: WeightRanges = None,
+    as_json: Json = False,
+) -> None:
+    """Show versions, operators, quantizers and quantized layers."""
+    source = load(model)
+    quantized, notes = _quantized(source, encodings, allow_missing, weights)
+    found = summarize(source)
+    if encodings:
+        beside = summarize(quantized)
+        found = replace(found, table=beside.table, layers=beside.layers, notes=notes)
+    show(as_json, found.to_json, lambda: tables.summary(found))
+
+
+app.command()(encodings)
+app.command()(lint)
+app.command()(explain)
+
+
+@app.command("passes")
+def passes_(as_json: Json = False) -> None:
+    """List the passes and their options."""
+    known = discovery.passes()
+
+    def document() -> list[dict[str, Any]]:
+        return [
+            {"name": name, "error": found.error}
+            if isinstance(found, Broken)
+            else {
+                "name": name,
+                "summary": found.summary(),
+                "exact": found.exact,
+                "options": [
+                    {
+                        "name": o.name,
+                        "type": o.kind_name,
+                        "default": None if o.required else o.default,
+                        "required": o.required,
+                    }
+                    for o in found.options().values()
+                ],
+            }
+            for name, found in known.items()
+        ]
+
+    show(as_json, document, lambda: tables.pass_list(dict(known)))
+
+
+@app.command("backends")
+def backends_(as_json: Json = False) -> None:
+    """List the backends, what they accept and how they are proven."""
+    known = backends()
+    show(
+        as_json,
+        lambda: [
+            {"name": n, "error": b.error} if isinstance(b, Broken) else b.to_json()
+            for n, b in known.items()
+        ],
+        lambda: tables.backend_list(dict(known)),
+    )
+
+
+app.command()(formats)
+
+
+@app.command()
+def demo(
+    output: OutputFolder = Path("onnxq-demo"),
+    as_json: Json = False,
+) -> None:
+    """Convert a small network for two backends and show the proof."""
+    from onnxq.workflows import demo as network
+
+    done: dict[str, Conversion] = {}
+    with progress_line(as_json) as progress:
+        progress("making a small quantized network")
+        source = network.quantize(network.build())
+        save(source, output / "demo.onnx")
+        for name in ("onnxruntime", "tensorrt"):
+            progress(f"converting for {name}")
+            done[name] = convert(output / "demo.onnx", name, progress=progress)
+            done[name].save(output / name)
+    if not as_json:
+        console = screen.console()
+        console.print(tables.qparams(summarize(source).table, "The network's quantizers"))
+    show(
+        as_json,
+        lambda: {name: c.to_json() for name, c in done.items()},
+        lambda: tables.proofs(
+            (Proof(f"{name}: {p.what}", p.report) for name, c in done.items() for p in c.proofs),
+            "What was written, against what was trained",
+        ),
+    )
+    if not as_json:
+        for note in (n for c in done.values() for n in c.notes):
+            console.print(f"note: {note}", style="yellow")
+        for name, conversion in done.items():
+            console.print(f"{name}: " + ", ".join(str(p) for p in conversion.files))
+    if not all(c.proven for c in done.values()):
+        raise typer.Exit(1)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"onnxq {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+) -> None:
+    """Options of all commands."""
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line; errors become one message and exit code 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    paths.forget()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # names a terminal cannot show must not stop us
+    try:
+        try:
+            process.interruptible()
+            code = _run(words)
+        finally:
+            process.finished()
+    except KeyboardInterrupt:
+        code = process.INTERRUPTED
+    sys.exit(code)
+
+
+def _run(words: list[str]) -> int:
+    """Run a command and tell what went wrong; returns the exit code."""
+    debug, as_json = "--debug" in words, "--json" in words
+    with process.Streams() as streams:
+        try:
+            # None, or the code of the command's Exit.
+            code = app([w for w in words if w != "--debug"], standalone_mode=False) or 0
+        except failures.UsageError as error:
+            failures.tell_usage(error, as_json)
+            code = 2
+        except Exception as error:  # a bad model, or a fault of onnxq: never a result
+            if process.was_interrupted():
+                return process.INTERRUPTED
+            if streams.lost_output() is None:
+                failures.tell(error, as_json, debug)
+            code = 2
+        lost = streams.lost_output()
+        if lost is not None:
+            failures.tell_lost(lost)
+            code = 2
+    return int(code)

@@ -1,0 +1,125 @@
+"""What the command line says where something failed: errors, and conversions without a proof."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from onnxq.cli import screen
+from onnxq.errors import OnnxqError
+from onnxq.proof.prove import COST
+from onnxq.workflows.artifacts import MadeFiles
+from onnxq.workflows.convert import Conversion
+
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""What typer raises for words that no command understands; it has no public name for it."""
+
+
+def tell_usage(error: Any, as_json: bool) -> None:
+    """Print how a command is used and what is wrong; with `as_json` for a program as well."""
+    if as_json:
+        command = "onnxq" if error.ctx is None else error.ctx.command_path
+        _tell_program(error.format_message(), f"see '{command} --help'")
+    usage = io.StringIO()
+    error.show(file=usage)
+    _tell_person(usage.getvalue().splitlines())
+
+
+def tell(error: Exception, as_json: bool, debug: bool = False) -> None:
+    """Print an error and the next step for people; with `as_json` for a program as well."""
+    if debug:
+        _tell_person(
+            line for part in traceback.format_exception(error) for line in part.split("\n")
+        )
+        return
+    if isinstance(error, OnnxqError):
+        what, fix = error.what, error.fix
+    else:  # a fault of onnxq or of the machine
+        what = f"{type(error).__name__}: {error}"
+        fix = "run again with --debug and report what it shows"
+    if as_json:
+        _tell_program(what, fix)
+    notes = [f"  {note}" for note in getattr(error, "__notes__", [])]
+    _tell_person([f"error: {what}", *notes, f"  next: {fix}"], style="red")
+
+
+def tell_lost(why: str) -> None:
+    """Print that the standard output took not all that was said."""
+    what = f"error: standard output cannot be written ({why})"
+    _tell_person([what, "  next: make room, or send the output elsewhere"], style="red")
+
+
+def _tell_person(lines: Iterable[str], style: str = "") -> None:
+    """Print lines on standard error, the first in a style; where that fails nobody can be told."""
+    console = screen.console(stderr=True)
+    with contextlib.suppress(OSError):
+        for line in lines:
+            console.print(line, style=style or None, soft_wrap=True)
+            style = ""
+
+
+def _tell_program(what: str, fix: str) -> None:
+    with contextlib.suppress(OSError):  # told at the end, see cli_process
+        sys.stdout.write(json.dumps({"error": what, "next": fix}) + "\n")
+
+
+def save(done: MadeFiles, output: Path) -> Path:
+    """Write the files; returns where.
+
+    Those of a failed proof go into a folder of their own: what was proven earlier stays.
+    """
+    folder = output / "unproven" if done.proofs and not done.proven else output
+    done.save(folder)
+    return folder
+
+
+def not_proven(done: Conversion, folder: Path) -> str:
+    """Why the proof failed, the next step, and what became of the files."""
+    kept = f"\n  the files were kept apart in {folder}: what lies in {folder.parent} is as it was"
+    return _reason(done, folder) + kept
+
+
+def _reason(done: Conversion, folder: Path) -> str:
+    failed = [proof for proof in done.proofs if not proof.passed]
+    nan = [o.name for proof in failed for o in proof.report.outputs if o.source_nan]
+    if [proof.what for proof in failed] == [COST]:
+        return (
+            f"the files in {folder} are what the network became, but moving its quantizers cost "
+            "too much of its outputs.\n"
+            f"  next: train or quantize with {done.backend.name}'s scheme, on ranges no wider "
+            "than the data need"
+        )
+    if failed and all(proof.refused and proof.report.passed for proof in failed):
+        return (
+            f"onnxruntime refuses the optimised model; without optimisation the files in {folder} "
+            "compute what the model does.\n"
+            "  next: see the notes for its reason, or run with graph optimisation disabled"
+        )
+    if nan:
+        return (
+            f"the source itself gives NaN at '{nan[0]}', so the files in {folder} cannot be "
+            "compared.\n"
+            "  next: look at what stands before it in the source, or give other inputs with --data"
+        )
+    widened = [r for trace in done.traces if trace.name == "widen-range" for r in trace.rewrites]
+    if widened:
+        return (
+            f"on these inputs the files in {folder} do not compute what the model does. "
+            f"{done.backend.name} has one code more than {len(widened)} activations were trained "
+            "with, and gives it to values beyond their ranges.\n"
+            "  next: give inputs like those of training with --data, few of which reach so far; "
+            "'onnxq verify MODEL FILE --per-layer' finds other causes"
+        )
+    return (
+        f"the files in {folder} do not compute what the model does.\n"
+        "  next: compare layer by layer with 'onnxq verify MODEL FILE --per-layer', or see "
+        "what the passes did with --explain"
+    )

@@ -1,0 +1,86 @@
+"""Findings and explanations for people; machines get `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from onnxq.cli.screen import shown, shown_lines
+from onnxq.lint.rule import Finding
+from onnxq.quant.log_params import LogParams
+from onnxq.workflows.explain import Explanation
+from onnxq.workflows.lint_model import LintReport
+
+_STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
+
+
+def findings(found: Iterable[Finding], title: str = "Findings") -> RenderableType:
+    """Findings as a table, the same message about several places in one row."""
+    table = Table(title=shown(title, "bold"), title_justify="left", header_style="bold")
+    for column in ("", "where", "what", "next"):
+        table.add_column(column, overflow="fold")
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for finding in found:
+        places.setdefault((finding.severity, finding.message, finding.fix), []).append(
+            finding.where
+        )
+    for (severity, message, fix), where in places.items():
+        more = [f"and {len(where) - 5} more"] if len(where) > 5 else []
+        table.add_row(
+            shown(severity, _STYLES[severity]),
+            shown_lines(where[:5] + more),
+            shown(message),
+            shown(fix),
+        )
+    return table
+
+
+def reports(found: Iterable[LintReport]) -> RenderableType:
+    """What was found in every model."""
+    parts: list[RenderableType] = []
+    for report in found:
+        if report.findings:
+            parts.append(findings(report.findings, f"{report.model} for {report.backend}"))
+        counted = [(report.count(s), s) for s in ("error", "warning")]
+        counts = [f"{n} {s}{'' if n == 1 else 's'}" for n, s in counted]
+        style = "green" if report.passed(strict=True) else "yellow" if report.passed() else "red"
+        parts.append(shown(f"{report.model}: {', '.join(counts)}", style))
+    return Group(*parts)
+
+
+def explanation(found: Explanation) -> RenderableType:
+    """The story of one tensor."""
+    table = Table(title=shown(found.tensor, "bold"), title_justify="left")
+    table.show_header = False
+    table.add_column("", style="bold")
+    table.add_column("", overflow="fold")
+    for row in found.quantizers:
+        if isinstance(row, LogParams):
+            grid = f"{row.role} logarithmic, largest magnitude {row.data_max:.6g}"
+            table.add_row("quantized", shown(grid))
+            continue
+        scale, zero = row.scale.reshape(-1), row.zero_point.reshape(-1)
+        grid = f"scale {scale[0]:.6g}, zero point {zero[0]}"
+        if scale.size > 1:
+            grid = f"{scale.size} scales {scale.min():.4g}..{scale.max():.4g} on axis {row.axis}"
+        table.add_row("quantized", shown(f"{row.role} {row.qtype} {row.lo}..{row.hi}, {grid}"))
+    if not found.quantizers:
+        table.add_row("quantized", shown("no", "yellow"))
+    table.add_row("rule", shown(found.rule))
+    for line in found.origin:
+        table.add_row("numbers from", shown(line))
+    if found.maker:
+        made = found.maker + (f": {found.made_in}" if found.made_in else "")
+        table.add_row("made by", shown(made))
+    if found.module:
+        table.add_row("torch module", shown(found.module))
+    for use in found.uses:
+        module = f" of {use.module}" if use.module else ""
+        fate = f": {use.fate}" if use.fate else ""
+        table.add_row("read by", shown(f"{use.node}{module}{fate}"))
+    if found.selectors:
+        names = ", ".join(f"{s!r}" for s in found.selectors)
+        table.add_row("to exclude", shown(f"tb.prepare(..., exclude=[{names}])"))
+    return table

@@ -1,0 +1,117 @@
+"""What commands share: options, progress, and one way to show results."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import RenderableType
+
+from onnxq.cli import screen
+from onnxq.cli.paths import path_given, with_notes
+from onnxq.cli.screen import shown
+
+PATH: dict[str, Any] = {"parser": path_given, "metavar": "<path>"}
+"""How an option takes a path."""
+
+MODEL: dict[str, Any] = {"parser": path_given, "show_default": False}
+"""How an argument takes a path."""
+
+ModelPath = Annotated[Path, typer.Argument(help="An ONNX file.", **MODEL)]
+BackendName = Annotated[str, typer.Option("--backend", "-b", help="See 'onnxq backends'.")]
+VariantName = Annotated[
+    str | None,
+    typer.Option("--variant", help="Another way to deploy: 'onnxq backends' lists them."),
+]
+OutputFolder = Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.", **PATH)]
+NoVerify = Annotated[bool, typer.Option("--no-verify", help="Skip the proof.")]
+DumpFolder = Annotated[
+    Path | None, typer.Option("--dump", help="Write the model after every pass here.", **PATH)
+]
+DataPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", help="Inputs: .npz, .npy, or a folder of them. Default: random.", **PATH
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Samples = Annotated[int, typer.Option("--samples", min=1, help="Number of random inputs.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the random inputs.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Show what each pass did, and what it left and why.")
+]
+EncodingFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--encodings",
+        **PATH,
+        help="Side file with the quantization of a float model; may be given several times. "
+        "See 'onnxq formats'.",
+    ),
+]
+AllowMissing = Annotated[
+    bool,
+    typer.Option("--allow-missing", help="Go on where encodings and model do not fit, and say so."),
+]
+WeightRanges = Annotated[
+    Literal["max"] | None,
+    typer.Option(
+        "--weights",
+        help="Quantize weights that encodings leave out: 'max' is int8, absmax / 127 per channel.",
+    ),
+]
+
+
+def show(as_json: bool, document: Callable[[], Any], view: Callable[[], RenderableType]) -> None:
+    """Print a result, for a program or for a person."""
+    if as_json:
+        # Pure ASCII: valid whatever encoding standard output has.
+        sys.stdout.write(json.dumps(with_notes(document()), allow_nan=False) + "\n")
+    else:
+        screen.console().print(view())
+
+
+@contextlib.contextmanager
+def progress_line(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A status line on a terminal; silence elsewhere."""
+    console = screen.console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("starting") as status:
+        yield lambda text: status.update(shown(text))  # a string would be read as markup
+
+
+def show_notes(notes: list[str]) -> None:
+    """Print notes, one a line."""
+    console = screen.console()
+    for note in notes:
+        console.print(f"note: {note}", style="yellow")
+
+
+def show_verdict(
+    as_json: bool, written: str, proven: bool | None, otherwise: str, *, changed: bool = False
+) -> None:
+    """Say whether what was `written` is proven (None: not verified); exit with 1 where it is not.
+
+    `changed`: the files hold another network than what came in.
+    A person reads it, so it goes to standard error where standard output is for a program.
+    """
+    console = screen.console(stderr=as_json)
+    if proven is None:
+        console.print(f"{written}, not verified", style="yellow")
+    elif proven:
+        told = (
+            "; the files are proven, the network was changed: see the cost"
+            if changed
+            else ", proven"
+        )
+        console.print(f"{written}{told}", style="yellow" if changed else "green")
+    else:
+        console.print(f"NOT PROVEN: {otherwise}", style="bold red")
+        raise typer.Exit(1)

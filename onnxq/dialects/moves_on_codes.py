@@ -1,0 +1,344 @@
+"""Operators that move or select elements, taken from codes to real values.
+
+    Q -> MaxPool -> DQ      Q -> DQ -> MaxPool -> Q -> DQ
+
+Moving elements commutes with dequantizing, and so does picking the largest, since scales are
+positive. The second quantizer has the same grid and changes nothing: round((q - z) * s / s) is
+q - z again for codes of up to 16 bits. Identity, and Cast to the type the codes have, vanish.
+
+Starting at the quantizers, each operator is met when the codes it reads are known, however the
+nodes are ordered. An operator that cannot take codes at all shows a broken file: it is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+
+import numpy as np
+import onnx_graphsurgeon as gs
+from onnx import defs
+
+from onnxq.dialects import qdq_params
+from onnxq.dialects.code_nodes import CodeNodes, Grid, grid_of
+from onnxq.dialects.node_rewrite import Declined
+from onnxq.edit import (
+    constant,
+    describe,
+    inputs_of,
+    new_node,
+    producer,
+    remove,
+    replace,
+    set_input,
+    set_output,
+    users,
+    variable,
+)
+from onnxq.errors import InvalidModelError, QParamsError
+from onnxq.graph import domain_of
+from onnxq.graph.constants import computed
+from onnxq.operators.integer_operators import MICROSOFT
+from onnxq.pass_ import Trace
+from onnxq.quant.qparams import Array
+from onnxq.storage.tensors import numpy_dtype
+
+QUANTIZE = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
+DEQUANTIZE = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
+
+LAYOUT = {
+    *("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Tile"),
+    *("Slice", "Gather", "GatherElements", "GatherND", "Split", "MaxPool", "Pad", "Resize"),
+    *("DepthToSpace", "SpaceToDepth"),
+}
+"""Operators whose first input is moved or selected from (Concat, where all are, comes extra)."""
+
+
+def move_layout(make: CodeNodes, trace: Trace) -> None:
+    """Rewrite every such operator on codes whose grid is known."""
+    mover = _Mover(make, trace)
+    for node in make.model.nodes(*QUANTIZE):
+        mover.start(node)
+    mover.finish()
+    for node in make.model.nodes("Gather"):
+        _gather_of_stored(node, make, trace)
+
+
+class _Mover:
+    """Follows codes from their quantizers to their readers."""
+
+    def __init__(self, make: CodeNodes, trace: Trace) -> None:
+        self.make, self.trace, self.model = make, trace, make.model
+        self.queue: deque[tuple[gs.Tensor, Grid]] = deque()
+        self.grids: dict[int, Grid] = {}
+        self.arrived: dict[int, set[int]] = {}  # inputs of each Concat met so far
+
+    def start(self, quantize: gs.Node) -> None:
+        """Begin at one quantizer."""
+        codes = quantize.outputs[0]
+        if self._remember(quantize) and not all(map(is_dequantize, codes.outputs)):
+            self.queue.append((codes, self.grids[id(codes)]))
+
+    def _remember(self, quantize: gs.Node) -> bool:
+        """Note the grid of the codes a QuantizeLinear makes, if there is one to note."""
+        codes = quantize.outputs[0]
+        try:
+            stated = quantize.attrs.get("output_dtype", 0)
+            kind = numpy_dtype(stated) if stated else np.dtype(np.uint8)
+            axis = int(quantize.attrs.get("axis", 1))
+            grid = grid_of(quantize, 1, None, axis, kind)
+        except (Declined, QParamsError):
+            return False  # 'read-qdq' says why
+        wrong = grid.scale[~(np.isfinite(grid.scale) & (grid.scale > 0))]
+        if wrong.size:
+            raise QParamsError(
+                f"tensor '{quantize.inputs[0].name}': scale {wrong.reshape(-1)[0]} is not a "
+                "positive finite number",
+                fix="recalibrate this tensor, or leave it unquantized",
+            )
+        self.grids[id(codes)] = grid
+        return True
+
+    def finish(self) -> None:
+        """Follow all codes as far as they go."""
+        while self.queue:
+            codes, grid = self.queue.popleft()
+            pending = deque(users(codes))
+            while pending:
+                node, index = pending.popleft()
+                pending.extend(self._visit(node, index, codes, grid))
+
+    def _visit(
+        self, node: gs.Node, index: int, codes: gs.Tensor, grid: Grid
+    ) -> list[tuple[gs.Node, int]]:
+        """Rewrite one reader; further readers of the same codes where it vanished."""
+        if index >= len(node.inputs) or node.inputs[index] is not codes:
+            return []  # rewritten when met at another input
+        if domain_of(node):
+            if (domain_of(node), node.op) == (MICROSOFT, "NhwcMaxPool"):
+                self._pool_with_channels_last(node, codes, grid)
+            return []
+        if node.op in ("Identity", "Cast"):
+            return self._copied(node, codes, grid)
+        if node.op == "Concat":
+            self._concat(node, codes, grid)
+        elif node.op in LAYOUT:
+            if index == 0:
+                self._moved(node, codes, grid)
+        elif node.op not in ("DequantizeLinear", "Clip"):
+            check_type(node, index, codes, grid.zero_point.dtype)
+        return []
+
+    def _copied(self, node: gs.Node, codes: gs.Tensor, grid: Grid) -> list[tuple[gs.Node, int]]:
+        dtype = grid.zero_point.dtype
+        target = numpy_dtype(node.attrs.get("to", 0)) if node.op == "Cast" else dtype
+        out, label = node.outputs[0], describe(node)
+        readers = users(out)
+        if target == dtype:
+            maker = producer(codes)
+            if self.model.is_output(out) or maker is None or node.owner is not maker.owner:
+                return []
+            replace(node, codes, self.model)
+            self.trace.rewrote(label, "dropped: it copies codes")
+            return readers
+        # Integers in a wider type: their readers take them as they were, if zero fits as well.
+        if target.kind not in "iu" or self.model.is_output(out):
+            return []
+        zeros = [computed(n.inputs[2]) if len(n.inputs) > 2 else None for n, _ in readers]
+        ends = np.iinfo(dtype) if dtype.kind in "iu" else None
+        if ends is None or np.iinfo(target).min > ends.min or np.iinfo(target).max < ends.max:
+            return []
+        for (reader, _), zero in zip(readers, zeros, strict=True):
+            if not is_dequantize(reader) or zero is None:
+                return []
+            if zero.min() < ends.min or zero.max() > ends.max:
+                return []
+        for (reader, _), zero in zip(readers, zeros, strict=True):
+            assert zero is not None
+            narrow = constant(self.model, f"{codes.name}.zero_point", zero.astype(dtype))
+            set_input(reader, 0, codes)
+            set_input(reader, 2, narrow)
+        if readers:
+            self.trace.rewrote(label, f"codes stay {dtype}")
+        return []
+
+    def _moved(self, node: gs.Node, codes: gs.Tensor, grid: Grid) -> None:
+        reason = self._obstacle(node, grid)
+        if reason:
+            self.trace.skip(node, reason)
+            return
+        real = self.make.real(codes, grid)
+        if node.op == "Pad":
+            self._pad(node, grid)
+        set_input(node, 0, real)
+        self._requantized(node, grid)
+
+    def _pool_with_channels_last(self, node: gs.Node, codes: gs.Tensor, grid: Grid) -> None:
+        """onnxruntime's MaxPool for channels in the last dimension, between two Transpose."""
+        if grid.axis is not None:
+            self.trace.skip(node, "it moves codes that have one scale per channel")
+            return
+        model, graph, out, label = self.model, node.owner, node.outputs[0], describe(node)
+        name, attrs = node.name or out.name, dict(node.attrs)
+        inner = range(1, len(attrs["kernel_shape"]) + 1)
+        there, back = [0, len(inner) + 1, *inner], [0, *(i + 1 for i in inner), 1]
+        real = self.make.real(codes, grid)
+        remove(node, model)
+        first, pooled = (variable(model, f"{name}.{part}", like=None) for part in ("in", "out"))
+        last = self.make.source(out, grid, graph)
+        for op, source, result, what, given in (
+            ("Transpose", real, first, ".to_channels_first", {"perm": there}),
+            ("MaxPool", first, pooled, "", attrs),
+            ("Transpose", pooled, last, ".to_channels_last", {"perm": back}),
+        ):
+            new_node(model, op, [source], [result], name=f"{name}{what}", attrs=given, graph=graph)
+        self.grids[id(out)] = grid
+        self.queue.append((out, grid))
+        self.trace.rewrote(label, "on real values")
+
+    def _obstacle(self, node: gs.Node, grid: Grid) -> str:
+        if grid.axis is not None:
+            return "it moves codes that have one scale per channel"
+        if node.op == "Resize" and node.attrs.get("mode", "nearest") != "nearest":
+            return "it computes new values between codes"
+        if node.op == "Resize" and node.attrs.get("coordinate_transformation_mode") == (
+            "tf_crop_and_resize"
+        ):
+            return "it may fill in a value that is no code"
+        fill = inputs_of(node, 3)[2] if node.op == "Pad" else None
+        if fill is not None and _code_of(fill) is None:
+            return f"the value it pads with ('{fill.name}') is computed at run time"
+        return ""
+
+    def _pad(self, node: gs.Node, grid: Grid) -> None:
+        """Pad with the real value of the code it padded with."""
+        if node.attrs.get("mode", "constant") != "constant":
+            return
+        value = _code_of(inputs_of(node, 3)[2])
+        code = np.zeros((), np.int64) if value is None else value.astype(np.int64).reshape(())
+        real = (code - grid.zero_point.astype(np.int64)).astype(grid.scale.dtype) * grid.scale
+        name = f"{node.name or node.outputs[0].name}.value"
+        set_input(node, 2, constant(self.model, name, np.asarray(real, grid.scale.dtype)))
+
+    def _concat(self, node: gs.Node, codes: gs.Tensor, grid: Grid) -> None:
+        met = self.arrived.setdefault(id(node), set())
+        if not met:
+            check_concat(node, codes, grid.zero_point.dtype)
+        met.add(id(codes))
+        if len(met) < len({id(t) for t in node.inputs}):
+            return
+        grids = [self.grids[id(t)] for t in node.inputs]
+        if grid.axis is not None or len({g.key for g in grids}) > 1:
+            self.trace.skip(node, "it joins codes with different scales or zero points")
+            return
+        for index, tensor in enumerate(list(node.inputs)):
+            set_input(node, index, self.make.real(tensor, grid))
+        self._requantized(node, grid)
+
+    def _requantized(self, node: gs.Node, grid: Grid) -> None:
+        """Let quantizers make the codes the node made."""
+        count = 1 if node.op == "MaxPool" else len(node.outputs)  # its second output are indices
+        for index in range(count):
+            codes = node.outputs[index]
+            if not codes.name:
+                continue
+            set_output(node, index, gs.Variable(""))
+            set_output(node, index, self.make.source(codes, grid, node.owner))
+            self.grids[id(codes)] = grid
+            self.queue.append((codes, grid))
+        self.trace.rewrote(node, "on real values")
+
+
+def is_dequantize(node: gs.Node) -> bool:
+    """Whether a reader of codes is a DequantizeLinear."""
+    return node.op == "DequantizeLinear" and domain_of(node) in ("", "com.microsoft")
+
+
+def _gather_of_stored(node: gs.Node, make: CodeNodes, trace: Trace) -> None:
+    """An embedding stored in codes: Gather -> DQ becomes DQ -> Gather."""
+    if not node.inputs or not node.outputs:
+        return
+    table, out = node.inputs[0], node.outputs[0]
+    if not isinstance(table, gs.Constant) or np.dtype(table.dtype or float).itemsize > 2:
+        return
+    readers = list(out.outputs)
+    if make.model.is_output(out) or not readers or not all(map(is_dequantize, readers)):
+        return
+    try:
+        grids = [grid_of(r, 1, table, int(r.attrs.get("axis", 1))) for r in readers]
+    except (Declined, QParamsError):
+        return  # 'read-qdq' says why
+    if grids[0].axis is not None or len({g.key for g in grids}) > 1:
+        trace.skip(node, "it looks up codes that have more than one scale")
+        return
+    set_input(node, 0, make.real(table, grids[0]))
+    out.dtype = grids[0].scale.dtype
+    for reader in readers:
+        replace(reader, out, make.model)
+    trace.rewrote(node, "looks up real values")
+
+
+# -- broken files -------------------------------------------------------------------------------
+
+
+@functools.cache
+def _takes(op: str, index: int) -> frozenset[str]:
+    """The types input `index` of an operator can have in the newest opset; empty if unknown."""
+    try:
+        schema = defs.get_schema(op)
+    except defs.SchemaError:
+        return frozenset()
+    inputs = schema.inputs
+    return frozenset(inputs[min(index, len(inputs) - 1)].types) if inputs else frozenset()
+
+
+@functools.cache
+def _makes(op: str) -> frozenset[str]:
+    """The types the first output of an operator can have; empty if unknown."""
+    try:
+        schema = defs.get_schema(op)
+    except defs.SchemaError:
+        return frozenset()
+    return frozenset(schema.outputs[0].types) if schema.outputs else frozenset()
+
+
+_FIX = (
+    "the file is not a valid ONNX model: a DequantizeLinear is missing in front of this node. "
+    "Export it again, or give the model it was made from"
+)
+
+
+def check_type(node: gs.Node, index: int, codes: gs.Tensor, dtype: np.dtype[np.generic]) -> None:
+    """Raise where an operator reads codes although it takes no integers."""
+    types = _takes(node.op, index)
+    if types and f"tensor({dtype.name})" not in types:
+        raise InvalidModelError(
+            f"{describe(node)} reads '{codes.name}', which are {dtype.name} codes, but {node.op} "
+            "does not take that type",
+            fix=_FIX,
+        )
+
+
+def check_concat(node: gs.Node, codes: gs.Tensor, dtype: np.dtype[np.generic]) -> None:
+    """Raise where codes are joined with the result of an operator that makes floats only."""
+    for other in node.inputs:
+        maker = producer(other)
+        types = frozenset() if maker is None or domain_of(maker) else _makes(maker.op)
+        if types and f"tensor({dtype.name})" not in types:
+            raise InvalidModelError(
+                f"{describe(node)} joins '{codes.name}', which are {dtype.name} codes, with "
+                f"'{other.name}', which {describe(maker)} makes in float",
+                fix=_FIX,
+            )
+
+
+def _code_of(tensor: gs.Tensor | None) -> Array | None:
+    """A constant code, or the one that a QuantizeLinear makes of a constant; else None."""
+    maker = None if tensor is None else producer(tensor, *QUANTIZE)
+    value = None if maker is None else computed(maker.inputs[0])
+    if maker is None or value is None or any(computed(t) is None for t in maker.inputs[1:]):
+        return computed(tensor)
+    return qdq_params.of_quantize(maker, maker.inputs[0].name).quantize(value)
+
+
+__all__ = ["DEQUANTIZE", "LAYOUT", "QUANTIZE", "move_layout"]

@@ -1,0 +1,1 @@
+"""Files on disk: whole sets replaced at once, locks, journals, recovery after a kill."""

@@ -1,0 +1,1 @@
+"""Folding operators into the layers before and after them."""

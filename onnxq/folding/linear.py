@@ -1,0 +1,259 @@
+"""Linear layers (Conv, ConvTranspose, Gemm, MatMul) that take up an affine step beside them.
+
+Behind the layer, y * gain + shift per output channel:
+
+    W' = W * gain                  on the output axis (see weight_axis)
+    b' = b * gain + shift          Gemm: b is beta * C, and beta becomes 1
+
+In front of the layer, x * gain + shift per input channel, exact where no zero padding mixes with
+the shifted values:
+
+    W' = W * gain                  on the input axis
+    b' = b + sum(W * shift)        Gemm: times alpha
+
+MatMul has no bias: an Add behind it is its bias, made where there is none. A weight behind a
+FakeQuantize keeps its codes (see rescale). Everything is computed in float64 and rounded once to
+the type of the weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq.canonical import fake_quantize
+from onnxq.edit import inputs_of, producer
+from onnxq.folding.affine import Affine, CannotFold, ChannelLayout, all_finite, quiet
+from onnxq.folding.rescale_weight import Rescaled, rescale
+from onnxq.graph import Model
+from onnxq.graph.constants import array, is_constant
+from onnxq.graph.dequantized import Values, loaded, unread
+from onnxq.operators.weight_axis import BIAS_INPUT, WeightAxis, weight_axis
+from onnxq.quant.qparams import Array
+from onnxq.storage.exporter import describe
+
+
+@dataclass(slots=True)
+class Layer:
+    """A linear layer with a constant weight."""
+
+    node: gs.Node
+    values: Values
+    """What the layer, or the FakeQuantize in front of it, reads."""
+    where: WeightAxis
+    fake: gs.Node | None
+    """The FakeQuantize of the weight."""
+    source: gs.Tensor
+    """The tensor that holds `weight`."""
+    layout: ChannelLayout
+    """The output channels."""
+    rank: int | None
+    """Rank of the output, where known."""
+
+    @property
+    def weight(self) -> Array:
+        """`values`, computed."""
+        return loaded(self.values)
+
+
+def weight_value(tensor: gs.Tensor) -> Values | None:
+    """A constant weight, also where it is a product or quotient of two constants.
+
+    QAT training graphs quantize W * f. The product is made in the type of W, as a runtime does,
+    so that its codes are those of training.
+    """
+    value = unread(tensor)
+    if value is not None:
+        return value
+    node = producer(tensor, "Mul", "Div")
+    if node is None:
+        return None
+    a, b = array(node.inputs[0]), array(node.inputs[1])
+    if a is None or b is None or not _broadcast(a, b):
+        return None
+    return _combined(node.op, a, b)
+
+
+def _broadcast(a: Array, b: Array) -> bool:
+    """Whether the shapes fit, as they do in a model that runs."""
+    sizes = zip(reversed(a.shape), reversed(b.shape), strict=False)
+    return all(m == n or 1 in (m, n) for m, n in sizes)
+
+
+@quiet
+def _combined(op: str, a: Array, b: Array) -> Array:
+    return np.asarray(a * b if op == "Mul" else a / b)
+
+
+def read_layer(node: gs.Node) -> Layer:
+    """The layer that `node` is; CannotFold where its weight is not known."""
+    source = node.inputs[1]
+    maker = producer(source)
+    fake = maker if fake_quantize.is_fake_quantize(maker) else None
+    if fake is not None:
+        source = fake.inputs[0]
+    weight = weight_value(source)
+    if weight is None:
+        raise CannotFold(_unknown("weight", source, node))
+    where = weight_axis(node, weight.ndim)
+    if where is None:
+        raise CannotFold(f"the weight of {describe(node)} has {weight.ndim} dimensions")
+    if where.groups < 1 or weight.shape[0] % where.groups:
+        raise CannotFold(f"the weight of {describe(node)} does not fit its {where.groups} groups")
+    channels = where.channels(weight.shape)
+    if not weight.size:
+        raise CannotFold(f"the weight of {describe(node)} is empty")
+    if node.op in ("Conv", "ConvTranspose"):
+        layout = ChannelLayout(channels, weight.ndim - 1, weight.ndim)
+        return Layer(node, weight, where, fake, source, layout, weight.ndim)
+    rank = 2 if node.op == "Gemm" else _matmul_rank(node, weight.ndim)
+    layout = ChannelLayout(channels, 1, rank or weight.ndim - 1)
+    return Layer(node, weight, where, fake, source, layout, rank)
+
+
+def _matmul_rank(node: gs.Node, weight_rank: int) -> int | None:
+    made = node.outputs[0].shape
+    if made is not None:
+        return len(made)
+    read = node.inputs[0].shape
+    if read is None:
+        return None
+    return weight_rank - 1 if len(read) == 1 else max(len(read), weight_rank)
+
+
+def _unknown(what: str, tensor: gs.Tensor, node: gs.Node) -> str:
+    """Why the value of a weight or bias is not known."""
+    maker = producer(tensor)
+    if maker is None:
+        why = "is given by the caller"
+    elif maker.op in ("QuantizeLinear", "DequantizeLinear"):
+        why = f"comes from {describe(maker)}: run 'read-qdq' first"
+    else:
+        why = f"comes from {describe(maker)}"
+    return f"the {what} '{tensor.name}' of {describe(node)} is not a constant, it {why}"
+
+
+def other_use(tensor: gs.Tensor, model: Model) -> str:
+    """In words, why `tensor` is not for one node alone."""
+    return "leaves the graph" if model.is_output(tensor) else "has another reader"
+
+
+def check_channel_axis(layer: Layer, norm: gs.Node) -> None:
+    """BatchNormalization works on axis 1; a MatMul has its channels on the last one."""
+    if layer.node.op != "MatMul":
+        return
+    shape = norm.outputs[0].shape
+    rank = layer.rank if shape is None else len(shape)
+    if rank is None:
+        raise CannotFold(
+            f"the rank of '{norm.inputs[0].name}' is not known, and the channels of a MatMul are "
+            "those of BatchNormalization only for rank 2: run 'infer-shapes' first"
+        )
+    if rank != 2:
+        raise CannotFold(
+            f"it works on axis 1 of {rank} axes, but the channels of {describe(layer.node)} lie "
+            "on the last"
+        )
+
+
+def bias_add(node: gs.Node, model: Model) -> gs.Node | None:
+    """The Add that is the bias of a MatMul: only it reads the product, the rest is constant."""
+    y = node.outputs[0]
+    if node.op != "MatMul" or len(y.outputs) != 1 or model.is_output(y):
+        return None
+    add = y.outputs[0]
+    if add.op != "Add" or add.domain not in (None, "", "ai.onnx"):
+        return None
+    return add if is_constant(add.inputs[1 if add.inputs[0] is y else 0]) else None
+
+
+# -- arithmetic -------------------------------------------------------------------------------
+
+
+def scaled_outputs(layer: Layer, gain: Array, flip: bool = True) -> Array | Rescaled:
+    """The weight times one gain per output channel."""
+    weight, fake = layer.weight, layer.fake
+    if fake is None:
+        return rounded(layer.where.scale(weight, gain), weight.dtype, "weight")
+    for tensor in fake.inputs[1:3]:
+        if not is_constant(tensor):
+            raise CannotFold(_unknown("scale or zero point", tensor, fake))
+    return rescale(fake_quantize.params_of(fake), weight, layer.where, gain, flip)
+
+
+def scaled_inputs(layer: Layer, step: Affine) -> tuple[Array, Array]:
+    """The weight times one gain per input channel, and what the shifts add to each output."""
+    node, weight = layer.node, layer.weight
+    if layer.fake is not None:
+        raise CannotFold(
+            f"the weight of {describe(node)} behind it is quantized, and a gain per input channel "
+            "does not fit its scales"
+        )
+    values = weight.astype(np.float64)
+    if node.op == "Conv":
+        groups = int(node.attrs.get("group", 1))
+        gain, shift = step.vectors(weight.shape[1] * groups)
+        if shift.any() and _is_padded(node):
+            raise CannotFold(
+                f"{describe(node)} behind it pads with zeros, which the shift would change"
+            )
+        values = values.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
+        view = (groups, 1, weight.shape[1], 1)
+        added = (values * shift.reshape(view)).sum(axis=(2, 3)).reshape(-1)
+        scaled = (values * gain.reshape(view)).reshape(weight.shape)
+    elif node.op == "Gemm" and node.attrs.get("transB", 0):
+        gain, shift = step.vectors(weight.shape[1])
+        scaled, added = values * gain, values @ shift
+    elif weight.ndim == 2 and node.op in ("Gemm", "MatMul"):
+        gain, shift = step.vectors(weight.shape[0])
+        scaled, added = values * gain[:, None], shift @ values
+    else:
+        raise CannotFold(f"{describe(node)} behind it does not sum over the channels it scales")
+    return rounded(scaled, weight.dtype, "weight"), added * node.attrs.get("alpha", 1.0)
+
+
+def _is_padded(node: gs.Node) -> bool:
+    return any(node.attrs.get("pads", ())) or node.attrs.get("auto_pad", "NOTSET") not in (
+        "NOTSET",
+        "VALID",
+    )
+
+
+def bias_of(layer: Layer) -> tuple[Array | None, np.dtype[np.generic]]:
+    """What the layer adds to each output channel, in float64, and the type of its bias."""
+    node, dtype = layer.node, layer.values.dtype
+    tensor = inputs_of(node, 3)[2] if node.op in BIAS_INPUT else None
+    beta = node.attrs.get("beta", 1.0) if node.op == "Gemm" else 1.0
+    if tensor is None or beta == 0.0:
+        return None, dtype
+    value = array(tensor)
+    if value is None:
+        raise CannotFold(_unknown("bias", tensor, node))
+    channels = layer.layout.channels
+    if node.op == "Gemm":
+        vector = layer.layout.vector(value)
+    else:
+        vector = value.astype(np.float64) if value.shape == (channels,) else None
+    if vector is None:
+        raise CannotFold(
+            f"the bias '{tensor.name}' of {describe(node)} has shape {value.shape}, "
+            f"not one value for each of {channels} channels"
+        )
+    if isinstance(vector, float):
+        vector = np.full(channels, vector)
+    return vector if beta == 1.0 else vector * beta, value.dtype
+
+
+def rounded(values: Array, dtype: np.dtype[np.generic], what: str) -> Array:
+    """`values` in the type of the layer, unless that loses them (call it inside `quiet`)."""
+    made = values.astype(dtype)
+    if not all_finite(made):
+        raise CannotFold(f"the folded {what} leaves the range of {dtype}")
+    if made.itemsize < 4 and made.size:
+        # Small halves have few digits: beyond rounding to 11 bits the result would suffer.
+        error = np.abs(made.astype(np.float64) - values).max()
+        if error > 2.0**-8 * np.abs(values).max():
+            raise CannotFold(f"the folded {what} is too small for {dtype}")
+    return made

@@ -1,0 +1,91 @@
+"""Taking nodes out of a graph, and with them all that nobody needs any more.
+
+Links are cut by identity: graphsurgeon's own removal compares by value and may cut the wrong edge.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import onnx_graphsurgeon as gs
+
+from onnxq.graph.links import cut
+from onnxq.storage.exporter import is_read, kept_constants, live_nodes
+from onnxq.storage.importer import bodies
+
+if TYPE_CHECKING:
+    from onnxq.graph import Model
+
+
+def detach(node: gs.Node) -> None:
+    """Take a node out of the graph; its list entry goes with the next `sweep`."""
+    for tensor in node.inputs:
+        cut(tensor.outputs, node)
+    for tensor in node.outputs:
+        cut(tensor.inputs, node)
+    list.clear(node.inputs)
+    list.clear(node.outputs)
+    node.removed = True
+
+
+def sweep(model: Model) -> int:
+    """Drop removed nodes and nodes whose results nobody reads any more; returns how many."""
+    graphs = list(model.graphs())
+    suspects = [node for graph in graphs for node in graph.nodes if _is_suspect(node)]
+    orphans = [b for n in suspects if "removed" in n.__dict__ for b in bodies(n)]
+    dropped = 0
+    while suspects or orphans:
+        while suspects:
+            node = suspects.pop()
+            if _is_dead(node, model):
+                suspects.extend(maker for t in node.inputs for maker in t.inputs)
+                orphans.extend(bodies(node))
+                detach(node)
+                dropped += 1
+        if orphans:
+            # Nodes in the bodies of a removed node read outer tensors no more, unless another
+            # node has taken the body over.
+            held = {id(graph) for graph in model.graphs()}
+            gone = [b for b in orphans if id(b) not in held]
+            inner = [n for b in gone for n in live_nodes(b) if n.owner is b]
+            orphans = [b for n in inner for b in bodies(n)]
+            for node in inner:
+                suspects.extend(maker for t in node.inputs for maker in t.inputs)
+                detach(node)
+    for graph in graphs:
+        left = live_nodes(graph)
+        if len(left) < len(graph.nodes):
+            graph.nodes[:] = left
+            _forget_constants(graph)
+            model.forget_names()
+    return dropped
+
+
+def _is_suspect(node: gs.Node) -> bool:
+    """Whether a look shows nobody who reads what `node` makes."""
+    for tensor in node.outputs:
+        links = tensor.outputs
+        if links and "removed" not in links[0].__dict__:
+            return False
+    return True
+
+
+def _is_dead(node: gs.Node, model: Model) -> bool:
+    for tensor in node.outputs:
+        if is_read(tensor) or model.is_output(tensor):
+            return False
+    return bool(node.outputs) and not getattr(node, "unread_at_load", False)
+
+
+def _forget_constants(graph: gs.Graph) -> None:
+    """Drop constants nobody reads any more, with what is said about them."""
+    record = graph.record
+    kept = kept_constants(graph)
+    gone = {c.name for c in record.constants} - {c.name for c in kept}
+    if not gone:
+        return
+    record.constants[:] = kept
+    record.stray_infos[:] = [i for i in record.stray_infos if i.name not in gone]
+
+
+__all__ = ["detach", "sweep"]

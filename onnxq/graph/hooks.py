@@ -1,0 +1,34 @@
+"""What rooms above add to every model: each fills in its part when it is imported.
+
+`onnxq/__init__.py` imports them, so no model is read or written without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnxq.graph.model import Model
+
+
+@dataclass
+class Hooks:
+    """Functions that `Model` calls and does not know."""
+
+    after_reading: Callable[[Model], None]
+    """Brings functions of the file into the form that passes rely on."""
+    check_nodes: Callable[[Model], None]
+    """Refuses nodes that lack what their operator needs."""
+    before_writing: Callable[[Model], Model]
+    """The model with the functions that its nodes call."""
+    raise_opset: Callable[[Model, int, str], None]
+    """Raises the default opset, for a reason."""
+
+
+def _missing(*_: object) -> None:
+    raise RuntimeError("onnxq is not imported as a whole: use 'import onnxq'")
+
+
+HOOKS = Hooks(_missing, _missing, _missing, _missing)  # type: ignore[arg-type]

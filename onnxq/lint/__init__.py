@@ -1,0 +1,1 @@
+"""Lint rules, one concept a file; `findings` lists those that hold for every backend."""

@@ -1,0 +1,58 @@
+"""Operators that pass codes on: what goes in and what comes out must have equal parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_graphsurgeon as gs
+
+from onnxq.analysis.accumulator_bounds import input_quantizer
+from onnxq.canonical.fake_quantize import is_fake_quantize, params_of
+from onnxq.edit import describe
+from onnxq.lint.rule import Finding, LintRule, Subject
+from onnxq.operators.op_kind import kind_of
+from onnxq.quant.qparams import QParams
+
+
+def _check(subject: Subject) -> Iterator[Finding]:
+    placement = subject.backend.placement
+    known: dict[int, gs.Node | None] = {}
+    for node in subject.canonical.nodes():
+        kind = kind_of(node)
+        if kind in placement.unified:
+            found = _of_inputs(node, known)
+        elif kind in placement.moves:
+            found = _of_inputs(node, known)[:1] + _behind(node)
+        else:
+            continue
+        other = next((p for p in found[1:] if not p.same_grid(found[0])), None)
+        if other is not None:
+            yield Finding(
+                "warning",
+                describe(node),
+                EQUAL_PARAMETERS.name,
+                f"it passes codes on, but '{found[0].tensor}' and '{other.tensor}' have other "
+                f"parameters (scale {_first(found[0]):.6g} and {_first(other):.6g}), so the "
+                "target requantizes or computes in float",
+                "give both one range: run 'propagate-ranges' or 'unify-scales'",
+            )
+
+
+def _of_inputs(node: gs.Node, known: dict[int, gs.Node | None]) -> list[QParams]:
+    found = [input_quantizer(t, known) for t in node.inputs if t.name]
+    return [params_of(q) for q in found if q is not None]
+
+
+def _behind(node: gs.Node) -> list[QParams]:
+    """The quantizers of what `node` makes."""
+    readers = [r for t in node.outputs for r in t.outputs]
+    return [params_of(r) for r in readers if is_fake_quantize(r)]
+
+
+def _first(params: QParams) -> float:
+    return float(params.scale.reshape(-1)[0])
+
+
+EQUAL_PARAMETERS = LintRule(
+    "equal-parameters", "operators that pass codes on between unequal quantizers", _check
+)

@@ -1,0 +1,52 @@
+"""Tensors that the target quantizes, by its placement, and that have no range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_graphsurgeon as gs
+
+from onnxq.lint.range_needs import Need, missing_ranges
+from onnxq.lint.rule import Finding, LintRule, Subject
+from onnxq.pipeline import Pipeline
+from onnxq.quant.qparams import Reader
+from passes.collect_qparams import CollectQParams
+
+
+def _check(subject: Subject) -> Iterator[Finding]:
+    collected = Pipeline(CollectQParams()).run(subject.canonical).model
+    table = collected.qparams
+    readers: dict[str, list[tuple[Reader, ...] | None]] = {}
+    for row in (*table, *table.logarithmic):
+        readers.setdefault(row.tensor, []).append(row.readers)
+
+    def serves(tensor: str, reader: Reader) -> bool:
+        return any(some is None or reader in some for some in readers[tensor])
+
+    source = {} if subject.source is None else {n.name: n for n in subject.source.nodes() if n.name}
+    placement = subject.backend.placement
+    for need in missing_ranges(subject.canonical, placement, readers.__contains__, serves):
+        yield Finding(
+            "warning",
+            _given_name(need, source),
+            MISSING_RANGE.name,
+            f"{need.rule} has no range"
+            if need.weight
+            else f"the tensor has no range, but {need.rule}",
+            f"quantize it as {subject.backend.name} places quantizers (train or calibrate for "
+            "this backend), or accept that what reads it runs in float",
+        )
+
+
+def _given_name(need: Need, source: dict[str, gs.Node]) -> str:
+    """The name the user knows: a weight that layers share is split, and the copy's is invented."""
+    layer = None if need.layer is None else source.get(need.layer.name)
+    if need.layer is None or layer is None:
+        return need.tensor
+    at = next(i for i, tensor in enumerate(need.layer.inputs) if tensor.name == need.tensor)
+    return str(layer.inputs[at].name) if at < len(layer.inputs) else need.tensor
+
+
+MISSING_RANGE = LintRule(
+    "missing-range", "tensors without a range that the target wants one for", _check
+)

@@ -1,0 +1,69 @@
+"""Activations with more than one range, or a range for some readers, where the target has one.
+
+A side file names tensors. The chip that reads it rounds a tensor where it is made, and every
+reader sees that. A tensor that one reader gets rounded and another as it was made, or each on a
+grid of its own, has no line in such a file. (QDQ tells each reader apart, so those targets do not
+mind.)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from onnxq.backend import TableFile
+from onnxq.canonical.quantizers import Row
+from onnxq.edit import describe, read_by
+from onnxq.graph import Model
+from onnxq.lint.rule import Finding, LintRule, Subject
+from onnxq.pipeline import Pipeline
+from onnxq.quant.qparams import Reader, Role
+from passes.collect_qparams import CollectQParams
+from passes.remove_fake_quant import RemoveFakeQuant
+
+
+def _check(subject: Subject) -> Iterator[Finding]:
+    files = (o for o in subject.backend.outputs if isinstance(o, TableFile) and not o.legacy)
+    named = next((file for file in files if not file.format.readers), None)
+    if named is None:
+        return
+    collected = Pipeline(CollectQParams()).run(subject.canonical).model
+    table = collected.qparams
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in (*table, *table.logarithmic):
+        if row.role is Role.ACTIVATION:
+            found[row.tensor].append(row)
+    broken = {t: rows for t, rows in found.items() if len(rows) > 1 or rows[0].readers is not None}
+    reads = _reads(collected) if broken else {}
+    for tensor, rows in broken.items():
+        served = {reader for row in rows for reader in row.readers or reads.get(tensor, {})}
+        bare = [told for reader, told in reads.get(tensor, {}).items() if reader not in served]
+        what = f"{bare[0]} reads it as it is, others read it quantized" if bare else ""
+        if len(rows) > 1 and not bare:
+            what = f"it has {len(rows)} quantizers"
+        yield Finding(
+            "error",
+            tensor,
+            ONE_RANGE.name,
+            f"{what}: {subject.backend.name} has one range per tensor, for all that read it",
+            "let everything read one quantized tensor; 'unify-scales' merges quantizers that agree",
+        )
+
+
+def _reads(model: Model) -> dict[str, dict[Reader, str]]:
+    """Every use of every tensor once quantizers are gone, with who that is in words."""
+    plain = Pipeline(RemoveFakeQuant()).run(model).model
+    found: dict[str, dict[Reader, str]] = defaultdict(dict)
+    for graph in plain.graphs():
+        for tensor in graph.outputs:
+            found[tensor.name][Reader("", 0)] = "what leaves the network"
+    for node in plain.nodes():
+        for index, tensor in enumerate(node.inputs):
+            if tensor.name:
+                found[tensor.name][read_by(node, index)] = describe(node)
+    return found
+
+
+ONE_RANGE = LintRule(
+    "one-range", "activations that the target would need more than one range for", _check
+)

@@ -1,0 +1,84 @@
+"""What onnxruntime refuses, runs in float, or quantizes by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_graphsurgeon as gs
+
+from onnxq.edit import describe
+from onnxq.lint.rule import Finding, LintRule, Subject
+
+_FIXES = {
+    "activation-stays": "put the zero point at the lowest code and the range inside the bounds; "
+    "'onnxq convert --backend onnxruntime' does so where it is exact",
+    "no-output-quantizer": "quantize its result",
+    "several-readers": "let everything read the quantized result",
+    "float-result-leaves": "return the quantized result instead",
+    "float-input": "quantize all of its inputs",
+    "bias-scale": "store the bias with scale = input scale x weight scale, or as float",
+    "int8-input": "use uint8 activations; 'onnxq convert --backend onnxruntime' does",
+    "16-bit": "use 8 bits, or accept float speed",
+    "4-bit": "store the codes as int8",
+    "mixed-types": "use one type for all activations",
+    "unequal-parameters": "give both one range: run 'propagate-ranges'",
+    "operator-version": "raise the opset: run 'to-qdq{opset=13}'",
+    "no-zero-point": "write zero points, also where they are 0",
+    "half": "compute in float32: onnxruntime's CPU kernels have no float16",
+    "per-channel": "use one scale per tensor for activations",
+    "gemm-factor": "fold alpha and beta into weight and bias",
+}
+
+
+def _check(subject: Subject) -> Iterator[Finding]:
+    nodes = {t.name: n for n in subject.model.nodes() for t in n.outputs[:1]}
+    outlook = subject.outlook
+    for refusal in outlook.refusals:
+        verb = (
+            "loads the model and then fails or computes something else"
+            if refusal.loads
+            else ("does not load the model")
+        )
+        yield Finding(
+            "error",
+            _where(nodes, refusal.output),
+            "onnxruntime-refuses",
+            f"onnxruntime {verb}: {refusal.reason}",
+            refusal.fix,
+        )
+    for found in outlook.nodes.values():
+        node = nodes.get(found.output)
+        if node is None:
+            continue
+        where = describe(node)
+        if found.requantized:
+            yield Finding(
+                "warning",
+                where,
+                "weight-requantized",
+                "its weight is float, but what it reads and makes is quantized: onnxruntime "
+                "rounds the weight to int8 by itself, with one scale for all channels",
+                "quantize the weight in training, so that what is deployed was trained",
+            )
+        if not found.integer and _reads_codes(node):
+            yield Finding(
+                "info" if found.rule == "no-integer-kernel" else "warning",
+                where,
+                "runs-in-float",
+                f"runs in float: {found.reason}",
+                _FIXES.get(found.rule, "nothing to do: onnxruntime has no integer kernel for it"),
+            )
+
+
+def _where(nodes: dict[str, gs.Node], output: str) -> str:
+    return describe(nodes[output]) if output in nodes else output
+
+
+def _reads_codes(node: gs.Node) -> bool:
+    """Whether something is quantized in front of the node, so that codes were an option."""
+    return any(t.inputs and t.inputs[0].op == "DequantizeLinear" for t in node.inputs)
+
+
+ONNXRUNTIME_KERNELS = LintRule(
+    "onnxruntime-kernels", "what onnxruntime refuses or runs in float, and why", _check
+)

@@ -1,0 +1,67 @@
+"""What lint tells and how rules are written: a rule is a value that a backend lists."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from onnxq.analysis.accumulator_bounds import Bounds, bounds
+from onnxq.graph import Model
+from onnxq.ort_fusion.prediction import Outlook, predict
+
+if TYPE_CHECKING:
+    from onnxq.backend import Backend
+
+Severity = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a target will not do as the user may expect."""
+
+    severity: Severity
+    """error: the target refuses the file or computes something else. warning: it costs speed or
+    accuracy. info: good to know."""
+    where: str
+    """The node or tensor."""
+    rule: str
+    message: str
+    fix: str
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model that is looked at for one backend."""
+
+    backend: Backend
+    model: Model
+    """As the target reads it."""
+    canonical: Model
+    """The same with every quantizer as one FakeQuantize."""
+    source: Model | None = None
+    """What it was made from, with the names the user gave; None where that is `model` itself."""
+
+    @functools.cached_property
+    def bounds(self) -> tuple[Bounds, ...]:
+        """How large the sums of its layers can get."""
+        return tuple(bounds(self.canonical))
+
+    @functools.cached_property
+    def outlook(self) -> Outlook:
+        """What onnxruntime's default session does with it."""
+        return predict(self.model)
+
+
+@dataclass(frozen=True)
+class LintRule:
+    """One thing to look for."""
+
+    name: str
+    summary: str
+    check: Callable[[Subject], Iterable[Finding]]

@@ -1,0 +1,31 @@
+"""Quantizers that break the scheme of the target: types, zero points, granularity, scales."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxq.canonical.quantizers import QUANTIZERS, row_of
+from onnxq.lint.rule import Finding, LintRule, Subject
+
+
+def _check(subject: Subject) -> Iterator[Finding]:
+    backend = subject.backend
+    seen: set[str] = set()
+    for node in subject.canonical.nodes(*QUANTIZERS):
+        params = row_of(node)
+        for why in backend.scheme.violations(params):
+            text = f"{params.role} quantized with {why}"
+            if f"{params.tensor}: {text}" in seen:
+                continue
+            seen.add(f"{params.tensor}: {text}")
+            yield Finding(
+                "error",
+                params.tensor,
+                SCHEME.name,
+                f"{text}: {backend.name} does not take that",
+                f"train or quantize with {backend.name}'s scheme: weights "
+                f"({backend.scheme.weight}), activations ({backend.scheme.activation})",
+            )
+
+
+SCHEME = LintRule("scheme", "quantizers that the target does not take", _check)

@@ -1,1 +1,0 @@
-"""Lint rules, one concept a file; `onnxq.lint` says which hold for every backend."""

@@ -1,0 +1,1 @@
+"""Facts about operators: kinds, weight axes, integer operators, windows."""

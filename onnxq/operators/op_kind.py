@@ -1,0 +1,102 @@
+"""Which op kind of `onnxq.quant.placement` a node of an ONNX graph is.
+
+A kind is the operator's name, except where the operands decide: a MatMul or Gemm with a constant
+is `Linear`, without one `MatMul`; a ConvTranspose whose kernels are a single 1 only spreads values
+apart, like `Pad`; a Gather from a constant of real numbers is `Embedding`, from
+an activation it selects, like `Slice`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq.graph import domain_of
+from onnxq.graph.constants import array, is_constant
+from onnxq.quant.placement import KINDS, WEIGHTED
+
+_NAMED = KINDS - {"Linear", "Embedding"}
+"""Kinds that are the name of an operator."""
+
+
+def kind_of(node: gs.Node) -> str | None:
+    """The op kind of `node`; None for operators that no rule names."""
+    if domain_of(node):
+        return None
+    if node.op in ("MatMul", "Gemm"):
+        return "Linear" if is_constant(node.inputs[1]) else "MatMul"
+    if node.op == "Gather":
+        table = array(node.inputs[0])
+        if table is None:
+            return "Slice"
+        return "Embedding" if np.issubdtype(table.dtype, np.floating) else None
+    if node.op == "ConvTranspose" and _inserts_zeros(node):
+        return "Pad"
+    return node.op if node.op in _NAMED else None
+
+
+def _inserts_zeros(node: gs.Node) -> bool:
+    """Whether each channel has a kernel of its own of one weight, 1."""
+    weight = node.inputs[1]
+    shape = weight.shape
+    if not isinstance(weight, gs.Constant) or not shape or any(n != 1 for n in shape[1:]):
+        return False
+    values = array(weight)
+    own = int(node.attrs.get("group", 1)) == shape[0]
+    return own and values is not None and len(node.inputs) < 3 and bool(np.all(values == 1))
+
+
+def weight_of(node: gs.Node) -> gs.Tensor | None:
+    """The constant that `node` multiplies with or looks up; None where there is none."""
+    kind = kind_of(node)
+    if kind == "Embedding":
+        return node.inputs[0]
+    if kind in WEIGHTED and len(node.inputs) > 1 and is_constant(node.inputs[1]):
+        return node.inputs[1]
+    return None
+
+
+def is_bias_of(node: gs.Node) -> gs.Node | None:
+    """The MatMul whose bias `node` adds: in ONNX a layer of rank 3 is a MatMul and an Add."""
+    if node.op != "Add" or domain_of(node) or len(node.inputs) != 2:
+        return None
+    for made, added in (node.inputs, reversed(node.inputs)):
+        layer = made.inputs[0] if made.inputs else None
+        if layer is None or layer.op != "MatMul" or kind_of(layer) != "Linear":
+            continue
+        bias = array(added)
+        if bias is not None and bias.ndim <= 1 and len(made.outputs) == 1:
+            return layer
+    return None
+
+
+def gelu_of(erf: gs.Node) -> tuple[gs.Tensor, list[gs.Node]] | None:
+    """The input and the nodes of x * (1 + erf(x / sqrt 2)) / 2 around an Erf, the last one last.
+
+    Exporters spell Gelu so where the opset has no operator of that name.
+    """
+    divided = erf.inputs[0].inputs[0] if erf.inputs[0].inputs else None
+    if divided is None or divided.op not in ("Div", "Mul") or not is_constant(divided.inputs[1]):
+        return None
+    x = divided.inputs[0]
+    nodes = [divided, erf]
+    halved = multiplied = False
+    while not (halved and multiplied):
+        out = nodes[-1].outputs[0]
+        reader = out.outputs[0] if len(out.outputs) == 1 else None
+        if reader is None or len(reader.inputs) != 2 or domain_of(reader):
+            return None
+        (other,) = [t for t in reader.inputs if t is not out] or [out]
+        if reader.op == "Mul" and not is_constant(other) and not multiplied:
+            behind = other.inputs[0] if other.inputs else None
+            halved_before = behind is not None and behind.op == "Mul" and behind.inputs[0] is x
+            if other is not x and not halved_before:
+                return None
+            multiplied, halved = True, halved or other is not x
+            nodes += [behind] if other is not x and behind is not None else []
+        elif reader.op == "Mul" and is_constant(other):
+            halved = True
+        elif not (reader.op == "Add" and is_constant(other) and len(nodes) == 2):
+            return None
+        nodes.append(reader)
+    return x, nodes

@@ -1,0 +1,1 @@
+"""Which quantized operators onnxruntime fuses, and why it leaves others alone."""

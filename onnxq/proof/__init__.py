@@ -1,0 +1,1 @@
+"""Comparing models by running both, in quantization steps."""

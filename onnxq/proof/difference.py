@@ -1,0 +1,301 @@
+"""How much one tensor differs between two runs, gathered sample by sample.
+
+Three units:
+
+* steps: |a - b| / step, where the tensor has a quantization step. Both values are rounded floats,
+  so a quotient within that rounding of a whole number counts as the whole number.
+* relative: max |a - b| / max |a| over all samples, where a float tensor has no step.
+* exact: |a - b| of integers, booleans and strings that are not codes. Any difference fails.
+
+NaN and infinities must stand at the same places with the same sign. They are counted where they
+do not, and take no part in the numbers otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from onnxq.errors import VerifyError
+from onnxq.proof.step_size import Step
+from onnxq.quant.qparams import Array
+from onnxq.running.samples import is_float
+
+Unit: TypeAlias = Literal["steps", "relative", "exact"]
+
+_MOVED_STEPS = 0.5
+_MOVED_RELATIVE = 1e-6
+# In types as coarse as bfloat16 rounding alone exceeds a step: never round away more than this.
+_WIDEST_ROUNDING = 0.25
+
+
+_NO_ENDS = math.inf, -math.inf
+_PIECE = 1 << 16
+"""Elements compared at a time: memory does not grow with the tensors, and caches hold them."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What still counts as equal."""
+
+    max_steps: float = 1.0
+    max_moved: float = 0.01
+    max_relative: float = 1e-3
+    max_absolute: float = 1e-6
+    """Float noise: a tensor without a step that differs by less agrees, however small it is."""
+    max_mean_steps: float = math.inf
+    """For where single elements may be far off, but not many."""
+    max_mean_relative: float = math.inf
+    max_mean_spread: float = math.inf
+    """The mean as a share of what the trusted values span. Where it is limited, values that are
+    all the same must have been so."""
+
+
+@dataclass(frozen=True)
+class TensorDiff:
+    """The difference of one tensor over all samples.
+
+    Attributes:
+        name: the tensor in the trusted model.
+        other: the tensor in the other model.
+        op: type of the node that makes it.
+        node: name of that node.
+        unit: what `max` and `mean` are measured in.
+        step: the (largest) quantization step, if the unit is steps.
+        max: largest difference.
+        mean: mean difference.
+        moved: share of elements that differ by half a step (relative: by 1e-6; exact: at all).
+        count: number of elements compared.
+        nonfinite: number of places where only one side has NaN or infinity.
+        finite: number of elements that took part, being numbers on both sides.
+        size: largest magnitude in the trusted model, what a relative difference is relative to.
+        tolerance: the limits `passed` is judged by.
+        mean_spread: mean difference as a share of the trusted model's highest less lowest value.
+        collapsed: whether all values of the other model are one, and not those of the trusted.
+        constant: whether all values of the trusted model are one.
+        source_nan: number of places where the trusted model has NaN.
+    """
+
+    name: str
+    other: str
+    op: str
+    node: str
+    unit: Unit
+    step: float | None
+    max: float
+    mean: float
+    moved: float
+    count: int
+    nonfinite: int
+    finite: int
+    size: float
+    tolerance: Tolerance
+    mean_spread: float = 0.0
+    collapsed: bool = False
+    constant: bool = False
+    source_nan: int = 0
+
+    @property
+    def severity(self) -> float:
+        """The difference as a multiple of what is tolerated; above 1 it fails."""
+        if self.nonfinite:
+            return math.inf
+        if self.unit == "exact":
+            return math.inf if self.moved else 0.0
+        if self.collapsed and math.isfinite(self.tolerance.max_mean_spread):
+            return math.inf
+        spread = _ratio(self.mean_spread, self.tolerance.max_mean_spread)
+        if self.unit == "relative":
+            if self.max * self.size <= self.tolerance.max_absolute:
+                return 0.0
+            return max(
+                _ratio(self.max, self.tolerance.max_relative),
+                _ratio(self.mean, self.tolerance.max_mean_relative),
+                spread,
+            )
+        return max(
+            _ratio(self.max, self.tolerance.max_steps),
+            _ratio(self.mean, self.tolerance.max_mean_steps),
+            _ratio(self.moved, self.tolerance.max_moved),
+            spread,
+        )
+
+    @property
+    def passed(self) -> bool:
+        """Whether the difference is within the tolerance."""
+        return self.severity <= 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict for json.dumps; numbers JSON cannot write become None."""
+        fields = asdict(self) | {"passed": self.passed}
+        return {k: _json_number(v) for k, v in fields.items() if k != "tolerance"}
+
+
+def _ratio(value: float, limit: float) -> float:
+    return value / limit if limit else (math.inf if value else 0.0)
+
+
+def _json_number(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class RunningDiff:
+    """The statistics of one tensor; memory does not grow with the samples."""
+
+    def __init__(self, name: str, other: str, step: Step | None) -> None:
+        self._name, self._other, self._step = name, other, step
+        self._unit: Unit = "relative" if step is None else "steps"
+        self._max = self._sum = self._plain_sum = 0.0
+        self._ends_a = self._ends_b = _NO_ENDS
+        self._count = self._finite = self._moved = self._nonfinite = self._source_nan = 0
+
+    def add(self, a: Array, b: Array) -> None:
+        """Take the two values of one sample in."""
+        kinds = _kind(a.dtype), _kind(b.dtype)
+        if a.shape != b.shape or kinds[0] != kinds[1]:
+            raise VerifyError(
+                f"tensor '{self._name}' is {a.dtype}{list(a.shape)} in the first model, but "
+                f"'{self._other}' is {b.dtype}{list(b.shape)} in the second",
+                fix="compare models that return the same shapes and kinds of values",
+            )
+        self._count += a.size
+        if not a.size:
+            return
+        if kinds[0] == "float":
+            self._add_floats(a, b)
+        else:
+            self._add_others(a, b, numeric=kinds[0] != "string")
+
+    def _add_floats(self, a: Array, b: Array) -> None:
+        eps = max(_epsilon(t.dtype) for t in (a, b))
+        step = np.ones(()) if self._step is None else self._step.along(a.shape)
+        ends = _NO_ENDS
+        for x, y, _ in _pieces(a, b, step):
+            finite = np.isfinite(x) & np.isfinite(y)
+            if not finite.all():
+                agree = finite | (x == y) | (np.isnan(x) & np.isnan(y))
+                self._nonfinite += int(x.size - np.count_nonzero(agree))
+                self._source_nan += int(np.count_nonzero(np.isnan(x)))
+                x, y = x[finite], y[finite]
+            self._finite += x.size
+            ends = _widened(ends, x)
+            self._ends_b = _widened(self._ends_b, y)
+        self._ends_a = min(self._ends_a[0], ends[0]), max(self._ends_a[1], ends[1])
+        threshold = _MOVED_RELATIVE * _largest(ends)
+        for x, y, unit in _pieces(a, b, step):
+            finite = np.isfinite(x) & np.isfinite(y)
+            if not finite.all():
+                x, y = np.where(finite, x, 0.0), np.where(finite, y, 0.0)
+            delta = np.abs(x - y)
+            self._plain_sum += float(delta.sum())
+            if self._step is None:
+                moved = delta > threshold
+            elif delta.any():
+                delta /= unit
+                size = np.maximum(np.abs(x), np.abs(y))
+                rounding = np.minimum(eps * size / unit, _WIDEST_ROUNDING)
+                whole = np.rint(delta)
+                delta = np.where(np.abs(delta - whole) <= rounding, whole, delta)
+                moved = delta >= _MOVED_STEPS
+            else:
+                continue  # equal values, as most are, take no part in any sum
+            self._gather(delta, moved)
+
+    def _add_others(self, a: Array, b: Array, numeric: bool) -> None:
+        if self._step is None:
+            self._unit = "exact"
+        self._finite += a.size
+        if not numeric:
+            moved = np.asarray(a != b)
+            self._gather(moved.astype(np.float64), moved)
+            return
+        for x, y in _as_they_are(a, b):
+            # float64 only for the size of a difference; whether there is one is decided before
+            moved = np.asarray(x != y)
+            self._gather(np.abs(x.astype(np.float64) - y.astype(np.float64)), moved)
+
+    def _gather(self, delta: Array, moved: Array) -> None:
+        self._max = max(self._max, float(delta.max()))
+        self._sum += float(delta.sum())
+        self._moved += int(np.count_nonzero(moved))
+
+    def result(self, op: str, node: str, tolerance: Tolerance) -> TensorDiff:
+        """The difference over all samples taken in so far."""
+        # A trusted tensor of zeros has no size of its own; the other's is used.
+        sizes = _largest(self._ends_a), _largest(self._ends_b)
+        size = (sizes[0] or sizes[1] or 1.0) if self._unit == "relative" else 1.0
+        span_a, span_b = (max(0.0, high - low) for low, high in (self._ends_a, self._ends_b))
+        return TensorDiff(
+            name=self._name,
+            other=self._other,
+            op=op,
+            node=node,
+            unit=self._unit,
+            step=self._step.largest if self._step is not None else None,
+            max=self._max / size,
+            mean=self._sum / size / self._finite if self._finite else 0.0,
+            moved=self._moved / self._count if self._count else 0.0,
+            count=self._count,
+            nonfinite=self._nonfinite,
+            finite=self._finite,
+            size=size,
+            tolerance=tolerance,
+            mean_spread=self._plain_sum / self._finite / span_a if span_a else 0.0,
+            collapsed=span_a > 0 and not span_b,
+            constant=self._finite > 1 and self._ends_a[0] == self._ends_a[1],
+            source_nan=self._source_nan,
+        )
+
+
+def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """Arrays of one shape, or that spread to it, as float64 in pieces: never as a whole."""
+    walk = np.nditer(
+        [*arrays],
+        ["external_loop", "buffered", "zerosize_ok"],
+        [["readonly"] for _ in arrays],
+        [np.float64 for _ in arrays],
+        "C",
+        "unsafe",
+        buffersize=_PIECE,
+    )
+    with walk:
+        for found in walk:
+            yield tuple(found)
+
+
+def _as_they_are(a: Array, b: Array) -> Iterator[tuple[Array, Array]]:
+    """Two arrays of one shape in pieces, each in its own type."""
+    left, right = a.reshape(-1), b.reshape(-1)
+    for start in range(0, left.size, _PIECE):
+        yield left[start : start + _PIECE], right[start : start + _PIECE]
+
+
+def _widened(ends: tuple[float, float], values: Array) -> tuple[float, float]:
+    """Lowest and highest value so far, with some more."""
+    low, high = ends
+    return (
+        min(low, float(values.min(initial=math.inf))),
+        max(high, float(values.max(initial=-math.inf))),
+    )
+
+
+def _largest(ends: tuple[float, float]) -> float:
+    """The largest magnitude between two ends; 0 where there is no value."""
+    return 0.0 if ends == _NO_ENDS else max(map(abs, ends))
+
+
+def _epsilon(dtype: np.dtype[Any]) -> float:
+    return float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    if is_float(dtype):
+        return "float"
+    if dtype.kind == "b":
+        return "bool"
+    return "string" if dtype.kind in "OUT" else "integer"

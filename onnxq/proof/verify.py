@@ -1,0 +1,324 @@
+"""The proof: run two models on the same inputs and measure how far their tensors are apart.
+
+The first model is trusted. Outputs decide whether the comparison passes; with `per_layer` the
+tensors that both models have by the same name are measured too, in the order of the first, and
+the first one beyond the tolerance shows where the models part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import onnx
+
+from onnxq.errors import OptionError, VerifyError, near_matches
+from onnxq.graph import Model
+from onnxq.parsing.argument_types import FLAG, INTEGER, NUMBER, PATH, takes
+from onnxq.proof.difference import RunningDiff, TensorDiff, Tolerance
+from onnxq.proof.input_ranges import input_ranges
+from onnxq.proof.step_size import Steps
+from onnxq.quant.qparams import Array
+from onnxq.running import sessions as runtime
+from onnxq.running.ort_tensors import TensorSpec
+from onnxq.running.samples import Data, cast, is_float, samples
+from onnxq.running.sessions import Kind, ModelSource, OpenModel, Session, open_model
+from onnxq.storage.node_order import ordered, reads
+
+_RANK = ("first", "second")
+_NEARLY_ZERO = 1e-4
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a comparison found.
+
+    Attributes:
+        outputs: one difference per output.
+        layers: one per shared tensor, in the order of the first model (with `per_layer`).
+        samples: how many inputs were run.
+        sessions: the kind of session that really ran each model.
+        notes: what limits the proof: fallbacks, kernels that saturate.
+    """
+
+    outputs: tuple[TensorDiff, ...]
+    layers: tuple[TensorDiff, ...]
+    samples: int
+    sessions: tuple[str, str]
+    notes: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every output is within the tolerance; nothing compared is nothing proven."""
+        return all(o.passed and o.finite for o in self.outputs)
+
+    @property
+    def worst(self) -> TensorDiff | None:
+        """The output that is farthest off, in multiples of what is tolerated."""
+        return max(self.outputs, key=lambda o: o.severity, default=None)
+
+    @property
+    def first_divergence(self) -> TensorDiff | None:
+        """The first layer beyond the tolerance."""
+        return next((layer for layer in self.layers if not layer.passed), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict for json.dumps."""
+        first = self.first_divergence
+        return {
+            "passed": self.passed,
+            "samples": self.samples,
+            "sessions": list(self.sessions),
+            "outputs": [o.to_json() for o in self.outputs],
+            "layers": [layer.to_json() for layer in self.layers],
+            "first_divergence": None if first is None else first.name,
+            "notes": list(self.notes),
+        }
+
+
+SOURCE = (Model, onnx.ModelProto, OpenModel, *PATH)
+"""What `verify` takes for a model."""
+
+
+@takes(
+    a=SOURCE,
+    b=SOURCE,
+    data=(*PATH, Iterable, None),
+    per_layer=FLAG,
+    sessions=(tuple, list),
+    count=INTEGER,
+    seed=INTEGER,
+    max_steps=NUMBER,
+    max_moved=NUMBER,
+    max_relative=NUMBER,
+)
+def verify(
+    a: ModelSource,
+    b: ModelSource,
+    data: Data = None,
+    *,
+    per_layer: bool = False,
+    sessions: tuple[Kind, Kind] = ("reference", "reference"),
+    count: int = 4,
+    seed: int = 0,
+    max_steps: float = 1.0,
+    max_moved: float = 0.01,
+    max_relative: float = 1e-3,
+) -> Report:
+    """Compare model `b` with the trusted model `a`, output by output.
+
+    Outputs pair by name, or by position where the names differ. Inputs come from `data` (see
+    `onnxq.running.samples`) or are `count` seeded random ones, in the range of the input's
+    quantizer.
+    """
+    _check(sessions, seed)
+    models = open_model(a), open_model(b)
+    plain = tuple(sessions) == ("reference", "reference")
+    shared = _shared(models, plain) if per_layer else []
+    if plain:  # without optimisation taps change nothing: one session serves both purposes
+        runs = tapped = _sessions(models, sessions, shared)
+    else:
+        runs = tapped = _sessions(models, sessions)
+        if shared:
+            tapped = _sessions(models, (runs[0].kind, runs[1].kind), shared)
+    floats = _float_outputs(tapped[0]) & _float_outputs(tapped[1])
+    shared = [name for name in shared if name in floats]
+    pairs, renamed = _pair_outputs(*models), _pair_inputs(*runs)
+    steps = Steps(models[0]), Steps(models[1])
+
+    def running(name: str, other: str) -> RunningDiff:
+        return RunningDiff(name, other, steps[0].of(name) or steps[1].of(other))
+
+    outputs = {pair: running(*pair) for pair in pairs}
+    layers = {(name, name): running(name, name) for name in shared}
+    wanted = [list(dict.fromkeys(names)) for names in zip(*pairs, strict=True)] or [[], []]
+    taken = [list(dict.fromkeys([*names, *(shared if plain else ())])) for names in wanted]
+    number = 0
+    ranges = input_ranges(models[0]) if data is None else None
+    for feed in samples(runs[0], data, count, seed, ranges):
+        number += 1
+        twin = {spec.name: cast("input", spec, feed[name]) for name, spec in renamed.items()}
+        made = runs[0].run(feed, taken[0]), runs[1].run(twin, taken[1])
+        _add(outputs, made)
+        if shared:
+            if not plain:
+                made = tapped[0].run(feed, shared), tapped[1].run(twin, shared)
+            _add(layers, made)
+    if not number:
+        raise VerifyError("nothing was compared: there are no samples", fix="ask for at least one")
+
+    limits = Tolerance(max_steps, max_moved, max_relative)
+    makers = _makers(models[0].proto.graph)
+    report = Report(
+        tuple(r.result(*makers.get(name, ("", "")), limits) for (name, _), r in outputs.items()),
+        tuple(r.result(*makers.get(name, ("", "")), limits) for (name, _), r in layers.items()),
+        number,
+        (runs[0].kind, runs[1].kind),
+        (),
+    )
+    notes = tuple(_notes(models, runs, tapped, report.passed)) + tuple(_weak(report.outputs))
+    return Report(report.outputs, report.layers, number, report.sessions, notes)
+
+
+def _check(sessions: tuple[Kind, ...], seed: int) -> None:
+    if len(sessions) != 2:
+        raise OptionError(
+            f"{len(sessions)} sessions for two models", fix="give one for each of the two models"
+        )
+    for kind in sessions:
+        if kind not in get_args(Kind):
+            raise OptionError(
+                f"there is no session '{kind}'", fix=near_matches(str(kind), get_args(Kind))
+            )
+    if seed < 0:
+        raise OptionError(f"the seed {seed} is negative", fix="give 0 or more")
+
+
+def saturates(
+    model: ModelSource, data: Data = None, *, count: int = 4, seed: int = 0
+) -> TensorDiff | None:
+    """How far onnxruntime's default session is off on this CPU, or None where it is right.
+
+    Compared with the `deployed` session, which differs from the default only in avoiding the
+    kernels that saturate: so other effects of optimisation (up to a step) are no false alarm,
+    and integer operators, which saturate in the reference session too, are covered. A model that
+    the default session refuses raises.
+    """
+    kinds: tuple[Kind, Kind] = ("deployed", "shipped")
+    report = verify(model, model, data, sessions=kinds, count=count, seed=seed, max_moved=1.0)
+    return None if report.passed else report.worst
+
+
+def _add(
+    running: Mapping[tuple[str, str], RunningDiff],
+    made: tuple[Mapping[str, Array], Mapping[str, Array]],
+) -> None:
+    for (name, other), diff in running.items():
+        diff.add(made[0][name], made[1][other])
+
+
+def _sessions(
+    models: tuple[OpenModel, OpenModel], kinds: tuple[Kind, Kind], taps: Iterable[str] = ()
+) -> tuple[Session, Session]:
+    return (
+        runtime.session(models[0], kinds[0], taps),
+        runtime.session(models[1], kinds[1], taps),
+    )
+
+
+def _pair_outputs(first: OpenModel, second: OpenModel) -> list[tuple[str, str]]:
+    names, others = ([o.name for o in m.proto.graph.output] for m in (first, second))
+    if len(names) != len(others):
+        raise VerifyError(
+            f"the first model has {len(names)} outputs ({', '.join(names)}), "
+            f"the second {len(others)} ({', '.join(others)})",
+            fix="compare models with the same outputs",
+        )
+    if set(names) == set(others):
+        return [(n, n) for n in names]
+    return list(zip(names, others, strict=True))
+
+
+def _pair_inputs(first: Session, second: Session) -> dict[str, TensorSpec]:
+    """Which input of the second model takes the value of each input of the first."""
+    names, specs = [i.name for i in first.inputs], {i.name: i for i in second.inputs}
+    if set(specs) <= set(names):  # a pass may have removed an input nobody reads
+        return {n: specs[n] for n in names if n in specs}
+    if len(names) != len(specs):
+        raise VerifyError(
+            f"the first model has inputs {', '.join(names)}, the second {', '.join(specs)}",
+            fix="compare models with the same inputs",
+        )
+    return dict(zip(names, second.inputs, strict=True))
+
+
+def _shared(models: tuple[OpenModel, OpenModel], plain: bool) -> list[str]:
+    """The tensors to look at: computed in both models, in the order of the first.
+
+    In an optimised session (not `plain`) only activations made by DequantizeLinear: onnxruntime
+    copies that node for another reader, while any other tap would stop the fusion it is meant to
+    show, or (weights) make it refuse the model.
+    """
+    first, second = (_makers(m.proto.graph) for m in models)
+    varying = _varying(models[0].proto.graph)
+    return [
+        name
+        for name in _in_order(models[0].proto.graph)
+        # Weights are no layers: passes rewrite them and keep their names.
+        if name in second and name in varying
+        if plain or first[name][0] == second[name][0] == "DequantizeLinear"
+    ]
+
+
+def _float_outputs(session: Session) -> set[str]:
+    return {o.name for o in session.outputs if o.dtype is not None and is_float(o.dtype)}
+
+
+def _makers(graph: onnx.GraphProto) -> dict[str, tuple[str, str]]:
+    """For each tensor that a node of the graph makes: the operator and the node's name."""
+    return {name: (n.op_type, n.name) for n in graph.node for name in n.output if name}
+
+
+def _in_order(graph: onnx.GraphProto) -> Iterator[str]:
+    """All tensors made in the graph, each after those it depends on."""
+    for node in ordered(graph):
+        yield from (name for name in node.output if name)
+
+
+def _varying(graph: onnx.GraphProto) -> set[str]:
+    """The tensors that depend on an input of the graph."""
+    fixed = {t.name for t in graph.initializer}
+    found = {i.name for i in graph.input} - fixed
+    makers = {name: node for node in graph.node for name in node.output if name}
+    for name in _in_order(graph):
+        if any(read in found for read in reads(makers[name])):
+            found.add(name)
+    return found
+
+
+def _weak(outputs: Iterable[TensorDiff]) -> Iterator[str]:
+    """Outputs that say little, whatever the comparison found."""
+    outputs = tuple(outputs)
+    if outputs and all(diff.constant for diff in outputs):
+        yield "the output is the same value everywhere on these inputs: give --data"
+    for diff in outputs:
+        if diff.source_nan:
+            yield (
+                f"the source itself gives NaN at '{diff.name}' ({diff.source_nan} of {diff.count} "
+                "values); look at what stands before it (0 / 0, the logarithm or root of a "
+                "negative number, sums beyond the type), or give other inputs (data)"
+            )
+        elif not diff.finite:
+            yield f"output '{diff.name}': no finite value was compared; give other inputs (data)"
+        elif diff.unit == "relative" and diff.size < _NEARLY_ZERO:
+            yield (
+                f"output '{diff.name}' is nearly zero (at most {diff.size:.2g}) on these inputs; "
+                "give real ones (data)"
+            )
+
+
+def _notes(
+    models: tuple[OpenModel, OpenModel],
+    runs: tuple[Session, Session],
+    tapped: tuple[Session, Session],
+    passed: bool,
+) -> Iterator[str]:
+    for rank, model, run in zip(_RANK, models, runs, strict=True):
+        if run.note:
+            yield f"{rank} model: {run.note}"
+        integer = [] if run.kind == "deployed" else runtime.integer_ops(model, run.kind)
+        if integer:
+            yield (
+                f"{rank} model: integer kernels may saturate on a CPU without VNNI in the "
+                f"{run.kind} session, which is then no reference "
+                f"(nodes: {len(integer)}, '{integer[0]}' first)"
+            )
+        if run.kind == "shipped" and not passed:
+            yield (
+                f"{rank} model: onnxruntime's default session saturates 8-bit sums on a CPU "
+                "without VNNI; compare the deployed session to tell this from a wrong model"
+            )
+    for rank, run, tap in zip(_RANK, runs, tapped, strict=True):
+        if tap.note and tap.note != run.note:
+            yield f"{rank} model, layers: {tap.note}"

@@ -1,0 +1,1 @@
+"""Quantization as values: types, scales and zero points, tables, what a target accepts."""

@@ -1,0 +1,298 @@
+"""Integer operators in numpy, with sums that never overflow.
+
+Sums of products of codes are taken in float64, which holds every integer up to 2^53: the order of
+additions and the width of registers play no part. What happens to a sum afterwards is one
+float32 product with sx * sw / sy and one rounding half to even, as onnxruntime does it:
+
+    y = clamp(round(float32(sum) * (sx * sw / sy)) + zy)
+
+Operators that compute no such sum (Add, pooling, Sigmoid ...) work on the real values in float64
+and round once. onnxruntime rounds these in between, so it may be one code off at a tie.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxq.errors import InvalidModelError
+from onnxq.operators.integer_operators import QOPERATORS, is_channels_last
+from onnxq.operators.sliding_windows import Windows
+from onnxq.quant.qparams import Array
+
+Attributes = Mapping[str, Any]
+Inputs = Sequence[Array | None]
+Doubles = npt.NDArray[np.float64]
+Place = tuple[Any, ...]
+
+
+def centred(codes: Array, zero_point: Array | None, axis: int | None = None) -> Doubles:
+    """Codes minus their zero point, one or one per index of `axis`, as exact doubles."""
+    values = codes.astype(np.float64)
+    if zero_point is None:
+        return values
+    return values - _along(zero_point.astype(np.float64), values.ndim, axis)
+
+
+def _along(values: Array, rank: int, axis: int | None) -> Array:
+    """One value, or one per index of `axis`, shaped to broadcast against a tensor of `rank`."""
+    if values.size == 1:
+        return values.reshape(())
+    if axis is None or values.ndim != 1:
+        return values
+    dims = [1] * rank
+    dims[axis] = -1
+    return values.reshape(dims)
+
+
+def requantize(sums: Array, factor: Array, zero_point: Array, dtype: np.dtype[Any]) -> Array:
+    """Codes of integer sums: one float32 product, rounded half to even, clamped."""
+    scaled = sums.astype(np.float32) * factor.astype(np.float32)
+    return _clamped(np.rint(scaled).astype(np.float64), zero_point, dtype)
+
+
+def quantize(real: Doubles, scale: Array, zero_point: Array) -> Array:
+    """Codes of real values, rounded once, half to even."""
+    zero = zero_point.reshape(())
+    return _clamped(np.rint(real / scale.astype(np.float64).reshape(())), zero, zero.dtype)
+
+
+def _clamped(steps: Doubles, zero_point: Array, dtype: np.dtype[Any]) -> Array:
+    ends = np.iinfo(dtype)
+    return np.clip(steps + zero_point.astype(np.float64), ends.min, ends.max).astype(dtype)
+
+
+# -- sums of products ---------------------------------------------------------------------------
+
+
+def conv_sums(x: Doubles, weight: Doubles, attributes: Attributes) -> Doubles:
+    """The convolution of centred codes, channels second; padding adds zeros."""
+    windows = Windows.of(attributes, x.shape[2:], weight.shape[2:])
+    groups = int(attributes.get("group", 1))
+    batch, channels, filters = x.shape[0], x.shape[1], weight.shape[0]
+    parts = weight.reshape(groups, filters // groups, channels // groups, *weight.shape[2:])
+    total = np.zeros((batch, groups, filters // groups, windows.count))
+    padded = windows.pad(x)
+    for offset in itertools.product(*map(range, windows.kernel)):
+        place: Place = (..., *windows.slices(offset))
+        piece = padded[place]
+        piece = piece.reshape(batch, groups, channels // groups, windows.count)
+        tap: Place = (..., *offset)
+        total = total + parts[tap] @ piece
+    return total.reshape(batch, filters, *windows.output)
+
+
+def _qlinear_conv(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = map(_given, inputs[:8])
+    codes = np.moveaxis(x, -1, 1) if last else x
+    sums = conv_sums(centred(codes, x_zero), centred(w, w_zero, 0), attributes)
+    bias = inputs[8] if len(inputs) > 8 else None
+    if bias is not None:
+        sums += _along(bias.astype(np.float64), sums.ndim, 1)
+    factor = _along(_factor(x_scale, w_scale, y_scale), sums.ndim, 1)
+    made = requantize(sums, factor, y_zero.reshape(()), y_zero.dtype)
+    return np.moveaxis(made, 1, -1) if last else made
+
+
+def _factor(x_scale: Array, w_scale: Array, y_scale: Array | None) -> Array:
+    """sx * sw / sy in float32, in this order."""
+    product = x_scale.reshape(()) * w_scale if x_scale.size == 1 else x_scale * w_scale
+    return product if y_scale is None else product / y_scale.reshape(())
+
+
+def _qlinear_matmul(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = map(_given, inputs[:8])
+    sums = _rows(a, a_zero) @ _columns(b, b_zero)
+    rows = _along(a_scale, max(a.ndim, 2), -2) if a.ndim > 1 else a_scale
+    factor = _factor(rows, _along(b_scale, 1, -1), y_scale)
+    return requantize(sums, factor, y_zero.reshape(()), y_zero.dtype)
+
+
+def _rows(codes: Array, zero_point: Array | None) -> Doubles:
+    """The left operand of a product: zero points run along its rows."""
+    return centred(codes, zero_point, -2 if codes.ndim > 1 else None)
+
+
+def _columns(codes: Array, zero_point: Array | None) -> Doubles:
+    """The right operand of a product: zero points run along its columns."""
+    return centred(codes, zero_point, -1)
+
+
+def _qgemm(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+    a, a_scale, a_zero, b, b_scale, b_zero = map(_given, inputs[:6])
+    bias, y_scale, y_zero = (inputs[i] if len(inputs) > i else None for i in (6, 7, 8))
+    left = centred(a, a_zero)
+    right = centred(b, b_zero, 0 if attributes.get("transB") else 1)
+    sums = (left.T if attributes.get("transA") else left) @ (
+        right.T if attributes.get("transB") else right
+    )
+    if bias is not None:
+        sums = sums + bias.astype(np.float64)
+    alpha = np.float32(attributes.get("alpha", 1.0))
+    factor = _factor(alpha * a_scale, b_scale, y_scale)
+    if y_scale is None:
+        return sums.astype(np.float32) * factor
+    zero = np.zeros((), a.dtype) if y_zero is None else y_zero.reshape(())
+    return requantize(sums, factor, zero, zero.dtype)
+
+
+def _matmul_integer(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+    a, b = map(_given, inputs[:2])
+    a_zero, b_zero = (inputs[i] if len(inputs) > i else None for i in (2, 3))
+    return (_rows(a, a_zero) @ _columns(b, b_zero)).astype(np.int64).astype(np.int32)
+
+
+def _conv_integer(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+    x, w = map(_given, inputs[:2])
+    x_zero, w_zero = (inputs[i] if len(inputs) > i else None for i in (2, 3))
+    sums = conv_sums(centred(x, x_zero), centred(w, w_zero, 0), attributes)
+    return sums.astype(np.int64).astype(np.int32)
+
+
+# -- operators on real values -------------------------------------------------------------------
+
+
+def _dequantized(inputs: Inputs, at: int) -> Doubles:
+    """The real values of the operand at position `at`: exact in double."""
+    codes, scale = _given(inputs[at]), _given(inputs[at + 1])
+    zero_point = inputs[at + 2] if len(inputs) > at + 2 else None
+    return centred(codes, zero_point) * scale.astype(np.float64).reshape(())
+
+
+def _elementwise(function: Callable[..., Any]) -> Kernel:
+    """An operator that applies `function` to the real values of its operands."""
+
+    def kernel(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+        count = 2 if len(inputs) > 6 else 1
+        real = function(attributes, *(_dequantized(inputs, 3 * i) for i in range(count)))
+        return _quantized(real, inputs, 3 * count)
+
+    return kernel
+
+
+def _quantized(real: Doubles, inputs: Inputs, at: int) -> Array:
+    """Codes of the result, whose scale is at position `at`."""
+    zero_point = inputs[at + 1] if len(inputs) > at + 1 else None
+    if zero_point is None:  # 0 in the type of the operands
+        operand = next(v for v in inputs if v is not None and v.dtype in (np.int8, np.uint8))
+        zero_point = np.zeros((), operand.dtype)
+    return quantize(real, _given(inputs[at]), zero_point)
+
+
+def _qlinear_mul(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+    a, a_scale, b, b_scale, y_scale = (_given(inputs[i]) for i in (0, 1, 3, 4, 6))
+    products = centred(a, inputs[2]) * centred(b, inputs[5])
+    zero = inputs[7] if len(inputs) > 7 and inputs[7] is not None else np.zeros((), a.dtype)
+    factor = _factor(a_scale, b_scale.reshape(()), y_scale)
+    return requantize(products, factor, zero.reshape(()), zero.dtype)
+
+
+def _qlinear_concat(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+    positions = QOPERATORS["QLinearConcat"].positions(len(inputs))
+    real = [_dequantized(inputs, at) for at in positions]
+    joined = np.concatenate(real, attributes["axis"])
+    return quantize(joined, _given(inputs[0]), _given(inputs[1]))
+
+
+def _qlinear_where(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+    real = np.where(_given(inputs[0]), _dequantized(inputs, 1), _dequantized(inputs, 4))
+    return _quantized(real, inputs, 7)
+
+
+def _pooled(inputs: Inputs, last: bool, pool: Callable[[Doubles], Doubles]) -> Array:
+    real = _dequantized(inputs, 0)
+    made = pool(np.moveaxis(real, -1, 1) if last else real)
+    return _quantized(np.moveaxis(made, 1, -1) if last else made, inputs, 3)
+
+
+def _average_pool(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+    def pool(real: Doubles) -> Doubles:
+        windows = Windows.of(attributes, real.shape[2:], tuple(attributes["kernel_shape"]))
+        whole = bool(attributes.get("count_include_pad", 0))
+        padded, inside = windows.pad(real), windows.counted(whole)
+        total, count = np.zeros((*real.shape[:2], *windows.output)), np.zeros(windows.output)
+        for offset in itertools.product(*map(range, windows.kernel)):
+            place: Place = (..., *windows.slices(offset))
+            total = total + padded[place]
+            count = count + inside[place]
+        return np.asarray(total / count)
+
+    return _pooled(inputs, last, pool)
+
+
+def _global_average_pool(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+    def pool(real: Doubles) -> Doubles:
+        return _mean(real, tuple(range(2, real.ndim)), keep=True)
+
+    return _pooled(inputs, last, pool)
+
+
+def _softmax(attributes: Attributes, x: Doubles) -> Doubles:
+    axis = int(attributes.get("axis", -1))
+    flat = x
+    if int(attributes.get("opset", 13)) < 13:  # everything from the axis on is one row
+        axis %= x.ndim
+        flat = x.reshape(*x.shape[:axis], -1)
+    shifted = np.exp(flat - flat.max(axis, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis, keepdims=True)).reshape(x.shape)
+
+
+def _reduce_mean(attributes: Attributes, x: Doubles) -> Doubles:
+    axes = tuple(attributes.get("axes", range(x.ndim)))
+    return _mean(x, axes, keep=bool(attributes.get("keepdims", 1)))
+
+
+def _mean(x: Doubles, axes: tuple[int, ...], *, keep: bool) -> Doubles:
+    """The mean; of nothing it is NaN, without numpy's warning."""
+    count = math.prod(x.shape[axis] for axis in axes)
+    return np.asarray(x.sum(axes, keepdims=keep) / np.float64(count))
+
+
+def _leaky_relu(attributes: Attributes, x: Doubles) -> Doubles:
+    return np.where(x >= 0, x, x * float(np.float32(attributes.get("alpha", 0.01))))
+
+
+def _given(value: Array | None) -> Array:
+    """An input that the operator cannot do without."""
+    if value is None:
+        raise InvalidModelError(
+            "an integer operator has no value for an input that it needs",
+            fix="the file is not a valid ONNX model: export it again",
+        )
+    return value
+
+
+Kernel = Callable[[Inputs, Attributes, bool], Array]
+
+KERNELS: Mapping[str, Kernel] = {
+    "QLinearConv": _qlinear_conv,
+    "QLinearMatMul": _qlinear_matmul,
+    "QGemm": _qgemm,
+    "MatMulInteger": _matmul_integer,
+    "ConvInteger": _conv_integer,
+    "QLinearAdd": _elementwise(lambda attributes, a, b: a + b),
+    "QLinearMul": _qlinear_mul,
+    "QLinearConcat": _qlinear_concat,
+    "QLinearAveragePool": _average_pool,
+    "QLinearGlobalAveragePool": _global_average_pool,
+    "QLinearLeakyRelu": _elementwise(_leaky_relu),
+    "QLinearSigmoid": _elementwise(lambda attributes, x: 1 / (1 + np.exp(-x))),
+    "QLinearSoftmax": _elementwise(_softmax),
+    "QLinearReduceMean": _elementwise(_reduce_mean),
+    "QLinearWhere": _qlinear_where,
+}
+"""What computes each operator: inputs (None where left out), attributes, channels last."""
+
+
+def compute(op: str, domain: str, inputs: Inputs, attributes: Attributes) -> Array:
+    """The output of one integer operator."""
+    with np.errstate(all="ignore"):  # as in a runtime, scales too large give infinities
+        return KERNELS[op](inputs, attributes, is_channels_last(domain, attributes))
+
+
+__all__ = ["KERNELS", "centred", "compute", "conv_sums", "quantize", "requantize"]

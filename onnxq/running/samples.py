@@ -1,0 +1,373 @@
+"""Inputs for a model, one sample at a time: the user's data, or seeded random values.
+
+Data comes in records. A record is an .npz file (one array per input, by name), an .npy file (for
+a model with one input), or, in Python, a dict of arrays or an array. `data` is one record, a folder
+of them (taken in the order of their names) or any iterable of them. One rule turns a record into
+samples. For an input of rank r whose first dimension in the model is b, an array of rank
+
+* r + 1: its first axis counts samples;
+* r, b a number: split into pieces of b along the first axis;
+* r, b unknown: split into single items along the first axis (r = 1: not split);
+* r - 1, b unknown or 1: one sample without its batch axis, which is added.
+
+Inputs with one sample are repeated for the others; any other difference in number is an error.
+Values are converted only where that cannot change them, or between float types. A file is read
+piece by piece: memory holds one sample, not the data set.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from onnxq.arrays.array_files import Stack, StoredStack, in_memory, open_npz, readable
+from onnxq.errors import LoadError, OnnxqError, VerifyError
+from onnxq.quant.qparams import Array
+from onnxq.running.ort_tensors import TensorSpec
+from onnxq.running.sessions import Session
+
+Feed: TypeAlias = dict[str, Array]
+Data: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | Array | Iterable[Any] | None"
+Record: TypeAlias = "tuple[str, Mapping[str, Stack]]"
+
+LADDER = (8, 16, 32, 64, 128, 224)
+"""Sizes tried, in this order, for a dimension the model leaves open."""
+
+ENOUGH_VALUES = 1 << 20
+"""Where the first size makes a sample larger than this, since other dimensions are large, smaller
+sizes are tried before it."""
+
+MOST_VALUES = 1 << 26
+"""No size is tried that makes a sample larger than this, but the smallest."""
+
+LARGEST_RANDOM = 1 << 27
+"""Most random values of one input, whose fixed dimensions may ask for any number: 1 GiB."""
+
+
+def samples(
+    model: Session | Sequence[TensorSpec],
+    data: Data = None,
+    count: int = 4,
+    seed: int = 0,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+) -> Iterator[Feed]:
+    """Feeds for a session or for given inputs: all of `data`, or `count` random ones.
+
+    Random values of an input lie in its range among `ranges` (see `random_feed`).
+    """
+    inputs = tuple(model.inputs if isinstance(model, Session) else model)
+    if data is None:
+        filled = fill_dims(model, seed) if isinstance(model, Session) else _filled(inputs, 1, 8)
+        for index in range(count):
+            yield random_feed(filled, seed, index, ranges)
+        return
+    found = False
+    for where, record in _records(data, inputs):
+        for feed in _feeds(where, record, inputs):
+            found = True
+            yield feed
+    if not found:
+        raise LoadError("the data holds no samples", fix="give at least one sample")
+
+
+def random_feed(
+    inputs: Iterable[TensorSpec],
+    seed: int = 0,
+    index: int = 0,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+) -> Feed:
+    """Sample `index` of a seeded series, the same whatever the number of samples.
+
+    Floats are N(0, 1), or where the input has a range normal around its middle, with a sixth of
+    its width as deviation, and clipped to it. 32- and 64-bit integers are 0 or 1, valid as indices
+    of nearly any table; 8- and 16-bit integers, which are seldom indices, span 0 to 255 (or the
+    type's maximum).
+    """
+    rng = np.random.default_rng([seed, index])
+    feed: Feed = {}
+    for spec in inputs:
+        if spec.dtype is None or spec.dtype.kind in "OUT":
+            raise VerifyError(
+                f"no random value can be made for input '{spec.name}' ({spec.type})",
+                fix="give values for the inputs with --data",
+            )
+        shape = tuple(d for d in spec.shape if isinstance(d, int))
+        if math.prod(shape) > LARGEST_RANDOM:
+            raise VerifyError(
+                f"input '{spec.name}' ({spec}) has {math.prod(shape)} elements, and no random "
+                f"values are made for more than {LARGEST_RANDOM}",
+                fix="give values for the inputs with --data, or skip the proof with --no-verify",
+            )
+        if is_float(spec.dtype):
+            values = rng.standard_normal(shape)
+            if ranges and spec.name in ranges:
+                values = _within(values, *ranges[spec.name], spec.dtype)
+            feed[spec.name] = values.astype(spec.dtype)
+        else:
+            high = _highest_random(spec.dtype)
+            feed[spec.name] = rng.integers(0, high, shape, endpoint=True).astype(spec.dtype)
+    return feed
+
+
+def _within(normal: Array, low: float, high: float, dtype: np.dtype[Any]) -> Array:
+    largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+    low, high = max(low, -largest), min(high, largest)
+    spread = (high - low) / 6
+    normal *= spread
+    normal += low + 3 * spread
+    return np.clip(normal, low, high, out=normal)
+
+
+def _highest_random(dtype: np.dtype[Any]) -> int:
+    if dtype.itemsize > 2 or dtype.kind == "b":
+        return 1
+    names = {"int2": 1, "uint2": 3, "int4": 7, "uint4": 15, "int8": 127}
+    return names.get(dtype.name, 255)
+
+
+def fill_dims(session: Session, seed: int = 0) -> tuple[TensorSpec, ...]:
+    """The session's inputs with every open dimension given a size the model runs with.
+
+    An open first dimension of a tensor with two or more is the batch: 1. All others get the first
+    size of `LADDER` that works, or a smaller one where the fixed dimensions are large already; a
+    symbol has one size throughout (of those that also stand on other axes, only the first
+    dimension of the first input is a batch). If none works, the batch gets the size of the others
+    too. A size that leaves empty tensors or makes NaN, as a pooling larger than its input does, is
+    taken only if there is no better one.
+    """
+    open_dims = [d for i in session.inputs for d in i.shape if not _is_size(d)]
+    if not open_dims:
+        return session.inputs
+    tried = list(dict.fromkeys(_filled(session.inputs, *rung) for rung in _rungs(session.inputs)))
+    tried = [filled for filled in tried if _values(filled) <= MOST_VALUES] or tried[:1]
+    poor: tuple[TensorSpec, ...] | None = None
+    first: OnnxqError | None = None
+    for filled in tried:
+        feed = random_feed(filled, seed)
+        try:
+            values = session.run(feed)
+        except VerifyError as error:
+            first = first or error
+            continue
+        if all(map(_is_meaningful, values.values())):
+            return filled
+        poor = poor or filled
+    if poor is not None:
+        return poor
+    shapes = ", ".join(f"'{i.name}' {i}" for i in session.inputs)
+    raise VerifyError(
+        f"no sizes found with which the model runs; its inputs are {shapes}. "
+        f"With the smallest: {first.what if first else ''}",
+        fix="give real inputs with --data",
+    )
+
+
+def _rungs(inputs: Sequence[TensorSpec]) -> list[tuple[int, int]]:
+    """Sizes of the batch and of other open dimensions, in the order they are tried."""
+    small = LADDER[0]
+    while small > 1 and _values(_filled(inputs, 1, small)) > ENOUGH_VALUES:
+        small //= 2
+    sizes = list(dict.fromkeys((small, *LADDER)))
+    return [(1, size) for size in sizes] + [(size, size) for size in sizes]
+
+
+def _values(inputs: Iterable[TensorSpec]) -> int:
+    """How many values a sample has."""
+    return sum(math.prod(d for d in i.shape if isinstance(d, int)) for i in inputs)
+
+
+def _is_meaningful(value: Array) -> bool:
+    return value.size > 0 and not (is_float(value.dtype) and bool(np.isnan(value).any()))
+
+
+def _is_size(dim: int | str | None) -> bool:
+    return isinstance(dim, int) and dim >= 0
+
+
+def _filled(inputs: Iterable[TensorSpec], batch: int, size: int) -> tuple[TensorSpec, ...]:
+    inputs = tuple(inputs)
+    leading = [i.shape[0] for i in inputs if len(i.shape) > 1]
+    elsewhere = {d for i in inputs for d in i.shape[1:]}
+    symbols = {d for d in leading if isinstance(d, str)} - (elsewhere - set(leading[:1]))
+
+    def sized(spec: TensorSpec, axis: int) -> int:
+        dim = spec.shape[axis]
+        if isinstance(dim, int) and dim >= 0:
+            return dim
+        is_batch = dim in symbols or (dim is None and axis == 0 and len(spec.shape) > 1)
+        return batch if is_batch else size
+
+    return tuple(
+        dataclasses.replace(i, shape=tuple(sized(i, axis) for axis in range(len(i.shape))))
+        for i in inputs
+    )
+
+
+def _records(data: Data, inputs: Sequence[TensorSpec]) -> Iterator[Record]:
+    if isinstance(data, (str, os.PathLike)):
+        path = Path(data)
+        if os.path.isdir(path):
+            try:
+                files = sorted(p for p in path.iterdir() if p.suffix in (".npy", ".npz"))
+            except OSError as error:
+                raise LoadError(
+                    f"folder '{path}' cannot be read ({error.strerror})", fix="check its mode"
+                ) from error
+            if not files:
+                raise LoadError(
+                    f"folder '{path}' holds no .npy or .npz file", fix="put the samples there"
+                )
+            for file in files:
+                yield _file_record(file, inputs)
+        else:
+            yield _file_record(path, inputs)
+    elif isinstance(data, (Mapping, np.ndarray)):
+        yield _item_record("data", data, inputs)
+    else:
+        for index, item in enumerate(data or ()):
+            yield _item_record(f"sample {index} of the data", item, inputs)
+
+
+def _file_record(path: Path, inputs: Sequence[TensorSpec]) -> Record:
+    where = f"'{path}'"
+    if path.suffix == ".npz":
+        return where, open_npz(path)
+    if path.suffix == ".npy":
+        return where, {_only_input(where, inputs): StoredStack(path)}
+    with readable(path):
+        pass
+    raise LoadError(
+        f"{where} is not a data file",
+        fix="give an .npz file, an .npy file (one input) or a folder of them",
+    )
+
+
+def _item_record(where: str, item: Any, inputs: Sequence[TensorSpec]) -> Record:
+    if isinstance(item, Mapping):
+        return where, {str(name): in_memory(value) for name, value in item.items()}
+    return where, {_only_input(where, inputs): in_memory(item)}
+
+
+def _only_input(where: str, inputs: Sequence[TensorSpec]) -> str:
+    if len(inputs) != 1:
+        names = ", ".join(f"'{i.name}'" for i in inputs)
+        raise LoadError(
+            f"{where} is a single array, but the model has {len(inputs)} inputs: {names}",
+            fix="give an .npz file or a dict with one array for each input, by name",
+        )
+    return inputs[0].name
+
+
+def _feeds(where: str, record: Mapping[str, Stack], inputs: Sequence[TensorSpec]) -> Iterator[Feed]:
+    counts: dict[str, int] = {}
+    parts: dict[str, Iterator[Array]] = {}
+    for spec in inputs:
+        stack = record.get(spec.name)
+        if stack is None and len(inputs) == len(record) == 1:
+            (stack,) = record.values()  # one array, one input: no doubt what is meant
+        if stack is None:
+            listed = ", ".join(record) or "none"
+            raise LoadError(
+                f"{where}: no array for input '{spec.name}' (it has: {listed})",
+                fix="name the arrays as the model's inputs",
+            )
+        counts[spec.name], parts[spec.name] = _split(where, spec, stack)
+    total = max(counts.values(), default=0)
+    if any(n not in (1, total) for n in counts.values()):
+        listed = ", ".join(f"'{name}' {n}" for name, n in counts.items())
+        raise LoadError(
+            f"{where}: the inputs have different numbers of samples: {listed}",
+            fix="give every array a first axis that counts samples, of the same length",
+        )
+    streams = {
+        name: itertools.repeat(next(part), total) if counts[name] == 1 else part
+        for name, part in parts.items()
+        if total
+    }
+    for _ in range(total):
+        yield {spec.name: cast(where, spec, next(streams[spec.name])) for spec in inputs}
+
+
+def _split(where: str, spec: TensorSpec, stack: Stack) -> tuple[int, Iterator[Array]]:
+    """How many samples `stack` holds for this input, and the samples."""
+    if not _may_become(stack.dtype, spec.dtype):
+        raise LoadError(
+            f"{where}: the {stack.dtype} array for input '{spec.name}' cannot become {spec.dtype}",
+            fix=f"save it as {spec.dtype}",
+        )
+    rank, given = len(spec.shape), stack.shape
+    if rank == 0:  # a scalar, or a tensor of unknown rank: taken as it is
+        return 1, stack.pieces(None)
+    batch = spec.shape[0] if _is_size(spec.shape[0]) else None
+    if len(given) == rank + 1 and _fits(given[1:], spec.shape):
+        return given[0], (piece[0] for piece in stack.pieces(1))
+    if len(given) == rank - 1 and batch in (None, 1) and _fits(given, spec.shape[1:]):
+        return 1, (piece[None] for piece in stack.pieces(None))
+    if len(given) == rank and _fits(given[1:], spec.shape[1:]):
+        if given[0] == batch or (batch is None and rank == 1):
+            return 1, stack.pieces(None)
+        size = 1 if batch is None else int(batch)
+        if size and given[0] % size == 0:
+            return given[0] // size, stack.pieces(size)
+    raise LoadError(
+        f"{where}: the array for input '{spec.name}' has shape {list(given)}, "
+        f"but the input is {spec}",
+        fix="give the shape of the input, with one more axis in front to hold several samples",
+    )
+
+
+def _fits(shape: Sequence[int], wanted: Sequence[int | str | None]) -> bool:
+    return all(not _is_size(w) or s == w for s, w in zip(shape, wanted, strict=True))
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether values of this type are real numbers; the types of ml_dtypes included."""
+    return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
+
+
+def _may_become(given: np.dtype[Any], wanted: np.dtype[Any] | None) -> bool:
+    """Whether some values of the one type can be told in the other: `cast` looks at each."""
+    if wanted is None or given == wanted:
+        return True
+    if wanted.kind == "O":
+        return given.kind in "UTO"
+    if given.kind == "V" and not is_float(given):
+        return given.itemsize == wanted.itemsize
+    return given.kind in "biu" or (is_float(given) and is_float(wanted))
+
+
+def cast(where: str, spec: TensorSpec, array: Array) -> Array:
+    """The sample in the input's type, refused where that would change its values."""
+    wanted = spec.dtype
+    if wanted is None or array.dtype == wanted or (wanted.kind == "O" and array.dtype.kind in "UT"):
+        return array
+    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
+        return array.view(wanted)  # bfloat16 and the like: .npy files forget the name of the type
+    if array.dtype.kind in "biuf" or is_float(array.dtype):
+        with np.errstate(over="ignore", invalid="ignore"):
+            made = array.astype(wanted)
+        if is_float(array.dtype) and is_float(wanted):
+            if bool(np.all(np.isfinite(made) == np.isfinite(array))):
+                return made
+        elif not is_float(array.dtype) and _same_integers(array, made):
+            return made
+    size = math.prod(array.shape)
+    raise LoadError(
+        f"{where}: the {array.dtype} array for input '{spec.name}' cannot become {wanted} "
+        f"without changing its values ({size} elements)",
+        fix=f"save it as {wanted}",
+    )
+
+
+def _same_integers(array: Array, made: Array) -> bool:
+    # -1 becomes 255 in uint8 and comes back as -1: the signs tell.
+    back = made.astype(array.dtype)
+    return bool(np.all((back == array) & ((made < 0) == (array < 0))))

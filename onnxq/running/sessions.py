@@ -1,0 +1,380 @@
+"""Sessions of onnxruntime that run a model, and what onnxruntime makes of it.
+
+Three kinds, since one model gives three results on an x86 CPU without VNNI instructions:
+
+* `reference`: no graph optimisation. Q/DQ graphs run in float, which is the meaning of the graph.
+  Integer operators (QLinearConv ...) are computed by `integer_reference`, since onnxruntime's
+  kernels for them saturate at every level.
+* `deployed`: all optimisations, with 8-bit weights kept out of the kernels that saturate
+  (`session.x64quantprecision`): what integer hardware gives when its sums do not overflow.
+* `shipped`: onnxruntime's own default. Its 8-bit kernels add two u8 × s8 products in 16 bits and
+  clip the sum, so a correct model can be wrong by dozens of steps here.
+
+onnxruntime is imported by the first session, not by this module.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import onnx
+from google.protobuf.message import EncodeError
+
+from onnxq.disk.scratch import scratch_folder
+from onnxq.errors import LoadError, OnnxqError, UnsupportedModelError, VerifyError, near_matches
+from onnxq.quant.qparams import Array
+from onnxq.running.integer_reference import (
+    IntegerModel,
+    holds_integer_operators,
+    is_integer_operator,
+)
+from onnxq.running.ort_crashes import check_survives
+from onnxq.running.ort_errors import ort_errors, reason, refusal
+from onnxq.running.ort_tensors import TensorSpec, from_ort, is_native, spec_of, to_ort
+from onnxq.running.temporary_weights import Spill
+from onnxq.running.window_sizes import check_windows, has_windows
+from onnxq.storage.model_files import read_model
+
+if TYPE_CHECKING:
+    from onnxq.graph import Model
+
+ModelSource: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | Model | OpenModel"
+Kind: TypeAlias = Literal["reference", "deployed", "shipped"]
+
+# Operators whose integer matrix product saturates at every optimisation level, with the position
+# of the weight: products with uint8 weights use another kernel, which is exact.
+_INTEGER_PRODUCTS = {
+    "QLinearConv": 3,
+    "QLinearMatMul": 3,
+    "QGemm": 3,
+    "ConvInteger": 1,
+    "MatMulInteger": 1,
+    "MatMulIntegerToFloat": 1,
+    "DynamicQuantizeMatMul": 1,
+    "DynamicQuantizeLSTM": 1,
+    "QAttention": 1,
+}
+
+
+class Session:
+    """A model ready to run.
+
+    Attributes:
+        inputs: name, shape and dtype of every value `run` needs.
+        outputs: the same for every value it returns; taps come after the model's own outputs.
+        kind: which of the three sessions this is.
+        note: what the user should know about it, or "".
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        kind: Kind,
+        note: str = "",
+        spill: Spill | None = None,
+        integers: IntegerModel | None = None,
+    ) -> None:
+        self._session = session
+        self._integers = integers  # computes the model in onnxruntime's place
+        self._spill = spill  # onnxruntime maps these weights: they live as long as the session
+        self._fallback: Callable[[], Session] | None = None
+        self._check_ranks: Callable[[Mapping[str, Array]], None] | None = None
+        self.kind = kind
+        self.note = note
+        self.inputs: tuple[TensorSpec, ...] = tuple(map(spec_of, session.get_inputs()))
+        self.outputs: tuple[TensorSpec, ...] = tuple(map(spec_of, session.get_outputs()))
+
+    def run(
+        self, feeds: Mapping[str, Array], only: Iterable[str] | None = None
+    ) -> dict[str, Array]:
+        """Run once and return the outputs in order (all, or the names in `only`)."""
+        self._check(feeds)
+        if self._check_ranks is not None:
+            self._check_ranks(feeds)
+        names = [o.name for o in self.outputs] if only is None else list(only)
+        specs = {o.name: o for o in self.outputs}
+        for name in names:
+            if specs[name].dtype is None:
+                raise UnsupportedModelError(
+                    f"output '{name}' is a {specs[name].type}, not a tensor",
+                    fix="make the model return tensors, or leave this output out",
+                )
+        try:
+            values = self._run(feeds, [specs[n] for n in names])
+        except ort_errors() as error:
+            if self._fallback is not None:
+                return self._fall_back(error, feeds, names)
+            raise VerifyError(
+                f"onnxruntime could not run the model: {reason(error)}",
+                fix="check the shapes and values of the inputs, or give real ones with --data",
+            ) from error
+        return dict(zip(names, values, strict=True))
+
+    def _run(self, feeds: Mapping[str, Array], wanted: list[TensorSpec]) -> list[Array]:
+        names = [o.name for o in wanted]
+        if self._integers is not None:
+            made = self._integers.run(feeds, names)
+            return [made[name] for name in names]  # a graph may have one output twice
+        if all(map(is_native, (*wanted, *self.inputs))):
+            return list(self._session.run(names, dict(feeds)))
+        given = {i.name: to_ort(i, feeds[i.name]) for i in self.inputs}
+        raw = self._session.run_with_ort_values(names, given)
+        return [from_ort(o, value) for o, value in zip(wanted, raw, strict=True)]
+
+    def _fall_back(
+        self, error: Exception, feeds: Mapping[str, Array], names: list[str]
+    ) -> dict[str, Array]:
+        """Become the fallback session if it can run these feeds; else they are at fault."""
+        assert self._fallback is not None
+        other = self._fallback()
+        values = other.run(feeds, names)
+        self._session, self._spill, self._fallback = other._session, other._spill, None
+        self._integers = other._integers
+        self.kind, self.note = other.kind, _fallback_note(reason(error))
+        return values
+
+    def _check(self, feeds: Mapping[str, Array]) -> None:
+        known = {i.name for i in self.inputs}
+        for name in feeds:
+            if name not in known:
+                raise VerifyError(f"the model has no input '{name}'", fix=near_matches(name, known))
+        for spec in self.inputs:
+            if spec.name not in feeds:
+                raise VerifyError(
+                    f"input '{spec.name}' ({spec}) is missing", fix="give a value for every input"
+                )
+            dtype = feeds[spec.name].dtype
+            if dtype != spec.dtype and not (spec.type == "tensor(string)" and dtype.kind in "OUT"):
+                raise VerifyError(
+                    f"input '{spec.name}' is {spec}, but the value given is {dtype}",
+                    fix="convert the value to the input's type",
+                )
+
+
+def reference(source: ModelSource, taps: Iterable[str] = ()) -> Session:
+    """A session without graph optimisation: the meaning of float and Q/DQ graphs."""
+    return _open(source, "reference", taps)
+
+
+def deployed(source: ModelSource, taps: Iterable[str] = ()) -> Session:
+    """A fully optimised session whose 8-bit products do not saturate.
+
+    onnxruntime refuses some correct files in this mode (zero points shared between weights, for
+    one). They run in the reference session instead, and `note` says so.
+    """
+    taps = tuple(taps)
+    try:
+        made = _open(source, "deployed", taps)
+    except LoadError:
+        raise
+    except OnnxqError as refused:
+        made = _open(source, "reference", taps)  # if this fails too, the model itself is at fault
+        made.note = _fallback_note(reason(refused.__cause__ or refused))
+    else:
+        # A few of its faults show only when it runs.
+        made._fallback = functools.cache(lambda: _open(source, "reference", taps))
+    return made
+
+
+def _fallback_note(why: str) -> str:
+    if "replace the existing tensor" in why:
+        why = "weights share one zero-point initializer, which it cannot handle in this mode"
+    return f"onnxruntime refuses the optimised session ({why}); the reference session ran instead"
+
+
+def shipped(source: ModelSource, taps: Iterable[str] = ()) -> Session:
+    """The default session of onnxruntime: what a user gets who sets nothing."""
+    return _open(source, "shipped", taps)
+
+
+def session(source: ModelSource, kind: Kind, taps: Iterable[str] = ()) -> Session:
+    """The session of a kind given by name."""
+    makers = {"reference": reference, "deployed": deployed, "shipped": shipped}
+    return makers[kind](source, taps)
+
+
+def optimized_ops(source: ModelSource, kind: Kind = "deployed", **config: str) -> Counter[str]:
+    """How often each operator type occurs in the graph that onnxruntime really runs.
+
+    Types are counted without their domain: onnxruntime moves QLinearConv to its own domain where
+    it prefers channels last. `config` holds further session entries, as in
+    `optimized_ops(m, **{"session.qdqisint8allowed": "1"})`.
+    """
+    return Counter(node.op_type for node in walk(optimized_graph(source, kind, **config)))
+
+
+def optimized_graph(source: ModelSource, kind: Kind = "deployed", **config: str) -> onnx.GraphProto:
+    """The graph that onnxruntime really runs, without its weights."""
+    with scratch_folder() as folder:
+        path = folder / "optimized.onnx"
+        entries = {
+            # Weights go to a file of their own, so that 2 GiB are no limit here either.
+            "session.optimized_model_external_initializers_file_name": "weights.bin",
+            "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
+        }
+        _open(source, kind, config=entries | config, optimized_path=path)
+        return onnx.load(path, load_external_data=False).graph
+
+
+def integer_ops(source: ModelSource, kind: Kind = "shipped") -> list[str]:
+    """Nodes whose integer kernels may saturate in a session that does not avoid it.
+
+    In the reference session these are the few that `integer_reference` does not compute. An
+    unnamed node is given by its first output.
+    """
+    graph = open_model(source).proto.graph
+    types = {t.name: t.data_type for t in graph.initializer}
+    found = [n for n in graph.node if kind != "reference" or not is_integer_operator(n)]
+    found += (inner for n in graph.node for body in _bodies(n) for inner in walk(body))
+    return [
+        node.name or node.output[0]
+        for node in found
+        if node.op_type in _INTEGER_PRODUCTS
+        and node.domain in ("", "ai.onnx", "com.microsoft", "com.microsoft.nhwc")
+        and len(node.input) > (weight := _INTEGER_PRODUCTS[node.op_type])
+        and types.get(node.input[weight]) != onnx.TensorProto.UINT8
+    ]
+
+
+def _bodies(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
+    for attribute in node.attribute:
+        yield from (attribute.g, *attribute.graphs)
+
+
+def walk(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
+    """All nodes of a graph and of the bodies inside it."""
+    for node in graph.node:
+        yield node
+        for body in _bodies(node):
+            yield from walk(body)
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A model read once for several sessions: its protobuf, and where its weights lie."""
+
+    proto: onnx.ModelProto
+    label: str
+    path: Path | None = None  # the file it came from
+    spill: Spill | None = None  # large weights of a Model in memory
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that locations of external data refer to."""
+        if self.path is not None:
+            return self.path.resolve().parent
+        return None if self.spill is None else self.spill.folder
+
+
+def open_model(source: ModelSource) -> OpenModel:
+    """Read a model without its external data."""
+    if isinstance(source, OpenModel):
+        return source
+    if isinstance(source, onnx.ModelProto):
+        return OpenModel(source, f"graph '{source.graph.name}'", spill=Spill())
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        try:
+            return OpenModel(read_model(path), f"'{path}'", path)
+        except LoadError as error:
+            raise LoadError(f"{path}: {error.what}", fix=error.fix) from error
+    if not hasattr(source, "to_proto"):
+        raise TypeError(f"a model is a Model, a ModelProto or a path, not {source!r:.80}")
+    spill = Spill()
+    proto = source.to_proto(spill.write)
+    return OpenModel(proto, f"graph '{proto.graph.name}'", spill=spill)
+
+
+def _open(
+    source: ModelSource,
+    kind: Kind,
+    taps: Iterable[str] = (),
+    *,
+    config: Mapping[str, str] | None = None,
+    optimized_path: Path | None = None,
+) -> Session:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    # Every failure becomes an exception with onnxruntime's own words: nothing goes to stderr.
+    options.log_severity_level = 4
+    # Nodes run one after another. Inside a node all cores are used: kernels divide the outputs
+    # among threads, never a sum, so the numbers do not depend on how many there are.
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if kind == "reference":
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if kind == "deployed":
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.add_session_config_entry("session.x64quantprecision", "1")
+    if optimized_path is not None:
+        options.optimized_model_filepath = str(optimized_path)
+    for key, value in (config or {}).items():
+        options.add_session_config_entry(key, value)
+
+    taps = tuple(taps)
+    opened = open_model(source)
+    label, spill = opened.label, opened.spill
+    check_survives(opened.proto, label, optimized=kind != "reference")
+    model: str | bytes
+    if opened.path is not None and not taps:
+        model = os.fspath(opened.path)
+    else:
+        model = _message(opened, taps)
+        if opened.folder is not None:
+            # Loaded from memory, but its data files lie in a folder.
+            options.add_session_config_entry(
+                "session.model_external_initializers_file_folder_path", str(opened.folder)
+            )
+    try:
+        made = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except ort_errors() as error:
+        raise refusal(label, error) from error
+    integers: IntegerModel | None = None
+    if kind == "reference" and holds_integer_operators(opened.proto):
+        integers = IntegerModel(opened, [o.name for o in made.get_outputs()], reference)
+    session = Session(made, kind, spill=spill, integers=integers)
+    if has_windows(opened.proto) and any(not _has_rank(i) for i in opened.proto.graph.input):
+        session._check_ranks = lambda feeds: check_windows(
+            opened.proto, label, {name: feed.shape for name, feed in feeds.items()}
+        )
+    return session
+
+
+def _has_rank(info: onnx.ValueInfoProto) -> bool:
+    return info.type.tensor_type.HasField("shape")
+
+
+def _message(opened: OpenModel, taps: Iterable[str]) -> bytes:
+    """The serialised model with taps as outputs; its protobuf stays untouched."""
+    outputs = _tapped(opened.proto.graph, taps)
+    try:
+        whole = opened.proto.SerializeToString()
+    except (EncodeError, ValueError):  # 2 GiB or more, which no file could hold
+        if opened.spill is None:
+            raise
+        whole = opened.spill.lighten(opened.proto).SerializeToString()
+    # Concatenated messages merge: the new outputs join those of the graph.
+    return whole + onnx.ModelProto(graph=onnx.GraphProto(output=outputs)).SerializeToString()
+
+
+def _tapped(graph: onnx.GraphProto, taps: Iterable[str]) -> list[onnx.ValueInfoProto]:
+    """New graph outputs for `taps`; onnxruntime infers their types."""
+    taps = tuple(dict.fromkeys(taps))
+    if not taps:
+        return []
+    present = {o.name for o in graph.output}
+    known = {name for node in graph.node for name in node.output if name}
+    known.update(i.name for i in graph.input)
+    for name in taps:
+        if name not in known:
+            raise VerifyError(
+                f"no tensor '{name}' in the graph to look at", fix=near_matches(name, known)
+            )
+    return [onnx.ValueInfoProto(name=name) for name in taps if name not in present]

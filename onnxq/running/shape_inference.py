@@ -1,0 +1,90 @@
+"""Types and shapes that onnx can infer, without the bytes of weights.
+
+Only small constants are handed over with their values: those are the ones that give shapes
+(Reshape, Slice, Expand ...). So external data is never read, and 2 GiB are no limit.
+
+Shapes that a model computes (Shape, Gather, Concat ...) are followed too. For that, onnx makes an
+unknown dimension of every entry of every vector that arithmetic reads, also of data. A vector as
+long as a file says it is may take all memory; where there is a long one, onnx infers from types
+alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx_graphsurgeon as gs
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
+from onnx.checker import ValidationError
+
+from onnxq.errors import UnsupportedModelError
+from onnxq.running.window_sizes import check_before_inference
+from onnxq.storage.tensors import StoredValues, stored_size, to_tensor_proto
+
+_SMALL = 1024
+_LONG = 1 << 18
+"""No vector of dimensions has so many entries; one sum of such vectors takes 40 MB."""
+_GENERATED = "unk__"
+"""How onnx begins the names it makes up for dimensions it does not know."""
+
+
+def weightless(constant: gs.Constant) -> TensorProto:
+    """The TensorProto of a constant, without values where it is large or in another file."""
+    values = constant._values
+    external = isinstance(values, StoredValues) and values.external is not None
+    if not external and stored_size(constant) <= _SMALL:
+        return to_tensor_proto(constant)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(values.dtype))
+    return TensorProto(name=constant.name, dims=values.shape, data_type=kind)
+
+
+def infer(proto: ModelProto) -> ModelProto:
+    """`proto` with the value_info that onnx infers; UnsupportedModelError where it cannot."""
+    check_before_inference(proto, "onnx cannot infer shapes")
+    try:
+        inferred = shape_inference.infer_shapes(proto)
+        if any(_is_long(info) for info in _infos(inferred.graph)):
+            return inferred
+        return shape_inference.infer_shapes(proto, data_prop=True)
+    except (shape_inference.InferenceError, ValidationError, RuntimeError, ValueError) as error:
+        raise UnsupportedModelError(
+            f"onnx cannot infer shapes: {' '.join(str(error).split())}",
+            fix="shapes are not needed to go on; 'onnx.checker' says what is wrong with the model",
+        ) from error
+
+
+def _infos(graph: GraphProto) -> Iterator[ValueInfoProto]:
+    """What is known of the tensors of a graph and of its bodies."""
+    yield from (*graph.input, *graph.value_info, *graph.output)
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _infos(body)
+
+
+def _is_long(info: ValueInfoProto) -> bool:
+    dims = info.type.tensor_type.shape.dim
+    return len(dims) == 1 and dims[0].dim_value > _LONG
+
+
+def without_made_up_names(info: ValueInfoProto) -> ValueInfoProto:
+    """`info` with unknown dimensions left open: a made-up name may mean another size elsewhere."""
+    dims = info.type.tensor_type.shape.dim
+    if not any(d.dim_param.startswith(_GENERATED) for d in dims):
+        return info
+    open_ = ValueInfoProto()
+    open_.CopyFrom(info)
+    for dim in open_.type.tensor_type.shape.dim:
+        if dim.dim_param.startswith(_GENERATED):
+            dim.ClearField("dim_param")
+    return open_
+
+
+def static_bytes(dtype: np.dtype[Any] | None, shape: list[Any] | None) -> int | None:
+    """Size in memory of a tensor; None where the type or a dimension is not known."""
+    if dtype is None or shape is None or any(not isinstance(d, int) for d in shape):
+        return None
+    return int(math.prod(shape) * dtype.itemsize)

@@ -1,0 +1,85 @@
+"""Weights too large for one protobuf message, laid in a file while a session needs them.
+
+Protobuf ends at 2 GiB. A model in memory that is larger reaches onnxruntime as a small message
+whose weights are external data in a temporary folder. The user's folders are never written to.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+
+import onnx
+import onnx_graphsurgeon as gs
+from onnx import ModelProto, TensorProto
+
+from onnxq.disk.scratch import PREFIX, scratch_errors
+from onnxq.storage.tensors import stored_size, to_external, to_tensor_proto
+
+_FILE = "weights.bin"
+_KEPT = 1024  # smaller tensors stay inline: onnxruntime reads shapes and scales while loading
+_LARGE = 1 << 20  # constants of a Model from here on are streamed, never held in memory
+
+
+class Spill:
+    """A temporary folder with one file of weights.
+
+    It is made when first needed and removed with the last session that holds this object.
+
+    Attributes:
+        folder: where the weights lie, if there are any.
+    """
+
+    def __init__(self) -> None:
+        self.folder: Path | None = None
+
+    def write(self, constant: gs.Constant) -> TensorProto:
+        """The TensorProto of a constant of a Model; the bytes of a large one are streamed."""
+        if stored_size(constant) < _LARGE:
+            return to_tensor_proto(constant)
+        bare, _, chunks = to_external(constant)
+        return self._append(bare, chunks())
+
+    def lighten(self, proto: ModelProto) -> ModelProto:
+        """A copy of `proto` without the bytes of its initializers, which are moved here."""
+        light = ModelProto()
+        _copy_fields(proto, light, but="graph")
+        _copy_fields(proto.graph, light.graph, but="initializer")
+        for tensor in proto.graph.initializer:
+            raw = tensor.raw_data
+            if len(raw) < _KEPT:
+                light.graph.initializer.append(tensor)
+                continue
+            bare = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            light.graph.initializer.append(self._append(bare, (raw,)))
+        return light
+
+    def _append(self, bare: TensorProto, chunks: Iterable[bytes]) -> TensorProto:
+        if self.folder is None:
+            with scratch_errors():
+                self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        with scratch_errors(), Path(self.folder, _FILE).open("ab") as file:
+            offset = file.tell()
+            for chunk in chunks:
+                file.write(chunk)
+            length = file.tell() - offset
+        bare.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", _FILE), ("offset", offset), ("length", length)):
+            bare.external_data.append(onnx.StringStringEntryProto(key=key, value=str(value)))
+        return bare
+
+
+def _copy_fields(
+    source: ModelProto | onnx.GraphProto, target: ModelProto | onnx.GraphProto, but: str
+) -> None:
+    for field, value in source.ListFields():
+        if field.name == but:
+            continue
+        if isinstance(value, (str, bytes, int)):
+            setattr(target, field.name, value)
+        else:
+            getattr(target, field.name).MergeFrom(value)

@@ -1,0 +1,165 @@
+"""Refuses windows (Conv, pooling) that are larger than the input they move over.
+
+Shape inference, in onnx as in onnxruntime, goes on with the negative dimension that such a window
+makes, and ends the whole process at a Slice of it. A Conv that meets a tensor of rank 0 or 1 at run
+time ends it too; onnxruntime checks the rank only where the model states it.
+
+So shapes are followed node by node here, as far as onnx infers them for one node alone. What it
+cannot infer is left to the libraries, which refuse it themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, defs
+from onnx.checker import ValidationError
+from onnx.shape_inference import InferenceError, infer_node_outputs
+
+from onnxq.errors import UnsupportedModelError
+from onnxq.operators import integer_operators
+
+_WINDOWED = frozenset(
+    (
+        *("Conv", "ConvInteger", "ConvTranspose", "QLinearConv"),
+        *("AveragePool", "LpPool", "MaxPool", "QLinearAveragePool"),
+    )
+)
+_SMALL = 64
+
+
+def has_windows(model: ModelProto) -> bool:
+    """Whether the model has an operator with a window."""
+    return any(node.op_type in _WINDOWED for node in model.graph.node)
+
+
+def check_before_inference(model: ModelProto, label: str) -> None:
+    """Raise UnsupportedModelError where shape inference would end the process."""
+    if any(node.op_type == "Slice" for node in model.graph.node) and has_windows(model):
+        check_windows(model, label)
+
+
+def check_windows(
+    model: ModelProto, label: str, given: Mapping[str, tuple[int, ...]] | None = None
+) -> None:
+    """Raise UnsupportedModelError at the first window without room, for inputs of these shapes."""
+    versions = {o.domain: o.version for o in model.opset_import}
+    types, values = _known(model.graph, given or {})
+    for own in model.graph.node:
+        node = _float_twin(own)
+        if node is None or node.domain or any(n and n not in types for n in node.input):
+            continue
+        _check_rank(node, types, label)
+        try:
+            schema = defs.get_schema(node.op_type, versions.get("", 1), "")
+            inputs = {name: types[name] for name in node.input if name}
+            if node is not own:
+                inputs = {name: _retyped(kind, TensorProto.FLOAT) for name, kind in inputs.items()}
+            made = infer_node_outputs(schema, node, inputs, values)
+        except (defs.SchemaError, InferenceError, ValidationError, RuntimeError, ValueError):
+            continue
+        for name, kind in made.items():
+            if not kind.tensor_type.HasField("shape"):
+                continue
+            if any(d.dim_value < 0 for d in kind.tensor_type.shape.dim):
+                raise _refusal(node, types, label)
+            codes = types[node.input[0]].tensor_type.elem_type if node is not own else 0
+            types[name] = _retyped(kind, codes) if codes else kind
+
+
+def _known(
+    graph: GraphProto, given: Mapping[str, tuple[int, ...]]
+) -> tuple[dict[str, TypeProto], dict[str, TensorProto]]:
+    """Types of inputs and constants, and the values of small integer constants."""
+    types: dict[str, TypeProto] = {}
+    for info in graph.input:
+        types.update(_typed(info, given.get(info.name)))
+    for tensor in graph.initializer:
+        types[tensor.name] = _type(tensor.data_type, tuple(tensor.dims))
+    values = {
+        t.name: t
+        for t in graph.initializer
+        if t.data_type in (TensorProto.INT32, TensorProto.INT64)
+        and len(t.dims) < 2
+        and all(d <= _SMALL for d in t.dims)
+        and not t.external_data
+    }
+    return types, values
+
+
+def _typed(info: ValueInfoProto, given: tuple[int, ...] | None) -> dict[str, TypeProto]:
+    tensor = info.type.tensor_type
+    if given is not None:
+        return {info.name: _type(tensor.elem_type, given)}
+    if not tensor.HasField("shape"):
+        return {}
+    made = TypeProto()
+    made.CopyFrom(info.type)
+    for dim in made.tensor_type.shape.dim:
+        if dim.dim_value < 0:  # how some exporters write an open dimension
+            dim.ClearField("dim_value")
+    return {info.name: made}
+
+
+def _type(kind: int, shape: tuple[int, ...]) -> TypeProto:
+    made = TypeProto()
+    made.tensor_type.elem_type = kind
+    made.tensor_type.shape.SetInParent()
+    for dim in shape:
+        made.tensor_type.shape.dim.add(dim_value=dim)
+    return made
+
+
+def _retyped(kind: TypeProto, elements: int) -> TypeProto:
+    made = TypeProto()
+    made.CopyFrom(kind)
+    made.tensor_type.elem_type = elements
+    return made
+
+
+def _float_twin(node: NodeProto) -> NodeProto | None:
+    """A node of ONNX whose result has the shape of this one's; None where there is none."""
+    if node.domain and node.op_type in ("FakeQuantize", "QuantizeLinear", "DequantizeLinear"):
+        return NodeProto(
+            op_type="Identity", name=node.name, input=node.input[:1], output=node.output
+        )
+    found = integer_operators.find(node.domain, node.op_type)
+    if found is None or not node.domain:
+        return node
+    attributes = {a.name: a for a in node.attribute}
+    last = attributes.get("channels_last")
+    if integer_operators.is_channels_last(node.domain, {"channels_last": last.i} if last else {}):
+        return None
+    at = (*found.plain, *found.positions(len(node.input)))
+    return NodeProto(
+        op_type=found.twin,
+        name=node.name,
+        input=[node.input[i] for i in at if i < len(node.input)],
+        output=node.output,
+        attribute=[a for n, a in attributes.items() if n not in (*found.drops, "channels_last")],
+    )
+
+
+def _check_rank(node: NodeProto, types: Mapping[str, TypeProto], label: str) -> None:
+    if node.op_type not in _WINDOWED or not node.input:
+        return
+    shape = types[node.input[0]].tensor_type.shape if node.input[0] else None
+    if shape is not None and len(shape.dim) < 2:
+        raise UnsupportedModelError(
+            f"{label}: node '{_name(node)}' ({node.op_type}) gets '{node.input[0]}' of rank "
+            f"{len(shape.dim)}, which onnxruntime does not survive",
+            fix="state the shapes of the model's inputs, or give samples of the right shape",
+        )
+
+
+def _refusal(node: NodeProto, types: Mapping[str, TypeProto], label: str) -> UnsupportedModelError:
+    shape = [d.dim_value or d.dim_param or "?" for d in types[node.input[0]].tensor_type.shape.dim]
+    return UnsupportedModelError(
+        f"{label}: the window of node '{_name(node)}' ({node.op_type}) is larger than its input "
+        f"'{node.input[0]}' {shape}",
+        fix="export the network for larger inputs, or correct the kernel's size",
+    )
+
+
+def _name(node: NodeProto) -> str:
+    return node.name or ", ".join(node.output)

@@ -1,0 +1,1 @@
+"""What the formats of files beside a model share."""

@@ -1,0 +1,1 @@
+"""ONNX protobuf in and out: weights, nodes, functions, external data."""

@@ -1,0 +1,328 @@
+"""ONNX protobuf to a graphsurgeon graph, keeping everything.
+
+graphsurgeon's own importer drops metadata, overloads, optional and sequence types, several
+attribute kinds, initializers nobody reads and inputs that have an initializer. This one builds
+the same `gs.Graph`, `gs.Node` and tensor objects, and hangs on each of them what it was made
+from, so that `exporter` can write back whatever no pass has changed:
+
+    gs.Graph      .record        GraphRecord: header, declared constants, stray value infos
+    gs.Node       .source        the NodeProto;  .owner  the graph it stands in
+    gs.Tensor     .owner         the graph that declares it (inputs and initializers)
+    gs.Variable   .info          its ValueInfoProto;  .seen  (dtype, shape) decoded from it
+    gs.Tensor     .input_info    ValueInfoProto as graph input;  .output_info  as graph output
+    gs.Constant   .overridable   an initializer the caller may replace (also a graph input)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_graphsurgeon as gs
+from google.protobuf.unknown_fields import UnknownFieldSet
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
+
+from onnxq.errors import InvalidModelError
+from onnxq.storage.gs_objects import make_constant, make_node, make_variable
+from onnxq.storage.tensors import SparseStoredValues, StoredValues, numpy_dtype
+
+_ELEMENT_TYPES = set(helper.get_all_tensor_dtypes())
+BODY_OPS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""The operators of ONNX with graphs in their attributes; those of other domains may have some."""
+
+_BODY_FIELDS = {"node", "initializer", "sparse_initializer", "input", "output", "value_info"}
+
+
+@dataclass
+class GraphRecord:
+    """What a graph holds besides nodes, inputs and outputs."""
+
+    header: GraphProto
+    constants: list[gs.Constant] = field(default_factory=list)
+    unread_at_load: set[int] = field(default_factory=set)
+    stray_infos: list[ValueInfoProto] = field(default_factory=list)
+    outer_outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
+    """How this body declares the outputs that are tensors of an enclosing graph."""
+
+
+def as_text(name: str | bytes) -> str:
+    """A name as it is; protobuf gives bytes for those that are not UTF-8, which ONNX asks for."""
+    if isinstance(name, bytes):
+        raise InvalidModelError(
+            f"the name {name!r} is not UTF-8", fix="the file is damaged: export or copy it again"
+        )
+    return name
+
+
+class Scope:
+    """Names visible in a graph: its own, then those of the graphs around it."""
+
+    def __init__(self, proto: GraphProto, parent: Scope | None = None) -> None:
+        self.own: dict[str, gs.Tensor] = {}
+        self.parent = parent
+        self.proto = proto
+        self.infos = {info.name: info for info in proto.value_info}
+        for info in proto.output:
+            self.infos.setdefault(info.name, info)
+
+    @functools.cached_property
+    def promised(self) -> set[str]:
+        """Everything the nodes of this graph make: in an unsorted file some come late."""
+        return {name for node in self.proto.node for name in node.output}
+
+    def make(self, name: str) -> gs.Tensor:
+        """The tensor of this graph with that name, new if need be."""
+        tensor = self.own.get(name) if name else None
+        if tensor is None:
+            info = self.infos.get(as_text(name))
+            tensor = make_variable(name) if info is None else variable_of(info)
+            if name:
+                self.own[name] = tensor
+        return tensor
+
+    def read(self, name: str) -> gs.Tensor:
+        """The tensor that `name` means here: of this graph, or of one around it."""
+        tensor = self.own.get(name)
+        if tensor is not None or not name or self.parent is None:
+            return self.make(name) if tensor is None else tensor
+        scope: Scope | None = self.parent
+        while scope is not None:
+            tensor = scope.own.get(name)
+            if tensor is not None:
+                return tensor
+            scope = scope.parent
+        scope = self
+        while scope is not None:
+            if name in scope.promised:
+                return scope.make(name)
+            scope = scope.parent
+        return self.make(name)
+
+
+def header_of(proto: Any, body: set[str]) -> Any:
+    """A copy of a message without the fields named in `body`."""
+    header = type(proto)()
+    if len(UnknownFieldSet(proto)):
+        # Written by a newer onnx: only a copy of the whole message keeps what has no name here.
+        header.CopyFrom(proto)
+        for name in body:
+            header.ClearField(name)
+        return header
+    for descriptor, value in proto.ListFields():
+        if descriptor.name in body:
+            continue
+        if getattr(descriptor, "is_repeated", False):
+            getattr(header, descriptor.name).extend(value)
+        elif descriptor.message_type is not None:
+            getattr(header, descriptor.name).CopyFrom(value)
+        else:
+            setattr(header, descriptor.name, as_text(value))
+    return header
+
+
+def opsets_of(proto: ModelProto) -> dict[str, int]:
+    """The version of each domain that is imported."""
+    fix = "the file is not a valid ONNX model: export it again"
+    opsets: dict[str, int] = {}
+    for entry in proto.opset_import:
+        domain, version = as_text(entry.domain), entry.version
+        if not 0 <= version < 2**31:
+            what = f"domain '{domain}' has version {version}, which is no opset"
+            raise InvalidModelError(what, fix=fix)
+        if opsets.setdefault(domain, version) != version:
+            raise InvalidModelError(f"two versions of domain '{domain}' are imported", fix=fix)
+    return opsets
+
+
+def variable_of(info: ValueInfoProto) -> gs.Variable:
+    """A variable with the tensor type of `info`; other types stay in `info` alone."""
+    variable = make_variable(info.name)
+    set_info(variable, info)
+    return variable
+
+
+def set_info(variable: gs.Variable, info: ValueInfoProto) -> None:
+    """Give `variable` the type that `info` tells."""
+    dtype, shape = decode_type(info)
+    variable.dtype = dtype
+    variable.shape = shape
+    variable.info = info
+    variable.seen = (dtype, None if shape is None else tuple(shape))
+
+
+def decode_type(info: ValueInfoProto) -> tuple[np.dtype[Any] | None, list[int | str | None] | None]:
+    """Element type and shape of a tensor; None for what is not known or not a tensor."""
+    tensor_type = info.type.tensor_type
+    if not info.type.HasField("tensor_type") or tensor_type.elem_type not in _ELEMENT_TYPES:
+        return None, None
+    shape: list[int | str | None] | None = None
+    if tensor_type.HasField("shape"):
+        shape = []
+        for dim in tensor_type.shape.dim:
+            kind = dim.WhichOneof("value")
+            shape.append(None if kind is None else as_text(getattr(dim, kind)))
+    return numpy_dtype(tensor_type.elem_type), shape
+
+
+def import_graph(
+    proto: GraphProto, base_dir: Path | None, overridable: bool, parent: Scope | None = None
+) -> gs.Graph:
+    """Build a graph; `overridable` tells whether initializers that are inputs can be replaced."""
+    scope = Scope(proto, parent)
+    # An empty list is given now and filled below: the constructor would walk all nodes.
+    name, notes = as_text(proto.name), as_text(proto.doc_string)
+    graph = gs.Graph(nodes=[], name=name, doc_string=notes)
+    record = graph.record = GraphRecord(header_of(proto, _BODY_FIELDS))
+    inputs = {info.name for info in proto.input}
+    for stored in proto.initializer:
+        constant = make_constant(stored.name, StoredValues(stored, base_dir))
+        _declare(constant, graph, scope)
+        if overridable and constant.name in inputs:
+            constant.overridable = True
+    for sparse in proto.sparse_initializer:
+        values = SparseStoredValues(sparse, base_dir)
+        _declare(make_constant(sparse.values.name, values), graph, scope)
+    for info in proto.input:
+        tensor = scope.own.get(info.name)
+        if tensor is None:
+            tensor = scope.own[as_text(info.name)] = variable_of(info)
+            tensor.owner = graph
+        tensor.input_info = info
+        graph.inputs.append(tensor)
+    nodes = graph.nodes
+    for node_proto in proto.node:
+        nodes.append(_import_node(node_proto, graph, scope, base_dir, overridable))
+    for info in proto.output:
+        # An output that nothing in this graph makes may be a name of an enclosing graph.
+        result = scope.read(info.name)
+        if info.name in scope.own:
+            result.output_info = info
+        else:
+            record.outer_outputs[info.name] = info
+        graph.outputs.append(result)
+    declared = {i.name for i in proto.input} | {o.name for o in proto.output}
+    record.stray_infos = [
+        info
+        for info in proto.value_info
+        if info.name in declared or not isinstance(scope.own.get(info.name), gs.Variable)
+    ]
+    return graph
+
+
+def mark_unread(graph: gs.Graph) -> None:
+    """Remember what nobody reads at load: it was put there on purpose, and stays."""
+    outputs = {id(t) for t in graph.outputs}
+    record: GraphRecord = graph.record
+    record.unread_at_load = {
+        id(c) for c in record.constants if not c.outputs and id(c) not in outputs
+    }
+    for node in graph.nodes:
+        for tensor in node.outputs:
+            if tensor.outputs or id(tensor) in outputs:
+                break
+        else:
+            node.unread_at_load = True
+    for node in holders(graph):
+        for body in bodies(node):
+            mark_unread(body)
+
+
+def holders(graph: gs.Graph) -> list[gs.Node]:
+    """The nodes of this graph alone that may have bodies: nearly always few or none."""
+    return [
+        node
+        for node in graph.nodes
+        if (node.op in BODY_OPS or node.domain) and "removed" not in node.__dict__
+    ]
+
+
+def bodies(node: gs.Node) -> Sequence[gs.Graph]:
+    """The graphs in the attributes of a node (If, Loop, Scan ...)."""
+    if node.op not in BODY_OPS and not node.domain:
+        return ()
+    found: list[gs.Graph] = []
+    for value in node.attrs.values():
+        first = value[0] if type(value) is list and value else value
+        if type(first) not in _PLAIN and isinstance(first, gs.Graph):
+            found.extend([value] if first is value else value)
+    return found
+
+
+_PLAIN = {int, float, str}
+_BODY_KINDS = {AttributeProto.GRAPH, AttributeProto.GRAPHS}
+
+
+def _declare(constant: gs.Constant, graph: gs.Graph, scope: Scope) -> None:
+    as_text(constant.name)
+    constant.__dict__.update(owner=graph, overridable=False)
+    graph.record.constants.append(constant)
+    scope.own[constant.name] = constant
+
+
+def _import_node(
+    proto: NodeProto,
+    graph: gs.Graph,
+    scope: Scope,
+    base_dir: Path | None,
+    overridable: bool,
+) -> gs.Node:
+    op, domain = proto.op_type, proto.domain
+    attributes = proto.attribute
+    if op not in BODY_OPS and not domain:
+        for attribute in attributes:
+            if attribute.type in _BODY_KINDS:
+                raise InvalidModelError(
+                    f"node '{proto.name or ', '.join(proto.output)}': attribute "
+                    f"'{attribute.name}' is a graph, which {op} does not have",
+                    fix="the file is not a valid ONNX graph: export it again",
+                )
+    node = make_node(
+        op,
+        proto.name,
+        {a.name: _import_attribute(a, scope, base_dir, overridable) for a in attributes},
+        [scope.read(name) for name in proto.input],
+        [scope.make(name) for name in proto.output],
+        domain or None,
+    )
+    node.__dict__.update(source=proto, owner=graph)
+    return node
+
+
+def _import_attribute(
+    proto: AttributeProto, scope: Scope, base_dir: Path | None, overridable: bool
+) -> Any:
+    """The Python value of an attribute; kinds without one stay an AttributeProto."""
+    kind = proto.type
+    if proto.ref_attr_name:
+        return proto
+    if kind == AttributeProto.INT:
+        return proto.i
+    if kind == AttributeProto.INTS:
+        return list(proto.ints)
+    if kind == AttributeProto.FLOAT:
+        return proto.f
+    if kind == AttributeProto.FLOATS:
+        return list(proto.floats)
+    if kind == AttributeProto.STRING:
+        return _text(proto.s)
+    if kind == AttributeProto.STRINGS:
+        return [_text(s) for s in proto.strings]
+    if kind == AttributeProto.TENSOR:
+        return gs.Constant(proto.t.name, StoredValues(proto.t, base_dir))
+    if kind == AttributeProto.GRAPH:
+        return import_graph(proto.g, base_dir, overridable, scope)
+    if kind == AttributeProto.GRAPHS:
+        return [import_graph(g, base_dir, overridable, scope) for g in proto.graphs]
+    return proto
+
+
+def _text(raw: bytes) -> str | bytes:
+    """Text where it is UTF-8 (as the standard asks), bytes where it is not."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw

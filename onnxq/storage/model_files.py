@@ -1,0 +1,181 @@
+"""Files on disk: read with clear errors, written all or nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import onnx_graphsurgeon as gs
+from google.protobuf.message import DecodeError, EncodeError
+from onnx import ModelProto, TensorProto
+
+from onnxq.disk import regular_file
+from onnxq.disk.data_file import Origin, check_needed, data_path
+from onnxq.disk.file_set import FileSet
+from onnxq.disk.recovery import recover_and_warn
+from onnxq.errors import LoadError, SaveError
+from onnxq.storage.tensors import (
+    ComputedValues,
+    ExternalData,
+    StoredValues,
+    stored_size,
+    to_external,
+    to_tensor_proto,
+)
+
+PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
+"""Largest single file: protobuf's 2 GiB less a margin for what is not weights."""
+
+EXTERNAL_THRESHOLD = 1024
+"""Constants below this many bytes stay in the model: shapes and scales must be readable."""
+
+_ONE_FILE = 64 << 20
+"""Most bytes of constants that become one file where the model had a data file before."""
+
+_ALIGNMENT = 4096  # page size: lets a runtime map each tensor
+
+
+def read_bytes(path: Path, most: int = regular_file.LARGEST) -> bytes:
+    """The content of a file, once what was left half done in its folder is completed."""
+    recover_and_warn(path.parent)
+    return regular_file.read(path, most)
+
+
+def read_model(path: Path) -> ModelProto:
+    """Parse an ONNX file without its external data."""
+    return parse_model(read_bytes(path))
+
+
+def parse_model(data: bytes) -> ModelProto:
+    """The model that a file holds."""
+    if not data:
+        raise LoadError("the file is empty", fix="export or copy the model again")
+    model = ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise LoadError(
+            "not an ONNX model, or a truncated one (protobuf cannot parse it)",
+            fix="export or copy the model again, and check that the whole file arrived",
+        ) from error
+    return model
+
+
+def needs_external_data(constants: Iterable[gs.Constant], came_with_data: bool = False) -> bool:
+    """Whether values lie in external data, or there are too many of them for one file.
+
+    One file is made in memory: of a model that came with external data it may not be large.
+    """
+    total = 0
+    for constant in constants:
+        values = constant._values
+        if isinstance(values, StoredValues) and values.external is not None:
+            return True
+        total += stored_size(constant)
+    return total > (_ONE_FILE if came_with_data else PROTOBUF_LIMIT)
+
+
+Writer = Callable[[gs.Constant], TensorProto]
+
+
+def write_model(
+    to_proto: Callable[[Writer], ModelProto],
+    path: Path,
+    external_data: bool,
+    origin: Origin | None = None,
+) -> list[Path]:
+    """Write a model and, if asked, its data file, both or none."""
+    if os.path.islink(path) and not external_data:
+        real = Path(os.path.realpath(path))
+        with FileSet(real.parent) as files:
+            stage_model(files, to_proto, real.name, external_data, origin)
+        return [path]
+    with FileSet(path.parent) as files:
+        names = stage_model(files, to_proto, path.name, external_data, origin)
+    return [path.with_name(name) for name in names]
+
+
+def stage_model(
+    files: FileSet,
+    to_proto: Callable[[Writer], ModelProto],
+    name: str,
+    external_data: bool,
+    origin: Origin | None = None,
+) -> list[str]:
+    """Add a model to `files` and, if asked, its data file; returns their names."""
+    path = files.folder / name
+    check_needed(path, origin)
+    if not external_data:
+        files.stage(name).write(_serialize(to_proto(to_tensor_proto), path))
+        return [name]
+    data_file = data_path(path, origin, files.names)
+    old = ExternalData.stamp_of(data_file)
+    moved: list[tuple[StoredValues, ExternalData]] = []
+    settled: list[tuple[ComputedValues, TensorProto]] = []
+    data = files.stage(data_file.name, like=name)
+
+    def write(constant: gs.Constant) -> TensorProto:
+        values = constant._values
+        if stored_size(constant) < EXTERNAL_THRESHOLD or values.dtype.kind in "OSU":
+            return to_tensor_proto(constant)
+        proto, length, chunks = to_external(constant)
+        data.write(b"\0" * (-data.tell() % _ALIGNMENT))
+        offset = data.tell()
+        for chunk in chunks():
+            data.write(chunk)
+        external = values.external if isinstance(values, StoredValues) else None
+        if external is not None and external.stamp == old:
+            moved.append((values, replace(external, path=data_file.absolute(), offset=offset)))
+        source = values.source if isinstance(values, ComputedValues) else None
+        proto.data_location = TensorProto.EXTERNAL
+        for key, value in (
+            ("location", data_file.name),
+            ("offset", str(offset)),
+            ("length", str(length)),
+        ):
+            entry = proto.external_data.add()
+            entry.key, entry.value = key, value
+        if source is not None and source.stamp == old:
+            settled.append((values, proto))
+        return proto
+
+    files.stage(name).write(_serialize(to_proto(write), path))
+    if not data.tell():
+        files.drop(data)  # every constant was small enough to stay in the model
+        return [name]
+
+    def follow() -> None:
+        """Values that lay in the file just replaced lie in the new one from now on."""
+        new = ExternalData.stamp_of(data_file)
+        for values, external in moved:
+            values.external = replace(external, stamp=new)
+        for computed, proto in settled:
+            computed.settled = StoredValues(proto, data_file.parent)
+
+    files.after.append(follow)
+    return [name, data_file.name]
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a text file, all or nothing."""
+    return write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> Path:
+    """Write a file, all or nothing."""
+    real = Path(os.path.realpath(path)) if os.path.islink(path) else path
+    with FileSet(real.parent) as files:
+        files.stage(real.name).write(data)
+    return path
+
+
+def _serialize(model: ModelProto, path: Path) -> bytes:
+    try:
+        return bytes(model.SerializeToString())
+    except (EncodeError, ValueError) as error:
+        raise SaveError(
+            f"{path}: the model is larger than the 2 GiB a protobuf can hold",
+            fix="save with external data",
+        ) from error

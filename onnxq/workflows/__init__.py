@@ -1,0 +1,1 @@
+"""What users ask for: convert, lint, explain, inspect, export encodings."""

@@ -1,0 +1,80 @@
+"""What a conversion made: files not yet written, how they came about, and their proofs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnxq.disk.data_file import Origin, check_needed
+from onnxq.disk.file_set import FileSet, check_folder
+from onnxq.errors import OptionError, SaveError
+from onnxq.graph import Model, stage
+from onnxq.pass_ import Trace
+from onnxq.proof.prove import Proof
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.side_files.side_file import Content
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One file of a conversion, before it is written."""
+
+    suffix: str
+    summary: str
+    content: Model | Content
+
+    def stage(self, files: FileSet, stem: str) -> list[Path]:
+        """Add the file to `files`; returns what will be written."""
+        name = f"{stem}{self.suffix}"
+        if isinstance(self.content, Model):
+            return [files.folder / made for made in stage(self.content, files, name)]
+        content = self.content
+        files.stage(name).write(content if isinstance(content, bytes) else content.encode())
+        return [files.folder / name]
+
+
+@dataclass(kw_only=True)
+class MadeFiles:
+    """Files that belong together, and whether they are proven."""
+
+    stem: str
+    table: QParamTable
+    """The quantization that they hold."""
+    artifacts: tuple[Artifact, ...]
+    traces: tuple[Trace, ...]
+    proofs: tuple[Proof, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+    """What `save` wrote."""
+
+    @property
+    def proven(self) -> bool:
+        """Whether there is a proof and all of it holds."""
+        return bool(self.proofs) and all(p.passed for p in self.proofs)
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write all files into `folder`, or none: they are complete before the first is moved."""
+        if folder == "":  # Path("") would be the current folder
+            raise SaveError("the path is empty", fix="give a folder")
+        folder = Path(folder)
+        if Path(self.stem).name != self.stem:
+            raise OptionError(
+                f"'{self.stem}' cannot be the stem of file names",
+                fix="give a stem without '/'",
+            )
+        names = [f"{self.stem}{artifact.suffix}" for artifact in self.artifacts]
+        check_folder(folder)
+        for origin in filter(None, self._origins()):
+            for name in names:
+                check_needed(folder / name, origin)
+        with FileSet(folder, names) as files:
+            written = [path for a in self.artifacts for path in a.stage(files, self.stem)]
+        self.files = written
+        return written
+
+    def _origins(self) -> Iterator[Origin | None]:
+        """The files that the models were made from."""
+        for artifact in self.artifacts:
+            if isinstance(artifact.content, Model):
+                yield artifact.content.origin

@@ -1,0 +1,150 @@
+"""How well a quantization table from a side file fits a model.
+
+Four things go wrong with such files, all silently elsewhere: they name tensors the graph does not
+have, leave out tensors that want a range, list a parameter among the activations or the other way
+round, and give types the tensor or the target cannot have. All are found before anything is
+applied, and told together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from onnxq.analysis.tensor_roles import TensorParts
+from onnxq.backend import Backend
+from onnxq.errors import QParamsError
+from onnxq.graph import Model
+from onnxq.lint.range_needs import LINEAR, missing_ranges
+from onnxq.near_words import closest
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+
+MOST_SHOWN = 20
+"""Lines of one kind in a message; the rest is counted."""
+
+
+@dataclass
+class Coverage:
+    """What does not fit, in words, by tensor."""
+
+    unknown: dict[str, str] = field(default_factory=dict)
+    """Tensors of the file that the graph does not have."""
+    missing: dict[str, str] = field(default_factory=dict)
+    """Activations of the graph that want a range and have none."""
+    weights: dict[str, str] = field(default_factory=dict)
+    """Weights of the graph that want a range and have none."""
+    wrong_group: dict[str, str] = field(default_factory=dict)
+    wrong_type: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything fits."""
+        return not any(found for _, found in self._kinds())
+
+    @property
+    def unusable(self) -> set[str]:
+        """Tensors of the file whose rows cannot be applied."""
+        return {*self.unknown, *self.wrong_type}
+
+    def lines(self) -> list[str]:
+        """Everything that does not fit, a line each, under a heading each."""
+        return list(self._lines())
+
+    def _kinds(self) -> list[tuple[str, dict[str, str]]]:
+        return [
+            ("in the file, not in the graph", self.unknown),
+            ("in the graph, without a range", self.missing),
+            ("weights without a range", self.weights),
+            ("in the wrong group", self.wrong_group),
+            ("of a type that does not fit", self.wrong_type),
+        ]
+
+    def _lines(self) -> Iterator[str]:
+        for heading, found in self._kinds():
+            if found:
+                yield f"{len(found)} {heading}:"
+            for name, why in list(found.items())[:MOST_SHOWN]:
+                yield f"  '{name}'{why and f' ({why})'}"
+            if len(found) > MOST_SHOWN:
+                yield f"  ... and {len(found) - MOST_SHOWN} more"
+
+
+def examine(
+    table: QParamTable,
+    model: Model,
+    *,
+    backend: Backend | None = None,
+    stay_float: frozenset[str] = frozenset(),
+    want_weights: bool = True,
+) -> Coverage:
+    """Compare a table, its roles as the file's groups say, with a float model.
+
+    `stay_float` are tensors that the file leaves float on purpose.
+    """
+    parts = TensorParts(model)
+    found = Coverage()
+    for row in table:
+        if parts.find(row.tensor) is None:
+            found.unknown[row.tensor] = ""
+            continue
+        why = _wrong_group(row, parts)
+        if why:
+            found.wrong_group[row.tensor] = why
+        why = _wrong_type(row, parts, backend)
+        if why:
+            found.wrong_type[row.tensor] = why
+    logarithmic = {row.tensor for row in table.logarithmic}
+    for name in (*stay_float, *logarithmic):
+        if parts.find(name) is None:
+            found.unknown[name] = ""
+    named = {row.tensor for row in table} | stay_float | logarithmic
+    _add_near_matches(found.unknown, [n for n in parts.tensors if n not in named])
+    placement = LINEAR if backend is None else backend.placement
+    for need in missing_ranges(model, placement, named.__contains__):
+        if not need.weight:
+            found.missing[need.tensor] = need.rule
+        elif want_weights:
+            found.weights[need.tensor] = need.rule
+    return found
+
+
+def _add_near_matches(unknown: dict[str, str], candidates: list[str]) -> None:
+    """Say what may have been meant, for the first few: comparing names takes its time."""
+    for name in list(unknown)[: MOST_SHOWN // 2]:
+        near = closest(name, candidates, 1, 0.6)
+        if near:
+            unknown[name] = f"may be '{near[0]}'"
+
+
+def _wrong_group(row: QParams, parts: TensorParts) -> str:
+    if row.role is Role.ACTIVATION:
+        if parts.is_layer_parameter(row.tensor):
+            return "listed as an activation, but it is a parameter of a layer"
+    elif not parts.is_constant(row.tensor):
+        return "listed as a parameter, but it is computed at run time"
+    return ""
+
+
+def _wrong_type(row: QParams, parts: TensorParts, backend: Backend | None) -> str:
+    tensor = parts.find(row.tensor)
+    assert tensor is not None
+    if tensor.dtype is not None and np.dtype(tensor.dtype).kind in "iub":
+        return f"it holds {np.dtype(tensor.dtype)}, which is not quantized"
+    if row.qtype.bits == 32 and not parts.is_constant(row.tensor):
+        return "32 bits are for biases"
+    try:
+        row.check_shape(parts.shape(row.tensor) or tensor.shape)
+    except QParamsError as error:
+        return error.what.partition(": ")[2]
+    if backend is None or row.qtype.bits == 32:
+        return ""
+    # Signs and zero points are brought to the target by its passes, or refused there.
+    constant = parts.is_constant(row.tensor)
+    spec = backend.scheme.weight if constant else backend.scheme.activation
+    widths = {kind.rpartition("int")[2] for kind in spec.types}
+    if str(row.qtype.bits) not in widths:
+        return f"{row.qtype}; {backend.name} takes {', '.join(spec.types)}"
+    return ""

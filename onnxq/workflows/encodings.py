@@ -1,0 +1,226 @@
+"""Quantization that lies beside a float model, put into it.
+
+    float model + side files -> table, checked against the graph -> canonical model
+
+The format of a file is told from its content. Several files make one table; no tensor may stand
+in two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from onnxq.analysis.float_graph import FloatGraph
+from onnxq.analysis.tensor_roles import TensorParts
+from onnxq.backend import Backend
+from onnxq.discovery import Broken
+from onnxq.errors import LoadError, OptionError
+from onnxq.graph import Model
+from onnxq.parsing import strict_json
+from onnxq.parsing.argument_types import PATH, check
+from onnxq.pass_ import Pass
+from onnxq.pipeline import Pipeline
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import Role
+from onnxq.side_files.side_file import Content, SideFile, formats
+from onnxq.storage.model_files import read_bytes
+from onnxq.workflows.encoding_coverage import Coverage, examine
+from passes.apply_qparams import ApplyQParams
+from passes.quantize_weights import QuantizeWeights
+
+Encodings = str | Path | QParamTable
+Weights = Literal["max"]
+
+
+@dataclass
+class Given:
+    """What side files say about a model."""
+
+    table: QParamTable
+    formats: list[SideFile] = field(default_factory=list)
+    stay_float: set[str] = field(default_factory=set)
+
+    @property
+    def holds_weights(self) -> bool:
+        """Whether weights could have been given."""
+        return not self.formats or any(f.weights for f in self.formats)
+
+
+def detect(data: bytes, name: str) -> SideFile:
+    """The format of a file's content; `name` is for the message alone."""
+    try:
+        return _detected(data, name)
+    finally:
+        strict_json.forget()
+
+
+def _detected(data: bytes, name: str) -> SideFile:
+    known = [f for f in formats().values() if not isinstance(f, Broken)]
+    found = [f for f in known if f.accepts(data)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(f.name for f in found)
+        raise LoadError(
+            f"{name}: several formats take this content for theirs: {names}",
+            fix="uninstall one of the packages that provide them",
+        )
+    damage = _damage(data, name, known)
+    if damage is not None:
+        raise damage
+    listed = "; ".join(f"{f.name}: {f.detection}" for f in known if f.detection)
+    raise LoadError(
+        f"{name}: not a side file of a known format", fix=f"'onnxq formats' lists them ({listed})"
+    )
+
+
+def _damage(data: bytes, name: str, known: list[SideFile]) -> LoadError | None:
+    """The error for what looks like a side file, but is cut off or of another version."""
+    whole = "give the whole file, as the tool that made it wrote it"
+    if not data.strip():
+        return LoadError(f"{name}: the file is empty", fix=whole)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    why = strict_json.damage(text)
+    if why:
+        return LoadError(f"{name}: {why}", fix=whole)
+    document = strict_json.peek(text)
+    if not isinstance(document, dict) or not any(key.endswith("encodings") for key in document):
+        return None
+    versions = sorted({version for f in known for version in f.versions})
+    if "version" not in document or document["version"] in versions:
+        return None
+    return LoadError(
+        f"{name}: version {document['version']} is not known ({', '.join(versions)})",
+        fix="export the encodings in one of these versions",
+    )
+
+
+def read_content(path: Path) -> tuple[SideFile, Content]:
+    """A side file's format and what it holds."""
+    try:
+        data = read_bytes(path, strict_json.LARGEST)
+    except LoadError as error:
+        raise LoadError(f"{path}: {error.what}", fix=error.fix) from error
+    found = detect(data, str(path))
+    return found, found.decode(data)
+
+
+def read_all(sources: Iterable[Encodings], model: Model) -> Given:
+    """One table from side files (or tables), roles as their groups say."""
+    given = Given(QParamTable())
+    origin: dict[str, str] = {}
+    for source in sources:
+        check("convert", "encodings", source, (QParamTable, *PATH))
+        if isinstance(source, QParamTable):
+            rows, name = source, "the table"
+        else:
+            name = str(source)
+            side_file, content = read_content(Path(source))
+            try:
+                rows = side_file.read(content, model)
+                given.stay_float |= side_file.float_tensors(content)
+            except LoadError as error:
+                raise LoadError(f"{name}: {error.what}", fix=error.fix) from error
+            given.formats.append(side_file)
+        for tensor in dict.fromkeys(row.tensor for row in (*rows, *rows.logarithmic)):
+            if tensor in origin:
+                raise LoadError(
+                    f"tensor '{tensor}' stands in {origin[tensor]} and in {name}",
+                    fix="delete it from one of them",
+                )
+            origin[tensor] = name
+        given.table.extend(rows)
+        given.table.logarithmic += rows.logarithmic
+    return given
+
+
+def with_encodings(
+    model: Model,
+    sources: Encodings | Iterable[Encodings],
+    *,
+    backend: Backend | None = None,
+    allow_missing: bool = False,
+    weights: Weights | None = None,
+) -> tuple[Model, list[str]]:
+    """A canonical copy of `model`, quantized as side files say, and notes on what they left open.
+
+    With `weights="max"`, weights without a range get one from their values ('quantize-weights').
+    """
+    if weights not in (None, "max"):
+        raise OptionError(f"weights cannot be quantized by '{weights}'", fix="choose 'max'")
+    if isinstance(sources, str | Path | QParamTable):
+        sources = [sources]
+    given = read_all(sources, model)
+    graph = FloatGraph(model)
+    present = {graph.name(tensor.tensor) for tensor in graph.quantized}
+    named = dict.fromkeys(row.tensor for row in (*given.table, *given.table.logarithmic))
+    twice = [name for name in named if name in present]
+    if twice:
+        raise _quantized_already(twice)
+    told = present - set(named)
+    # A target needs its weights quantized; without one, a format without weights is complete.
+    want_weights = weights is None and (given.holds_weights or backend is not None)
+    found = examine(
+        given.table,
+        model,
+        backend=backend,
+        stay_float=frozenset(given.stay_float | told),
+        want_weights=want_weights,
+    )
+    notes = [f"{f.name} read" for f in given.formats]
+    if not found.complete:
+        if not allow_missing:
+            raise _refused(found, given)
+        notes += found.lines()
+    notes += [f"'{name}' stays float, as its file says" for name in sorted(given.stay_float)]
+    twin = model.clone()
+    parts = TensorParts(model)
+    twin.qparams = QParamTable(
+        [
+            row.with_(role=parts.role(row.tensor, row.qtype))
+            for row in given.table
+            if row.tensor not in found.unusable
+        ],
+        [row for row in given.table.logarithmic if row.tensor not in found.unusable],
+    )
+    steps: list[Pass] = [ApplyQParams()]
+    if weights is not None:
+        steps.append(QuantizeWeights())
+    result = Pipeline(*steps).run(twin, in_place=True)
+    made = [r for trace in result.traces for r in trace.rewrites if trace.name != "apply-qparams"]
+    if made:
+        notes.append(f"{len(made)} weights quantized from their own values: absmax per channel")
+    result.model.qparams = QParamTable(result.model.qparams.of(Role.BIAS))
+    return result.model, notes
+
+
+def _quantized_already(names: Iterable[str]) -> LoadError:
+    """The error for tensors that two sources quantize: neither may silently win."""
+    shown = ", ".join(f"'{name}'" for name in names)
+    return LoadError(
+        f"the model already has a quantizer on {shown}, and the encodings give one as well",
+        fix="give the float model, or remove the quantizers first: "
+        "onnxq run MODEL -p remove-fake-quant -o FLOAT.onnx",
+    )
+
+
+def _refused(found: Coverage, given: Given) -> LoadError:
+    fix = "correct the file, or go on without these tensors with --allow-missing"
+    if found.weights and not given.holds_weights:
+        names = ", ".join(dict.fromkeys(f.name for f in given.formats))
+        fix = (
+            f"{names} holds no weights: add --weights max (int8, absmax / 127 per channel, what "
+            "TensorRT computes itself) or a second --encodings file with them; or leave them "
+            "float with --allow-missing"
+        )
+    lines = "\n    ".join(found.lines())
+    return LoadError(f"the encodings do not fit the model:\n    {lines}", fix=fix)
+
+
+__all__ = ["Encodings", "Given", "Weights", "detect", "read_all", "read_content", "with_encodings"]

@@ -1,0 +1,288 @@
+"""The story of one tensor: why it is quantized or not, with which numbers, and what becomes of it.
+
+Names are those of the float network: what a quantizer makes, and codes of Q/DQ, count as the
+tensor they stand for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import onnx_graphsurgeon as gs
+
+from onnxq.analysis.quantizer_places import QuantizerPlaces
+from onnxq.backend import Backend, chosen_backend
+from onnxq.canonical.quantizers import QUANTIZERS, Row, is_quantizer
+from onnxq.dialects import quantizing_operators
+from onnxq.edit import describe, producer
+from onnxq.errors import BackendError, OptionError, near_matches
+from onnxq.graph import Model
+from onnxq.graph.constants import is_constant
+from onnxq.operators.op_kind import kind_of
+from onnxq.ort_fusion.prediction import predict
+from onnxq.parsing.argument_types import takes
+from onnxq.pass_ import Trace
+from onnxq.pipeline import Pipeline
+from onnxq.quant.placement import Placement
+from onnxq.reading import canonical, dialects_of
+from onnxq.workflows.convert import convert
+from onnxq.workflows.torch_names import module_of, selector_of
+from passes.collect_qparams import CollectQParams
+from passes.remove_fake_quant import RemoveFakeQuant
+
+MOST_NAMES = 20
+"""Names listed where nothing is near to what was asked for."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """One reader of a tensor."""
+
+    node: str
+    module: str
+    fate: str
+    """What the target does with it; '' where that is not known."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All that is known of one tensor."""
+
+    tensor: str
+    quantizers: tuple[Row, ...]
+    rule: str
+    """Why the target quantizes it, or why it does not."""
+    origin: tuple[str, ...]
+    """Where the numbers came from."""
+    maker: str
+    module: str
+    made_in: str
+    """What the target does with the node that makes it."""
+    uses: tuple[Use, ...]
+    selectors: tuple[str, ...]
+    """What to give to `exclude` of `torch_bridge.prepare`, so that it stays float."""
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "tensor": self.tensor,
+            "quantizers": [row.to_json() for row in self.quantizers],
+            "rule": self.rule,
+            "origin": list(self.origin),
+            "maker": self.maker,
+            "module": self.module,
+            "made_in": self.made_in,
+            "uses": [asdict(use) for use in self.uses],
+            "selectors": list(self.selectors),
+        }
+
+
+@takes(model=Model, tensor=str, backend=(str, Backend, None), variant=(str, None))
+def explain(
+    model: Model,
+    tensor: str,
+    backend: str | Backend | None = None,
+    *,
+    variant: str | None = None,
+) -> Explanation:
+    """Tell the story of `tensor`, as far as `backend` is concerned where one is given."""
+    if backend is not None:
+        backend = chosen_backend(backend, variant)
+    elif variant is not None:
+        raise OptionError(
+            f"variant '{variant}' is one of a backend, and none is given", fix="give the backend"
+        )
+    read, traces = canonical(model)
+    name = _float_name(model, read, tensor)
+    known = _tensors(read)
+    named = known.get(name) or _tensors(model)[name]
+    collected = Pipeline(CollectQParams()).run(read).model
+    plain = Pipeline(RemoveFakeQuant()).run(collected).model
+    alias = _name_without_quantizers(named, read)
+    table = collected.qparams
+    rows = tuple(row for row in (*table, *table.logarithmic) if row.tensor == alias)
+    found = _tensors(plain).get(alias)
+    seen = named if found is None else found
+    fates = {} if backend is None else _fates(model, backend)
+    maker = producer(seen)
+    return Explanation(
+        name,
+        rows,
+        _PART if found is None else _rule(plain, seen, backend, rows),
+        _origin(named, traces, rows, model),
+        "" if maker is None else describe(maker),
+        "" if maker is None else module_of(maker),
+        "" if maker is None else _fate(maker, fates),
+        tuple(Use(describe(n), module_of(n), _fate(n, fates)) for n in _once(seen.outputs)),
+        _selectors(named, None if backend is None else backend.placement),
+    )
+
+
+# -- names -------------------------------------------------------------------------------------
+
+
+def _tensors(model: Model) -> dict[str, gs.Tensor]:
+    found = {t.name: t for t in model.graph.inputs}
+    for node in model.nodes():
+        found.update((t.name, t) for t in (*node.inputs, *node.outputs) if t.name)
+    return found
+
+
+def _float_name(model: Model, read: Model, tensor: str) -> str:
+    """The tensor of the float network that `tensor` stands for."""
+    for graph in (read, model):
+        found = _tensors(graph).get(tensor)
+        node = None if found is None else producer(found)
+        while node is not None and (is_quantizer(node) or node.op in _PAIR):
+            if not node.inputs:
+                break
+            found = node.inputs[0]
+            node = producer(found)
+        if found is not None:
+            return str(found.name)
+    raise _unknown(tensor, {*_tensors(model), *_tensors(read)})
+
+
+_PAIR = ("QuantizeLinear", "DequantizeLinear")
+_PART = "it is part of how the model writes a quantizer, not a value of the float network"
+
+
+def _name_without_quantizers(tensor: gs.Tensor, read: Model) -> str:
+    """What `tensor` is called once quantizers are gone: outputs keep the name they leave with."""
+    for node in tensor.outputs:
+        if is_quantizer(node) and read.is_output(node.outputs[0]):
+            return str(node.outputs[0].name)
+    return str(tensor.name)
+
+
+def _unknown(tensor: str, known: set[str]) -> OptionError:
+    fix = near_matches(tensor, known)
+    if len(known) > MOST_NAMES and not fix.startswith("did you mean"):
+        fix = "'onnxq inspect' lists the quantized tensors"
+    return OptionError(f"the model has no tensor '{tensor}'", fix=fix)
+
+
+def _key(node: gs.Node) -> str:
+    return next((t.name for t in node.outputs if t.name), "")
+
+
+def _once(nodes: list[gs.Node]) -> list[gs.Node]:
+    return list({id(n): n for n in nodes}.values())
+
+
+# -- why ---------------------------------------------------------------------------------------
+
+
+def _rule(plain: Model, tensor: gs.Tensor, backend: Backend | None, rows: tuple[Row, ...]) -> str:
+    if backend is None:
+        return (
+            "the model quantizes it; give --backend to see which rule asks for that"
+            if rows
+            else "the model does not quantize it; give --backend to see whether a rule asks for it"
+        )
+    places = QuantizerPlaces(plain, backend.placement)
+    for node, weight in places.weights():
+        if weight is tensor:
+            return f"{backend.name} quantizes weights of {kind_of(node)}: {describe(node)}"
+    for place in places.activations():
+        if any(t is tensor for t in place.tensors):
+            shared = [t.name for t in place.tensors if t is not tensor]
+            beside = f"; it shares its range with '{shared[0]}'" if shared else ""
+            return f"{backend.name} quantizes it: {place.rule}{beside}"
+    why = _why_not(tensor, places, backend)
+    return (
+        f"{backend.name} asks for no quantizer here, but the model has one: {why}"
+        if rows
+        else (f"{backend.name} does not quantize it: {why}")
+    )
+
+
+def _why_not(tensor: gs.Tensor, places: QuantizerPlaces, backend: Backend) -> str:
+    placement = backend.placement
+    maker = producer(tensor)
+    if is_constant(tensor):
+        return "it is a constant that is no weight of a layer (biases follow input and weight)"
+    if maker is not None and kind_of(maker) in placement.moves:
+        sources = ", ".join(f"'{s.name}'" for s in places.sources(tensor))
+        return f"{describe(maker)} only moves values: they are quantized where made, {sources}"
+    inside = [n for n in tensor.outputs if kind_of(n) in placement.absorbed]
+    if maker is not None and inside and len(inside) == len(tensor.outputs):
+        return f"{describe(inside[0])} runs inside {describe(maker)}: quantized behind it"
+    pairs = {
+        (kind_of(n) or "", "" if maker is None else kind_of(maker) or "")
+        for n in _once(tensor.outputs)
+    }
+    if pairs & placement.merged:
+        return "its reader runs as one step with what makes it"
+    kinds = ", ".join(sorted({n.op for n in tensor.outputs})) or "nobody"
+    return f"no operator that makes or reads it (read by {kinds}) works on codes there"
+
+
+def _origin(
+    tensor: gs.Tensor, traces: tuple[Trace, ...], rows: tuple[Row, ...], model: Model
+) -> tuple[str, ...]:
+    """Where the numbers came from: the dialect, the quantizer, and what readers did with it."""
+    if not rows:
+        return ()
+    kinds = dialects_of([quantizing_operators.op_name(n) for n in model.nodes()], traces)
+    found = [f"stored in the model ({', '.join(kinds) or 'canonical'})"]
+    names = {str(n.name) for n in tensor.outputs if is_quantizer(n) and n.name}
+    found += [f"quantizer '{name}'" for name in sorted(names | {r.source for r in rows} - {""})]
+    for trace in traces:
+        found += [
+            f"{trace.name}: {line}"
+            for line in trace.rewrites
+            if any(line.startswith(f"'{name}' (") for name in names)
+        ]
+    return tuple(dict.fromkeys(found))
+
+
+# -- what becomes of it ------------------------------------------------------------------------
+
+
+def _fates(model: Model, backend: Backend) -> dict[str, str]:
+    """What onnxruntime does with every node, where the target is onnxruntime."""
+    if "deployed" not in backend.sessions:
+        return {}
+    if model.nodes(*QUANTIZERS):
+        try:
+            model = convert(model, backend, verify=False).model
+        except BackendError as error:
+            return {_key(n): f"not known: {error.what.splitlines()[0]}" for n in model.nodes()}
+    predicted = predict(model).nodes
+    fates: dict[str, str] = {}
+    for node in model.nodes():
+        found = predicted.get(_key(node))
+        if found is not None:
+            fate = f"integer kernel {found.kernel}" if found.integer else ""
+            # Results that leave the network get another name with their quantizer; nodes do not.
+            names = {_key(node), str(node.name)} - {""}
+            fates |= dict.fromkeys(names, fate or f"runs in float: {found.reason}")
+    return fates
+
+
+def _fate(node: gs.Node, fates: dict[str, str]) -> str:
+    return fates.get(str(node.name)) or fates.get(_key(node), "")
+
+
+def _selectors(tensor: gs.Tensor, placement: Placement | None) -> tuple[str, ...]:
+    """The steps that ask for a quantizer of `tensor`: excluding them leaves it float."""
+    maker = producer(tensor)
+    asking: list[gs.Node] = []
+    if maker is not None and (placement is None or kind_of(maker) in placement.outputs):
+        asking.append(maker)
+    for reader in tensor.outputs:
+        after = [n for t in reader.outputs for n in t.outputs] if is_quantizer(reader) else []
+        asking += [
+            n
+            for n in (after or [reader])
+            if not is_quantizer(n) and (placement is None or _asks(n, placement))
+        ]
+    return tuple(dict.fromkeys(s for s in map(selector_of, asking) if s))
+
+
+def _asks(node: gs.Node, placement: Placement) -> bool:
+    # The weight of a layer stands behind its quantizer here, which makes it look like no constant.
+    kinds = {kind_of(node), "Linear" if node.op in ("Gemm", "MatMul") else None}
+    return bool(kinds & placement.inputs)

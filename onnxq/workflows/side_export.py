@@ -1,0 +1,141 @@
+"""A quantized model taken apart: a clean float model and a side file with its quantization.
+
+    any dialect -> canonical -> table + float model -> side file
+                      |                                    |
+                      '----------- compared ------ read back and applied
+
+The proof reads the file that was made, puts it into the clean model and compares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxq.analysis.tensor_roles import TensorParts
+from onnxq.canonical.quantizers import QUANTIZERS
+from onnxq.errors import LoadError
+from onnxq.graph import Model, load
+from onnxq.graph.constants import array
+from onnxq.parsing.argument_types import INTEGER, PATH, takes
+from onnxq.pipeline import Pipeline
+from onnxq.proof.prove import Proof, table_told
+from onnxq.proof.verify import verify as compare
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import QParams, Role
+from onnxq.reading import canonical
+from onnxq.side_files.side_file import SideFile, find_format
+from onnxq.workflows.artifacts import Artifact, MadeFiles
+from onnxq.workflows.convert import check_clean, unquantized, unread
+from passes.apply_qparams import ApplyQParams
+from passes.collect_qparams import CollectQParams
+from passes.remove_fake_quant import RemoveFakeQuant
+from passes.unify_scales import UnifyScales
+from passes.widen_range import WidenRange
+
+if TYPE_CHECKING:
+    from onnxq.running.samples import Data
+
+
+@dataclass(kw_only=True)
+class SideExport(MadeFiles):
+    """A clean model and its side file, before they are written."""
+
+    format: SideFile
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "format": self.format.name,
+            "files": [str(p) for p in self.files],
+            "proven": self.proven,
+            "proofs": [p.to_json() for p in self.proofs],
+            "notes": self.notes,
+            "table": self.table.to_json(),
+            "traces": [t.to_json() for t in self.traces],
+        }
+
+
+@takes(
+    source=(Model, *PATH), side_file=(str, SideFile), stem=(str, None), count=INTEGER, seed=INTEGER
+)
+def export_side_file(
+    source: Model | str | Path,
+    side_file: str | SideFile,
+    *,
+    data: Data | None = None,
+    verify: bool = True,
+    stem: str | None = None,
+    count: int = 4,
+    seed: int = 0,
+) -> SideExport:
+    """The quantization of a model of any dialect as a side file, beside a clean model."""
+    if isinstance(side_file, str):
+        side_file = find_format(side_file)
+    if not isinstance(source, Model):
+        stem = stem or Path(source).stem
+        source = load(source)
+    before, read = canonical(source)
+    if not before.nodes(*QUANTIZERS):
+        raise unquantized(before, read)
+    whole = () if side_file.narrow else (WidenRange(),)
+    result = Pipeline(UnifyScales(), *whole, CollectQParams(), RemoveFakeQuant()).run(before)
+    clean, notes = result.model, unread(before, read)
+    check_clean(clean, "_float.onnx")
+    table = clean.qparams
+    if not side_file.narrow:
+        parts = TensorParts(clean)
+        table = QParamTable([_whole(row, parts) for row in table], table.logarithmic)
+        ends = next(t for t in result.traces if t.name == "widen-range")
+        notes += ends.rewrites
+    if not side_file.weights and table.of(Role.WEIGHT, Role.BIAS):
+        notes.append(f"{side_file.name} holds activations only: weights are not in the file")
+    content = side_file.write_some(table, clean)
+    clean.qparams = QParamTable()
+    done = SideExport(
+        format=side_file,
+        stem=stem or "model",
+        table=table,
+        artifacts=(
+            Artifact("_float.onnx", "clean float model", clean),
+            Artifact(f"_{side_file.name}{side_file.suffix}", side_file.summary, content),
+        ),
+        traces=(*read, *result.traces),
+        notes=notes,
+    )
+    if verify:
+        again = clean.clone()
+        held = side_file.read(content, clean)
+        _check_whole(table, held, side_file)
+        again.qparams = table_told(table, held, side_file.weights)
+        applied = Pipeline(ApplyQParams()).run(again, in_place=True).model
+        report = compare(before, applied, data, count=count, seed=seed)
+        done.proofs = (Proof(f"{side_file.name} (read back)", report),)
+    return done
+
+
+def _whole(row: QParams, parts: TensorParts) -> QParams:
+    """`row` with all codes of its type where that moves no code: weights are known values."""
+    if row.role is not Role.WEIGHT or not row.is_narrow or row.qtype.floating:
+        return row
+    wide = row.with_(lo=row.qtype.lo, hi=row.qtype.hi)
+    value = array(parts.find(row.tensor))
+    if value is None or (wide.quantize(value) != row.quantize(value)).any():
+        return row
+    return wide
+
+
+def _check_whole(table: QParamTable, read: QParamTable, side_file: SideFile) -> None:
+    """Refuse a file that does not tell what was written to it."""
+    found = {row.tensor for row in read}
+    lost = [
+        row
+        for row in table.of(Role.ACTIVATION, Role.WEIGHT)
+        if row.tensor not in found and (side_file.weights or row.role is Role.ACTIVATION)
+    ]
+    if lost:
+        raise LoadError(
+            f"{side_file.name}: tensor '{lost[0].tensor}' was written, but is not read back",
+            fix="report this with the file: a format must read what it writes",
+        )

@@ -1,0 +1,51 @@
+"""Files of an earlier conversion that lie beside new ones and do not belong to them.
+
+A conversion may write fewer files than the last one into the same folder: another variant, or no
+ranges where they would not hold. What the last one wrote and this one did not then tells of
+another network, beside files with the same stem. A consumer that takes both computes neither.
+
+Names are all that is known about such files: a user may have made one of that name. So they are
+reported and never removed. Meant are the names that the backend writes in any of its variants, side
+files of any backend that stand beside a model written now, and the data file of a model that
+needs none any more. Files of other backends are a set of their own and stay out of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from onnxq.backend import Backend, Output, TableFile, backends
+from onnxq.discovery import Broken
+
+_DATA = re.compile(r"(\.\d+)?\.data$")  # see onnxq.disk.data_file
+
+
+def stale_files(folder: Path, stem: str, backend: Backend, written: Iterable[Path]) -> list[Path]:
+    """What lies in `folder` under the names of `backend`'s files and was not `written` now."""
+    now = {path.name for path in written}
+    others = {path.name for path in folder.glob("*") if path.name.startswith(stem)} - now
+    if not others:
+        return []
+    names = {f"{stem}{suffix}" for suffix in _suffixes(backend, now, stem)}
+    data = {name for name in others if _DATA.sub("", name) in now | names}
+    return sorted(folder / name for name in others & (names | data))
+
+
+def _suffixes(backend: Backend, now: set[str], stem: str) -> Iterator[str]:
+    for output in _outputs(backend):
+        yield output.suffix
+    for other in backends().values():
+        if isinstance(other, Broken):
+            continue
+        for output in _outputs(other):
+            beside = output.beside if isinstance(output, TableFile) else None
+            if other.name == backend.name or f"{stem}{beside}" in now:
+                yield output.suffix
+
+
+def _outputs(backend: Backend) -> Iterator[Output]:
+    yield from backend.outputs
+    for name in backend.variants:
+        yield from backend.variant(name).outputs

@@ -1,0 +1,144 @@
+"""What a model holds: versions, operators, quantizers, and which layers are quantized."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnxq.canonical.quantizers import is_quantizer, quantizer_behind
+from onnxq.dialects import quantizing_operators
+from onnxq.edit import describe
+from onnxq.graph import Model
+from onnxq.operators.weight_axis import LINEAR_OPS
+from onnxq.parsing.argument_types import takes
+from onnxq.pass_ import Skip
+from onnxq.pipeline import Pipeline
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.reading import canonical, dialects_of, readable_form
+from passes.collect_qparams import CollectQParams
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One linear layer and which of its tensors carry a quantizer."""
+
+    name: str
+    op: str
+    input: bool
+    weight: bool
+    output: bool
+
+    @property
+    def quantized(self) -> bool:
+        """Whether input and weight both are."""
+        return self.input and self.weight
+
+
+@dataclass
+class Summary:
+    """A model in numbers."""
+
+    opsets: dict[str, int]
+    ir_version: int
+    producer: str
+    inputs: list[tuple[str, str]]
+    outputs: list[tuple[str, str]]
+    ops: dict[str, int]
+    constants: int
+    constant_bytes: int
+    dialects: list[str]
+    table: QParamTable
+    layers: list[Layer]
+    unread: list[Skip] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What readers and side files said, and quantizers without a scale."""
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "opsets": self.opsets,
+            "ir_version": self.ir_version,
+            "producer": self.producer,
+            "inputs": dict(self.inputs),
+            "outputs": dict(self.outputs),
+            "ops": self.ops,
+            "constants": self.constants,
+            "constant_bytes": self.constant_bytes,
+            "dialects": self.dialects,
+            "table": self.table.to_json(),
+            "layers": [vars(layer) | {"quantized": layer.quantized} for layer in self.layers],
+            "unread": [vars(skip) for skip in self.unread],
+            "notes": self.notes,
+        }
+
+
+@takes(model=Model)
+def summarize(model: Model) -> Summary:
+    """Look at a model; quantizers of every dialect are read into one table."""
+    ops = Counter(quantizing_operators.op_name(node) for node in model.nodes())
+    readable = readable_form(model)
+    read, traces = canonical(readable)
+    table = Pipeline(CollectQParams()).run(read).model.qparams
+    refused = {
+        (where := describe(node)): Skip(where, f"{kind.name}: {kind.why}")
+        for node, kind in quantizing_operators.unreadable(model)
+    }
+    known: dict[int, Any] = {}
+    constants = [c for g in model.graphs() for c in g.record.constants]
+    return Summary(
+        opsets={domain or "ai.onnx": version for domain, version in model.opsets.items()},
+        ir_version=model.ir_version,
+        producer=f"{model.header.producer_name} {model.header.producer_version}".strip(),
+        inputs=[(t.name, _type(t)) for t in model.graph.inputs],
+        outputs=[(t.name, _type(t)) for t in model.graph.outputs],
+        ops=dict(ops.most_common()),
+        constants=len(constants),
+        constant_bytes=sum(int(c._values.nbytes) for c in constants),
+        dialects=dialects_of([quantizing_operators.op_name(n) for n in readable.nodes()], traces),
+        table=table,
+        layers=[_layer(node, known) for node in read.nodes(*LINEAR_OPS)],
+        unread=[
+            *refused.values(),
+            *(skip for trace in traces for skip in trace.skips if skip.where not in refused),
+        ],
+        notes=[
+            *readable.upgrades,
+            *(f"{trace.name}: {note}" for trace in traces for note in trace.notes),
+            *_logarithmic(table),
+        ],
+    )
+
+
+def _logarithmic(table: QParamTable) -> list[str]:
+    """The quantizers whose grids have no scale."""
+    return [
+        f"'{row.tensor}' is quantized logarithmically, largest magnitude {row.data_max:.6g}"
+        for row in table.logarithmic
+    ]
+
+
+def _type(tensor: Any) -> str:
+    if tensor.dtype is None:
+        return "?"
+    if tensor.shape is None:
+        return f"{tensor.dtype}[?]"
+    return f"{tensor.dtype}[{', '.join('?' if d is None else str(d) for d in tensor.shape)}]"
+
+
+def _layer(node: Any, known: dict[int, Any]) -> Layer:
+    def quantized(tensor: Any) -> bool:
+        return quantizer_behind(tensor, known) is not None
+
+    # The quantizer of a layer's result often stands behind its activation function.
+    out, result = node.outputs[0], False
+    for _ in range(4):
+        if quantized(out) or any(is_quantizer(r) for r in out.outputs):
+            result = True
+            break
+        readers = out.outputs
+        if len(readers) != 1 or not readers[0].outputs or readers[0].op in LINEAR_OPS:
+            break
+        out = readers[0].outputs[0]
+    name = node.name or node.outputs[0].name
+    return Layer(name, node.op, quantized(node.inputs[0]), quantized(node.inputs[1]), result)

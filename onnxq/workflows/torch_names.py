@@ -1,0 +1,56 @@
+"""Which torch module made a node, and how to name a step of the network to `tb.prepare`.
+
+Names tell: what `torch_bridge` exports is called 'layer1.0.conv1/Conv', a quantizer of a weight
+'layer1.0.conv1.weight_fake_quant', and one of an activation after the step that makes it in the
+traced network ('add_1_fake_quant'). torch's own dynamo exporter writes the path into metadata.
+"""
+
+from __future__ import annotations
+
+import ast
+
+import onnx_graphsurgeon as gs
+
+from onnxq.canonical.quantizers import is_quantizer
+from onnxq.operators.weight_axis import LINEAR_OPS
+from onnxq.storage.node_metadata import metadata
+
+_SCOPES = "pkg.torch.onnx.name_scopes"
+_QUANTIZER, _ACTIVATION = "_fake_quant", ".activation"
+
+
+def module_of(node: gs.Node) -> str:
+    """The path of the torch module that made `node`; '' where nothing tells."""
+    name = str(node.name)
+    if is_quantizer(node) and name.endswith(f".weight{_QUANTIZER}"):
+        return name.removesuffix(f".weight{_QUANTIZER}")
+    path, slash, _ = name.rpartition("/")
+    if slash and path and not path.startswith("/"):
+        return path.removesuffix(_ACTIVATION)
+    return _scope(metadata(node).get(_SCOPES, ""))
+
+
+def _scope(text: str) -> str:
+    """The innermost module in a list of scopes, whose last entry is the step itself."""
+    try:
+        scopes = ast.literal_eval(text) if text else []
+    except (SyntaxError, ValueError):
+        return ""
+    inner = [s for s in scopes[:-1] if isinstance(s, str) and s] if type(scopes) is list else []
+    return inner[-1] if inner else ""
+
+
+def selector_of(node: gs.Node) -> str:
+    """What to give to `exclude` so that `node` stays float; '' where nothing tells.
+
+    A layer is named by its module. A function such as x + y has no module of its own: its name in
+    the traced network is in the name of the quantizer behind it.
+    """
+    if node.op in LINEAR_OPS:
+        return module_of(node)
+    for tensor in node.outputs:
+        for reader in tensor.outputs:
+            name = str(reader.name)
+            if is_quantizer(reader) and name.endswith(_QUANTIZER) and "." not in name:
+                return name.removesuffix(_QUANTIZER)
+    return module_of(node)

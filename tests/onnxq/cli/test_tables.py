@@ -1,0 +1,91 @@
+"""Tables say what they must, whatever the names in a model look like."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console, RenderableType
+
+from onnxq import discovery
+from onnxq.backend import Backend, backends, find_backend
+from onnxq.cli import lint_tables, tables
+from onnxq.discovery import Broken
+from onnxq.graph import from_proto
+from onnxq.pass_ import Trace
+from onnxq.proof.verify import verify
+from onnxq.workflows.convert import convert
+from onnxq.workflows.explain import explain
+from onnxq.workflows.summary import summarize
+from tests.networks import quantized
+from tests.zoo import ZOO
+
+
+def text(view: RenderableType) -> str:
+    out = io.StringIO()
+    Console(file=out, width=200, color_system=None).print(view)
+    return out.getvalue()
+
+
+def test_names_are_never_read_as_markup() -> None:
+    model = from_proto(ZOO["odd_names"]())
+    shown = text(tables.summary(summarize(model)))
+    for name, _ in summarize(model).inputs:
+        assert name in shown
+    trace = Trace("some-pass")
+    trace.skip("[red]conv[/red]", "because of [this]")
+    assert "[red]conv[/red]: because of [this]" in text(tables.traces([trace], explain=True))
+
+
+def test_reasons_are_grouped() -> None:
+    trace = Trace("some-pass")
+    for index in range(8):
+        trace.skip(f"node{index}", "it has other readers")
+    shown = text(tables.traces([trace], explain=True))
+    assert shown.count("it has other readers") == 1
+    assert "and 3 more" in shown
+
+
+def test_reports() -> None:
+    proto = ZOO["qdq_residual"]()
+    shown = text(tables.report(verify(proto, proto, per_layer=True), per_layer=True))
+    assert "the models agree" in shown
+    assert "0 steps" in shown
+
+
+def test_broken_plug_ins_are_shown() -> None:
+    broken = {"zzz": Broken("zzz", "ImportError: no module", "someone")}
+    known = dict(discovery.passes()) | broken
+    assert "broken plug-in: ImportError: no module" in text(tables.pass_list(known))
+    others = dict(backends()) | broken
+    assert "broken plug-in" in text(tables.backend_list(others))
+
+
+def test_backends_without_a_writer_say_so() -> None:
+    chip = Backend("chip", "a chip", find_backend("onnxruntime").scheme)
+    shown = text(tables.backend_list({"chip": chip}))
+    assert "none: no writer yet" in shown
+    assert "training only" in shown
+
+
+def test_logarithmic_grids_are_explained() -> None:
+    model = quantized("conv1d", find_backend("nnie"))
+    assert "activation logarithmic, largest magnitude 3.8994" in text(
+        lint_tables.explanation(explain(model, "x", "nnie"))
+    )
+    assert "'x' is quantized logarithmically" in text(tables.summary(summarize(model)))
+
+
+def test_numbers_are_short() -> None:
+    assert [tables.number(v) for v in (0, 1, 0.123456, 1e-9)] == ["0", "1", "0.123", "1e-09"]
+
+
+def test_variants_and_costs_are_shown() -> None:
+    shown = text(tables.backend_list(dict(backends())))
+    assert "--variant qoperator: integer operators instead of QDQ" in shown
+    model = quantized("conv1d", find_backend("onnxruntime"))
+    done = convert(model, "onnxruntime", variant="qoperator")
+    whole = text(tables.conversion(done, explain=False))
+    assert "Cost of the changes" in whole
+    assert "note: round-bias changes what the model computes: " in whole
+    done = convert(model, "onnxruntime")
+    assert "Cost" not in text(tables.conversion(done, explain=False))

@@ -1,0 +1,56 @@
+"""Tensors that a target quantizes and that have no range."""
+
+import onnxq
+from onnxq.graph import Model
+from onnxq.reading import canonical
+from onnxq.workflows.lint_model import lint
+from tests.build import parse
+from tests.lint_cases import conv_net, found, where
+
+
+def shared_weight() -> Model:
+    """Two layers read one weight: the first as codes, the second as it is."""
+    return parse(
+        """g (float[1,1,4,4] x) => (float[1,1,4,4] y)
+        <float[1,1,1,1] wf = {0.5}, float s = {0.1}, int8 z = {0}> {
+            xq = QuantizeLinear(x, s, z)
+            xd = DequantizeLinear(xq, s, z)
+            wq = QuantizeLinear(wf, s, z)
+            wd = DequantizeLinear(wq, s, z)
+            [c1] c = Conv(xd, wd)
+            cq = QuantizeLinear(c, s, z)
+            cd = DequantizeLinear(cq, s, z)
+            [c2] d = Conv(cd, wf)
+            dq = QuantizeLinear(d, s, z)
+            y = DequantizeLinear(dq, s, z)
+        }"""
+    )
+
+
+def test_a_result_without_a_range_is_named() -> None:
+    missing = found(conv_net(out=False), "missing-range")
+    assert where(missing) == ["active"]
+    assert missing[0].severity == "warning"
+    assert "writes codes" in missing[0].message
+
+
+def test_a_target_that_does_not_ask_is_content() -> None:
+    assert found(conv_net(out=False), "missing-range", "tensorrt") == []
+
+
+def test_complete_models_miss_nothing() -> None:
+    assert found(conv_net(), "missing-range") == []
+
+
+def test_a_weight_that_one_of_its_layers_reads_as_it_is_has_no_range_there() -> None:
+    """Under the user's name and in the same words, before the conversion and after it."""
+    model = shared_weight()
+    told = [
+        lint(model, "onnxruntime").findings,
+        lint(canonical(model)[0], "onnxruntime").findings,
+        onnxq.convert(model, "onnxruntime").findings,
+    ]
+    for findings in told:
+        (missing,) = [f for f in findings if f.rule == "missing-range"]
+        assert missing.where == "wf"
+        assert missing.message == "the weight of 'c2' (Conv) has no range"

@@ -1,0 +1,27 @@
+"""Quantizers that a target does not take."""
+
+from onnxq.backend import find_backend
+from tests.lint_cases import conv_net, found
+from tests.networks import quantized
+
+
+def test_every_tensor_is_named_with_the_rule_it_breaks() -> None:
+    broken = found(conv_net(), "scheme", "tensorrt")
+    assert {f.severity for f in broken} == {"error"}
+    texts = [f"{f.where}: {f.message}" for f in broken]
+    assert any(t.startswith("x: ") and "zero point 128 (must be 0)" in t for t in texts)
+    assert any(t.startswith("active: ") and "type uint8 (accepted: int8)" in t for t in texts)
+    assert all("scheme" in f.fix for f in broken)
+
+
+def test_what_fits_is_not_mentioned() -> None:
+    assert found(conv_net(), "scheme") == []
+
+
+def test_linear_and_logarithmic_grids() -> None:
+    model = quantized("conv1d", find_backend("nnie")).to_proto()
+    (x,) = [f for f in found(model, "scheme", "tensorrt") if f.where == "x"]
+    assert "a logarithmic grid (must be linear)" in x.message
+    assert found(model, "scheme", "nnie") == []
+    (x,) = [f for f in found(conv_net(), "scheme", "nnie") if f.where == "x"]
+    assert "a linear grid (must be logarithmic)" in x.message
