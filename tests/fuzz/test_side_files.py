@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from onnxq import discovery
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.side_files.side_file import SideFile, find_format, formats
 from tests.fuzz import side_files
@@ -70,7 +69,8 @@ def test_a_bad_reader_is_found(
     wrong = SideFile(
         right.name, "", right.write, read(right.read), right.recognises, right.detection
     )
-    monkeypatch.setattr(discovery, "formats", lambda: {right.name: wrong})
+    for module in ("side_files.side_file", "workflows.encodings"):
+        monkeypatch.setattr(f"onnxq.{module}.formats", lambda: {right.name: wrong})
     monkeypatch.setattr(side_files, "broken", lambda name, random: side_files.sound(name).encode())
     with pytest.raises(AssertionError, match=rf"seed 3 \(mqbench-vitis\): .*({why})"):
         side_files.attack_with(right.name, 3, tmp_path)
