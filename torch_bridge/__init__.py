@@ -5,7 +5,7 @@
     enable_quantization(q)     # train
     deploy(q, (x,), "out/")    # canonical ONNX, the backend's files, and the proof
 
-What a backend wants (types, ranges, where quantizers stand) is data in `onnxq.backends`.
+A backend's types and ranges, and the places of its quantizers, are data in `onnxq.backends`.
 """
 
 from torch_bridge.deploy import deploy

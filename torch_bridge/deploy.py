@@ -63,7 +63,7 @@ def deploy(
         dynamic_axes: see `export`.
         opset: see `export`.
         strict: raise VerifyError where a proof fails, before the target's files are written.
-        progress: told what happens next.
+        progress: called with a few words before each step.
 
     Returns:
         The conversion; the last of its proofs is the comparison with torch.
@@ -103,7 +103,7 @@ def _unproven(conversion: Conversion) -> VerifyError:
     if failed.refused:
         return VerifyError(
             f"{failed.what}: {failed.refused}",
-            fix="look at the notes of deploy(..., strict=False), which hold its reason",
+            fix="look at the notes of deploy(..., strict=False), which give the reason",
         )
     worst = failed.report.worst
     assert worst is not None

@@ -93,7 +93,7 @@ def prepare(
     backend = find_backend(backend) if isinstance(backend, str) else backend
     if not isinstance(model, nn.Module):
         raise OptionError(
-            f"a {type(model).__name__} is no torch module",
+            f"a {type(model).__name__} is not a torch module",
             fix="pass a torch.nn.Module; one around a function calls it in forward",
         )
     if any(isinstance(m, FakeQuantize) for m in model.modules()):

@@ -1,4 +1,4 @@
-"""What the quantizers of a model do: observe ranges, quantize, both or nothing.
+"""The mode of a model's quantizers: observe ranges, quantize, both or neither.
 
     enable_calibration     observe, pass values through        run calibration data next
     enable_quantization    quantize with the ranges found      train, evaluate, export
@@ -32,7 +32,7 @@ def quantizers(model: nn.Module, only: Part | None = None) -> dict[str, FakeQuan
     """The quantizers of a prepared model by the path of their module."""
     if only not in (None, "weights", "activations"):
         raise OptionError(
-            f"there is no part '{only}' of a model's quantizers",
+            f"only='{only}' names no part of a model's quantizers",
             fix="choose 'weights' or 'activations', or leave it out for both",
         )
     found = {n: m for n, m in model.named_modules() if isinstance(m, FakeQuantize)}

@@ -254,7 +254,7 @@ def test_bits_algorithms_and_observers_can_be_changed() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"weight": {"bit": 4}}, "there is no option 'bit'"),
+        ({"weight": {"bit": 4}}, "no option 'bit'"),
         ({"weight": {"bits": 1}}, "1 bits cannot be trained"),
         ({"weight": "lsqq"}, "no quantization algorithm 'lsqq'"),
         ({"activation": {"observer": "minmaxx"}}, "no observer 'minmaxx'"),
@@ -329,12 +329,12 @@ def test_exclude_and_include_of_functions_and_nodes() -> None:
 @pytest.mark.parametrize(
     ("argument", "selector", "words", "fix"),
     [
-        ("exclude", "lefft", "exclude: no module or node fits 'lefft'", "'left'"),
-        ("include", "riht", "include: no module or node fits 'riht'", "'right'"),
-        ("exclude", "block*", r"exclude: no module or node fits 'block\*'", "choose from"),
+        ("exclude", "lefft", "exclude: no module or node matches 'lefft'", "'left'"),
+        ("include", "riht", "include: no module or node matches 'riht'", "'right'"),
+        ("exclude", "block*", r"exclude: no module or node matches 'block\*'", "choose from"),
         ("exclude", nn.Conv2d, "exclude: the model has no Conv2d", "Linear"),
         ("exclude", torch.sub, "exclude: the traced model does not call sub", "add"),
-        ("leaf_modules", ["layer"], "leaf_modules: no module or node fits 'layer'", "left"),
+        ("leaf_modules", ["layer"], "leaf_modules: no module or node matches 'layer'", "left"),
     ],
 )
 def test_unknown_selectors(argument: str, selector: Any, words: str, fix: str) -> None:
@@ -389,7 +389,7 @@ def test_inputs_that_do_not_fit() -> None:
 
 
 def test_only_modules_are_prepared() -> None:
-    with pytest.raises(OptionError, match="a function is no torch module"):
+    with pytest.raises(OptionError, match="a function is not a torch module"):
         prepare(lambda x: x, "tensorrt", IMAGE)  # type: ignore[arg-type]
 
 

@@ -15,7 +15,7 @@ class Grid(NamedTuple):
     """Codes lo..hi, with one scale for the tensor, a channel or a block."""
 
     axis: int | None
-    """What the scales run along; None for one scale."""
+    """The axis that the scales run along; None for one scale."""
     lo: int
     hi: int
     block: int = 0

@@ -317,7 +317,7 @@ def _flattened(s: Tensor, z: ZeroPoint, *tensors: Tensor) -> list[Any]:
     ):
         return [*tensors, s, z]
     shape, each = ((s.shape[0], -1), (s.shape[0], 1)) if rows else ((-1,), ())
-    # `data` is no view of the tensor: compiled code asks for the shape of what is viewed as well.
+    # `data` is not a view of the tensor: compiled code also asks for the shape of what is viewed.
     return [*(t.view(shape).data for t in tensors), *(t.view(each).data for t in (s, z))]
 
 

@@ -1,7 +1,7 @@
 """The kernels in C, where a compiler was at hand when this package was installed.
 
-`_native.c` needs neither torch nor Python: it gets addresses. One pass over memory takes the place
-of a dozen, each of which torch dispatches by itself; a learned quantizer costs a third. Work is
+`_native.c` needs neither torch nor Python: it gets addresses. One pass over memory replaces
+a dozen, each of which torch dispatches on its own; a learned quantizer costs a third. Work is
 shared out over as many threads as torch may use.
 """
 
@@ -28,7 +28,7 @@ _SHARE = 1 << 17
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """What was compiled; None where nothing was."""
+    """The compiled library; None where there is none."""
     for suffix in importlib.machinery.EXTENSION_SUFFIXES:
         path = Path(__file__).with_name(f"_native{suffix}")
         if path.exists():

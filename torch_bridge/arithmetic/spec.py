@@ -1,4 +1,4 @@
-"""What one quantizer must be: the training side of a backend's `QSpec`."""
+"""The specification of one quantizer: the training side of a backend's `QSpec`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class QuantizerSpec:
     symmetric: bool
     """Whether the zero point is 0."""
     axis: int | None
-    """What the scales run along; None for one scale."""
+    """The axis that the scales run along; None for one scale."""
     power_of_two: bool = False
     """Whether scales must be powers of two."""
     block: int = 0
@@ -53,7 +53,7 @@ class QuantizerSpec:
             )
         if self.symmetric and not self.lo <= 0 <= self.hi:
             raise OptionError(
-                f"range {self.lo}..{self.hi} has no code 0, which a symmetric quantizer needs",
+                f"range {self.lo}..{self.hi} lacks the code 0, which a symmetric quantizer needs",
                 fix="let the range contain 0, or make the quantizer asymmetric",
             )
         if self.block < 0 or (self.block and self.axis is None):
@@ -95,7 +95,7 @@ class QuantizerSpec:
 
     @property
     def levels(self) -> int:
-        """How many codes there are."""
+        """The number of codes."""
         return self.hi - self.lo + 1
 
     @property

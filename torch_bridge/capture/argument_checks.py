@@ -44,7 +44,7 @@ class Required(nn.Module):
 
 
 class TrainingFlag(nn.Module):
-    """The mode of the module it stands in, as a value: what `self.training` was in the source."""
+    """The mode of the module that contains it, as a value: `self.training` of the source."""
 
     def forward(self) -> bool:
         """Whether the model is in training mode."""

@@ -44,7 +44,7 @@ class FlatCall(nn.Module):
 
     @torch.no_grad()
     def outputs(self) -> dict[str, Tensor]:
-        """What the model returns for the call, by the names its structure gives."""
+        """The results of the call, by the names that their structure gives."""
         found = list(leaves(self.model(*self._call["args"], **self._call["kwargs"])))
         if not found:
             raise UnsupportedModelError(

@@ -1,4 +1,4 @@
-"""Making one graph of the graphs that a model has in training and in evaluation."""
+"""Make one graph of the two that a model has in training and in evaluation."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from torch_bridge.capture.argument_checks import TrainingFlag
 Traced = tuple[fx.Graph, dict[str, list[str]]]
 """A graph, and what the code of each module did, in order."""
 
+OWNER = "onnxq_owner"
+"""Key in a node's meta: the path of the module whose code made it."""
 FLAG = "onnxq_training_flag"
 BRANCHES = "its code does other things in training than in evaluation"
 
@@ -68,7 +70,7 @@ def _compare(
     elif a is True and b is False and "slice" not in at:
         flags.append(at)
     elif isinstance(a, fx.Node) or isinstance(b, fx.Node) or not _same(a, b):
-        raise Difference(owner.meta.get("onnxq_owner", ""))
+        raise Difference(owner.meta.get(OWNER, ""))
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -77,11 +79,11 @@ def _same(a: Any, b: Any) -> bool:
 
 def _follow_mode(graph: fx.Graph, node: fx.Node, flags: list[tuple[Any, ...]]) -> None:
     """Read the mode from a module beside the code that read `self.training`."""
-    owner = node.meta.get("onnxq_owner", "")
+    owner = node.meta.get(OWNER, "")
     path = f"{owner}.{FLAG}".lstrip(".")
     with graph.inserting_before(node):
         flag = graph.call_module(path)
-    flag.meta["onnxq_owner"] = owner
+    flag.meta[OWNER] = owner
     for where, *at in flags:
         if where == "args":
             node.args = _put(node.args, at, flag)
@@ -99,7 +101,7 @@ def _put(value: Any, at: list[Any], new: Any) -> Any:
 
 
 def add_flags(root: nn.Module, graph: fx.Graph) -> None:
-    """Put the modules that tell the mode where `graph` expects them."""
+    """Put the modules that read the mode where `graph` expects them."""
     for node in graph.nodes:
         owner, _, name = str(node.target).rpartition(".")
         if node.op == "call_module" and name == FLAG:

@@ -12,12 +12,12 @@ from typing import Any
 
 from torch import fx, nn
 
-from torch_bridge.capture.tracing import OWNER
+from torch_bridge.capture.mode_differences import OWNER
 
-_PREFIX = "onnxq_step_"
+_PREFIX = "onnxq_call_"
 
 
-class Step(nn.Module):
+class OwnedCall(nn.Module):
     """One function or method call of a traced graph."""
 
     def __init__(self, call: fx.Node) -> None:
@@ -34,19 +34,19 @@ class Step(nn.Module):
 
 
 def with_owners(model: nn.Module) -> nn.Module:
-    """`model`, or a graph over its modules whose functions run inside a `Step`."""
+    """`model`, or a graph over its modules whose functions run inside an `OwnedCall`."""
     if not isinstance(model, fx.GraphModule):
         return model
     graph = copy.deepcopy(model.graph)
-    steps: dict[str, Step] = {}
+    calls: dict[str, OwnedCall] = {}
     for node in list(graph.nodes):
         if node.op in ("call_function", "call_method") and node.meta.get(OWNER):
-            name = f"{_PREFIX}{len(steps)}"
-            steps[name] = Step(node)
+            name = f"{_PREFIX}{len(calls)}"
+            calls[name] = OwnedCall(node)
             node.op, node.target = "call_module", name
-    if not steps:
+    if not calls:
         return model
-    made = fx.GraphModule({**_referenced(model), **steps}, graph, type(model).__name__)
+    made = fx.GraphModule({**_referenced(model), **calls}, graph, type(model).__name__)
     made.training = model.training  # not train(), which would reach into the model's modules
     return made
 
@@ -65,9 +65,9 @@ def _referenced(model: fx.GraphModule) -> dict[str, Any]:
 
 
 def owner_of(model: nn.Module, path: str) -> str:
-    """The path of a module, or that of the owner if it is a step."""
+    """The path of a module, or that of the owner if it is a call."""
     if not path.startswith(_PREFIX):
         return path
-    step = model.get_submodule(path)
-    assert isinstance(step, Step)
-    return step.owner
+    call = model.get_submodule(path)
+    assert isinstance(call, OwnedCall)
+    return call.owner

@@ -39,7 +39,7 @@ def record(call: FlatCall, *, results: bool = True) -> RecordedRun:
                 run.rounded[path] = value
             elif known is not None and not torch.equal(known, value):
                 run.rounded[path] = None
-            if results:  # copied, since code behind it may write into it
+            if results:  # copied, since code after it may write into it
                 run.returned.setdefault(path, []).append(output.detach().cpu().numpy().copy())
 
         return hook

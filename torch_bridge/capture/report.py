@@ -1,4 +1,4 @@
-"""What `prepare` did: which tensors are quantized how, and what is not and why."""
+"""The record of `prepare`: which tensors are quantized how, and which are not and why."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Leaf:
-    """A submodule that was not looked into."""
+    """A submodule that was not traced."""
 
     path: str
     """Its path in the model; '' is the model itself."""
     reason: str
     """Why the tracer failed there, in the words of the error."""
     cost: str
-    """What is not quantized because of that."""
+    """The parts that are not quantized because of that."""
 
     def __str__(self) -> str:
         where = f"'{self.path}'" if self.path else "the model itself"
@@ -30,7 +30,7 @@ class Row:
     module: str
     """Path of the FakeQuantize module."""
     tensor: str
-    """What it quantizes: a module's path, or the name of a node of the graph."""
+    """The tensor that it quantizes: a module's path, or the name of a node of the graph."""
     what: str
     """Type and range."""
 
@@ -44,11 +44,11 @@ class Report:
     """False: the model has no graph, and only layers with weights are quantized."""
     leaves: list[Leaf] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What was fused, and what stays float and why."""
+    """Layers that were fused, and tensors that stay float and why."""
     rows: list[Row] = field(default_factory=list)
 
     def problems(self) -> Iterator[str]:
-        """What a user should know before training."""
+        """Facts that a user should know before training."""
         for leaf in self.leaves:
             yield f"could not be traced: {leaf}"
         if not self.rows:

@@ -1,4 +1,4 @@
-"""Turning a model into an FX graph, with the submodules that cannot be traced left as they are.
+"""Turn a model into an FX graph; submodules that cannot be traced stay as they are.
 
     trace in train mode, trace in eval mode
       one fails inside a submodule       -> that submodule becomes a leaf, start again
@@ -24,12 +24,9 @@ from torch import fx, nn
 from onnxq.errors import OptionError
 from torch_bridge.capture.argument_checks import Required, Specialised
 from torch_bridge.capture.example_call import ExampleCall
-from torch_bridge.capture.mode_differences import Difference, add_flags, reconcile
+from torch_bridge.capture.mode_differences import OWNER, Difference, add_flags, reconcile
 from torch_bridge.capture.quantized_graph import QuantizedGraph
 from torch_bridge.capture.report import Leaf
-
-OWNER = "onnxq_owner"
-"""Key in a node's meta: the path of the module whose code made it."""
 
 COST = (
     "layers with weights inside it are quantized with their inputs, but nothing is fused there, "
@@ -98,7 +95,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """What a user asks of the tracer."""
+    """A user's wishes for the tracer."""
 
     leaf_types: tuple[type[nn.Module], ...] = ()
     leaf_paths: frozenset[str] = frozenset()
@@ -218,8 +215,8 @@ def _guard_arguments(root: nn.Module, graph: fx.Graph, concrete: dict[str, Any])
     for node, name in zip(placeholders, _argument_names(root, concrete), strict=True):
         if name in concrete and not isinstance(concrete[name], list | tuple | dict):
             for user in list(node.users):
-                for reader in list(user.users):
-                    graph.erase_node(reader)
+                for check in list(user.users):
+                    graph.erase_node(check)
                 graph.erase_node(user)
             with graph.inserting_before(node):
                 argument = graph.create_node("placeholder", name, node.args)

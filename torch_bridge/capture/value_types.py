@@ -1,6 +1,6 @@
-"""Which nodes of a graph hold float tensors: only those can be quantized.
+"""The nodes of a graph that hold float tensors: only those can be quantized.
 
-A graph also computes with sizes, indices, masks and tuples; an example run tells them apart.
+A graph also computes with sizes, indices, masks and tuples; an example run shows which is which.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Puts into an exported graph exactly what the model computes in torch.
+"""Put into an exported graph exactly the numbers that the model computes with in torch.
 
 Exporters fold constants with arithmetic of their own, merge equal initializers and leave scales
 as expressions of parameters. The values a weight quantizer really rounds, and the scales it really
@@ -65,7 +65,7 @@ def name_layers(model: Model, path_of: Callable[[gs.Node], str]) -> dict[int, st
 
 
 def resolve_aliases(model: Model) -> None:
-    """Let every reader of an initializer read it directly, not through an Identity."""
+    """Let every consumer of an initializer read it directly, not through an Identity."""
     for node in model.nodes("Identity"):
         if isinstance(node.inputs[0], gs.Constant) and not model.is_output(node.outputs[0]):
             replace(node, node.inputs[0], model)
@@ -110,7 +110,7 @@ def _set_params(model: Model, node: gs.Node, path: str, module: FakeQuantize) ->
     exported = node.attrs["quant_min"], node.attrs["quant_max"]
     if (params.lo, params.hi) != exported:
         raise UnsupportedModelError(
-            f"quantizer '{path}' says {params.lo}..{params.hi}, but was exported with "
+            f"quantizer '{path}' specifies {params.lo}..{params.hi}, but was exported with "
             f"{exported[0]}..{exported[1]}",
             fix="let its qparams() describe what its forward() computes",
         )

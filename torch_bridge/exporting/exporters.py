@@ -1,10 +1,10 @@
-"""torch's two ONNX exporters behind one call; both leave the module path on every node.
+"""torch's two ONNX exporters through one call; both leave the module path on every node.
 
 TorchScript names nodes after the last part of a module's name, which is ambiguous as soon as a
 graph module calls 'layer1.0.conv1' and 'layer2.0.conv1' directly. `_Scoped` therefore offers the
 whole path as that name, between marks and with its dots replaced:
 
-    /<layer1|0>/<layer1|0|conv1>_1/Conv      '_1' behind the marks counts calls
+    /<layer1|0>/<layer1|0|conv1>_1/Conv      '_1' after the marks counts calls
 
 dynamo writes the path into the metadata of every node, but only from opset 18 on: older ones go
 through a converter that drops metadata.

@@ -2,10 +2,10 @@
 
 Outputs are measured in steps of their own quantizer. An output without one (a classifier that
 stays float) is measured on the 8-bit grid of its range, step = max |y| / 127.5: what an 8-bit
-quantizer behind it would resolve.
+quantizer after it would resolve.
 
 Both sides sum in another order, so a value that lies at the middle between two codes, up to that
-rounding, may go either way, and with few bits one such value moves many others behind it. Where
+rounding, may go either way, and with few bits one such value moves many others after it. Where
 outputs differ, the file is therefore run again *with the codes of torch*: whatever reads a
 quantizer is given what torch's quantizer returned. Then nothing is passed on, every quantizer
 and every output is compared on its own, and a difference shows what is wrong and where.
@@ -122,7 +122,7 @@ def _is_quantizer(node: onnx.NodeProto) -> bool:
 def _cut(
     proto: onnx.ModelProto, codes: Mapping[str, Array]
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """A model in which readers of quantizers read inputs instead, and the values of these."""
+    """A model whose consumers of quantizers read inputs instead, and the values of these."""
     cut = onnx.ModelProto()
     cut.CopyFrom(proto)
     fresh = {name: f"{name}.torch" for name in codes}

@@ -12,7 +12,7 @@ largest is M; the clipping bound a learns:
     da = Σ dy * ((y - x)/a where |x| < a, else sign(x))
 
 An unsigned quantizer takes negative x as 0, without gradient. y lies on the uniform grid of codes
--M..M, so it is exported with that grid behind the rounding to levels.
+-M..M, so it is exported with that grid after the rounding to levels.
 """
 
 from __future__ import annotations

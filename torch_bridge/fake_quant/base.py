@@ -1,4 +1,4 @@
-"""What all quantizers share: two switches, a range from an observer, a grid for ONNX.
+"""The base of all quantizers: two switches, a range from an observer, a grid for ONNX.
 
 While it observes, a quantizer takes its range from its observer; while it quantizes, it rounds to
 the grid (with whatever gradients the algorithm has); with neither it hands its input on. A new
@@ -6,7 +6,7 @@ quantizer does neither.
 
 `scale` and `zero_point` always describe the grid in use: `refresh` derives them from what is
 learned before every call, and whenever the module is put into eval mode. Exporters read only
-them, so every algorithm becomes one `onnxq::FakeQuantize` node (behind `transform`, for the few
+them, so every algorithm becomes one `onnxq::FakeQuantize` node (after `transform`, for the few
 that do not round their input itself); only the logarithmic grid has a node of its own.
 """
 
@@ -35,7 +35,7 @@ class FakeQuantize(nn.Module):
     Args:
         spec: codes, symmetry and granularity.
         observer: finds the range; see `torch_bridge.observers`.
-        name: what messages call this quantizer: the path of the tensor it stands on.
+        name: its name in messages: the path of the tensor it quantizes.
 
     Attributes:
         observing: whether the range follows the observer.
@@ -57,7 +57,7 @@ class FakeQuantize(nn.Module):
         super().__init__()
         if spec.power_of_two and self.learns_any_scale:
             raise OptionError(
-                f"'{self.algorithm}' learns scales that are no powers of two",
+                f"'{self.algorithm}' learns scales that are not powers of two",
                 fix="choose 'tqt', which learns the power, or 'fixed'",
             )
         self.spec = spec
@@ -78,7 +78,7 @@ class FakeQuantize(nn.Module):
         return self.on_grid(x)
 
     def transform(self, x: Tensor) -> Tensor:
-        """What is rounded: `x` itself, unless the algorithm reshapes it first."""
+        """The tensor to round: `x` itself, unless the algorithm reshapes it first."""
         return x
 
     def quantize_scaled(self, x: Tensor, gain: Tensor) -> Tensor | None:
@@ -194,7 +194,7 @@ class FakeQuantize(nn.Module):
 
     @property
     def name(self) -> str:
-        """What messages call this quantizer."""
+        """The name of this quantizer in messages."""
         return self._name
 
     @name.setter
@@ -203,7 +203,7 @@ class FakeQuantize(nn.Module):
         self.observer.name = name
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows."""
+        """The text that `print(model)` shows."""
         does = [w for w, on in (("observes", self.observing), ("quantizes", self.quantizing)) if on]
         return f"{self.spec}; {' and '.join(does) or 'off'}"
 
@@ -277,7 +277,7 @@ def _take_sizes(module: FakeQuantize, state_dict: dict[str, Any], prefix: str, *
 
     A per-channel quantizer has one scale until it is calibrated. It takes the number of scales of
     the checkpoint; one scale for the whole tensor is the same grid as that scale for all channels.
-    Many scales do not become one: torch's own error about sizes tells.
+    Many scales do not become one: torch reports the sizes.
     """
     for name, current in module._own_tensors():
         saved = state_dict.get(prefix + name)

@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from onnxq.errors import UnsupportedModelError
-from torch_bridge.insertion.patterns import PATTERNS, Pattern, PatternTable, Step
+from torch_bridge.insertion.patterns import PATTERNS, Link, Pattern, PatternTable
 from torch_bridge.nn.bn_fold import is_batch_norm
 from torch_bridge.nn.children import places
 from torch_bridge.nn.layer_op import why_not_quantizable
@@ -24,9 +24,9 @@ from torch_bridge.nn.qat import QatLayer
 
 __all__ = [
     "PATTERNS",
+    "Link",
     "Pattern",
     "PatternTable",
-    "Step",
     "from_float_names",
     "fuse",
     "leaf_types",
@@ -42,8 +42,8 @@ MakeQuantizer = Callable[[nn.Module], nn.Module | None]
 def leaf_types(backend: str | None = None) -> set[type[nn.Module]]:
     """Module classes that a tracer must not look into, for `fuse` to see them."""
     patterns = PATTERNS.of(backend)
-    steps = {kind for p in patterns for step in p.chain for kind in step.types}
-    return steps | {kind for p in patterns for kind in (*p.float_types, p.qat)}
+    links = {kind for p in patterns for link in p.chain for kind in link.types}
+    return links | {kind for p in patterns for kind in (*p.float_types, p.qat)}
 
 
 # -- fusion along a graph ------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def fuse(graph_module: fx.GraphModule, backend: str | None = None) -> list[str]:
     """Replace every chain of `PATTERNS` by its fused float module, in place.
 
     The fused module takes the place (and the name) of the chain's first module; the others are
-    deleted where nothing else uses them. A chain is fused only if each result has one reader and
+    deleted where nothing else uses them. A chain is fused only if each result has one consumer and
     each module is called once.
     """
     report: list[str] = []
@@ -74,16 +74,13 @@ def fuse(graph_module: fx.GraphModule, backend: str | None = None) -> list[str]:
                 report.append(_fuse(graph_module, pattern, nodes, parts))
                 modules[str(node.target)] = graph_module.get_submodule(str(node.target))
                 break
-            refused.update({n: reason for n, m in zip(nodes, parts, strict=True) if is_norm(m)})
+            refused.update(
+                {n: reason for n, m in zip(nodes, parts, strict=True) if is_batch_norm(m)}
+            )
     report += _left(graph_module, modules, refused)
     graph_module.graph.lint()
     graph_module.recompile()
     return report
-
-
-def is_norm(module: nn.Module | None) -> bool:
-    """Whether `module` is a batch normalisation, of torch or of a pattern."""
-    return module is not None and is_batch_norm(module)
 
 
 def _calls(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module]) -> Counter[int]:
@@ -95,28 +92,28 @@ def _calls(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module]) -> Co
 def _match(
     pattern: Pattern, first: fx.Node, modules: dict[str, nn.Module]
 ) -> tuple[list[fx.Node], list[nn.Module]] | None:
-    """The nodes and modules of `pattern`'s chain that starts at `first`, readers aside."""
+    """The nodes and modules of `pattern`'s chain that starts at `first`."""
     nodes, parts = [], []
     node: fx.Node | None = first
-    for step in pattern.chain:
-        module = None if node is None else step.module(node, modules)
+    for link in pattern.chain:
+        module = None if node is None else link.module(node, modules)
         if node is None or module is None:
             return None
         nodes.append(node)
         parts.append(module)
-        node = _reader(node, pattern, len(nodes), modules)
+        node = _consumer(node, pattern, len(nodes), modules)
     return nodes, parts
 
 
-def _reader(
+def _consumer(
     node: fx.Node, pattern: Pattern, position: int, modules: dict[str, nn.Module]
 ) -> fx.Node | None:
-    """The reader of `node` that fits the chain's next step and reads nothing else."""
+    """The consumer of `node` that matches the chain's next link and reads nothing else."""
     if position == len(pattern.chain):
         return None
-    step = pattern.chain[position]
+    link = pattern.chain[position]
     for user in node.users:
-        if user.all_input_nodes == [node] and step.module(user, modules) is not None:
+        if user.all_input_nodes == [node] and link.module(user, modules) is not None:
             return user
     return None
 
@@ -127,7 +124,7 @@ def _objection(
     for node in nodes[:-1]:
         if len(node.users) > 1:
             others = ", ".join(f"'{user.name}'" for user in node.users if user not in nodes)
-            return f"'{node.name}' has other readers: {others}"
+            return f"'{node.name}' has other consumers: {others}"
     for node, module in zip(nodes, parts, strict=True):
         holds_state = any(True for _ in module.parameters()) or any(True for _ in module.buffers())
         if holds_state and calls[id(module)] > 1:
@@ -174,9 +171,11 @@ def _left(
     """A line for each batch norm still in the graph."""
     lines = []
     for node in graph_module.graph.nodes:
-        if node.op == "call_module" and is_norm(modules.get(str(node.target))):
-            makers = ", ".join(f"'{n.name}'" for n in node.all_input_nodes)
-            reason = refused.get(node, f"its input {makers} is not made by a layer to fold it into")
+        if node.op == "call_module" and is_batch_norm(modules.get(str(node.target))):
+            producers = ", ".join(f"'{n.name}'" for n in node.all_input_nodes)
+            reason = refused.get(
+                node, f"its input {producers} is not the result of a layer to fold it into"
+            )
             lines.append(f"{node.target}: batch norm left, {reason}")
     return lines
 

@@ -1,4 +1,4 @@
-"""Making quantizers for the parts of a model, and putting those of activations into its graph."""
+"""Make the quantizers of a model, and insert those of activations into its graph."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from onnxq.backend import Backend
 from onnxq.errors import OptionError, near_matches
 from onnxq.quant.scheme import QSpec
 from torch_bridge.arithmetic.spec import QuantizerSpec
+from torch_bridge.capture.mode_differences import OWNER
 from torch_bridge.capture.report import Report, Row
-from torch_bridge.capture.tracing import OWNER, fresh_name
+from torch_bridge.capture.tracing import fresh_name, inside
 from torch_bridge.capture.value_types import FLOAT
 from torch_bridge.fake_quant import FakeQuantize, algorithm
 from torch_bridge.insertion.op_kinds import module_kind
@@ -133,7 +134,7 @@ def _are_inputs(producers: Iterable[fx.Node]) -> bool:
 
 
 def _last_of_its_kind(producer: fx.Node) -> fx.Node:
-    """A call cannot stand among the arguments: it goes behind the last of them."""
+    """A call cannot come between the arguments: it goes after the last of them."""
     if producer.op != "placeholder":
         return producer
     while producer.next.op == "placeholder":
@@ -178,7 +179,7 @@ def fill_untraced(model: nn.Module, untraced: list[str], maker: Maker) -> None:
     """Quantizers in modules without a graph: products of activations, FloatFunctional."""
     wanted = maker.backend.placement.inputs
     for path, module in list(model.named_modules()):
-        if not any(not leaf or path == leaf or path.startswith(f"{leaf}.") for leaf in untraced):
+        if not inside(path, untraced):
             continue
         if isinstance(module, ActivationProduct) and "MatMul" in wanted:
             module.left_fake_quant = maker.for_activation(f"{path}.left").train(module.training)

@@ -1,4 +1,4 @@
-"""Which op kind of `onnxq.quant.placement` a node of an FX graph is.
+"""The op kind of `onnxq.quant.placement` that each node of an FX graph has.
 
 Modules go by their class or the nearest base class in the table, so quantized and fused layers
 are what their base is. In-place and method forms are the same kind as the function.
@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.nn import functional as F
+
+from torch_bridge.capture.value_types import FLOAT
 
 MODULES: dict[type[nn.Module], str] = {
     nn.Conv1d: "Conv",
@@ -209,7 +211,7 @@ def _getitem_kind(node: fx.Node, modules: Mapping[str, nn.Module]) -> str | None
         return None
     if kind_of(source, modules) == "Split":
         return "Identity"
-    return "Slice" if source.meta.get("onnxq_float", False) else None
+    return "Slice" if source.meta.get(FLOAT, False) else None
 
 
 def _pad_kind(node: fx.Node) -> str | None:
@@ -220,7 +222,7 @@ def _pad_kind(node: fx.Node) -> str | None:
 
 
 def ends_not_negative(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
-    """Whether what `node` gives cannot be negative, by itself."""
+    """Whether the result of `node` is never negative, whatever it reads."""
     kind = kind_of(node, modules)
     if kind in NOT_NEGATIVE:
         return True

@@ -1,4 +1,4 @@
-"""What a user changes in a backend's scheme for one training run."""
+"""A user's changes to a backend's scheme for one training run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Override:
 
     def __post_init__(self) -> None:
         if self.bits is not None and not isinstance(self.bits, int):
-            raise OptionError(f"{self.bits!r} is no number of bits", fix="choose 2 to 16")
+            raise OptionError(f"{self.bits!r} is not a number of bits", fix="choose 2 to 16")
 
     @classmethod
     def of(cls, given: Override | Mapping[str, Any] | str | None) -> Override:
@@ -61,7 +61,7 @@ class Override:
         for key in given:
             if key not in known:
                 raise OptionError(
-                    f"there is no option '{key}' of a quantizer", fix=near_matches(key, known)
+                    f"a quantizer has no option '{key}'", fix=near_matches(key, known)
                 )
         return cls(**given)
 

@@ -1,15 +1,15 @@
-"""Which chains of float modules are fused, and which quantized module each becomes.
+"""Chains of float modules that are fused, and the quantized module that each becomes.
 
 `PATTERNS` is the one table. A new layer or chain is one `Pattern`:
 
     PATTERNS.add(Pattern(
         "MyConv+MyNorm",
-        chain=(Step("MyConv", (MyConv,)), Step("MyNorm", (MyNorm,))),
+        chain=(Link("MyConv", (MyConv,)), Link("MyNorm", (MyNorm,))),
         fused=MyFusedConv,          # .from_float(my_conv, my_norm): the float form
         qat=MyQatConv,              # .from_float(fused, weight, bias, input quantizer)
     ))
 
-A chain of one step has no fused form: it is a layer that is only quantized. `backend=` adds or
+A chain of one link has no fused form: it is a layer that is only quantized. `backend=` adds or
 removes a pattern for one backend, in place of the common pattern of the same name.
 """
 
@@ -30,7 +30,7 @@ from torch_bridge.nn.layout import channel_axis
 
 
 @dataclass(frozen=True)
-class Step:
+class Link:
     """One place in a chain: a module of exactly one of `types`, or a function that equals one."""
 
     name: str
@@ -61,10 +61,10 @@ def norm_objection(layer: nn.Module, *others: nn.Module) -> str:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A chain of modules, each the only reader of the one before, and its quantized form."""
+    """A chain of modules, each the only consumer of the one before, and its quantized form."""
 
     name: str
-    chain: tuple[Step, ...]
+    chain: tuple[Link, ...]
     qat: Any
     """Class with `from_float(module, weight, bias, input quantizer)`."""
     fused: Any = None
@@ -79,7 +79,7 @@ class Pattern:
             raise OptionError(
                 f"pattern '{self.name}': a chain of {len(self.chain)} "
                 + ("has no fused form" if len(self.chain) == 1 else "needs a fused form"),
-                fix="give `fused` for chains of two and more steps, and only for them",
+                fix="give `fused` for chains of two or more links, and only for them",
             )
 
     @property
@@ -101,7 +101,7 @@ class PatternTable:
             self._of_backend.setdefault(backend, {})[pattern.name] = pattern
         elif pattern.name in self._common and not replace:
             raise OptionError(
-                f"there is a pattern '{pattern.name}' already",
+                f"a pattern '{pattern.name}' exists already",
                 fix="choose another name, or pass replace=True",
             )
         else:
@@ -126,10 +126,10 @@ class PatternTable:
         return tuple(sorted(reversed(found), key=lambda p: -len(p.chain)))
 
 
-RELU = Step("ReLU", (nn.ReLU,), (F.relu, F.relu_, torch.relu, torch.relu_), ("relu", "relu_"))
-RELU6 = Step("ReLU6", (nn.ReLU6,), (F.relu6,))
+RELU = Link("ReLU", (nn.ReLU,), (F.relu, F.relu_, torch.relu, torch.relu_), ("relu", "relu_"))
+RELU6 = Link("ReLU6", (nn.ReLU6,), (F.relu6,))
 BATCH_NORM = {
-    rank: Step("BatchNorm", (norm, nn.SyncBatchNorm, frozen, qnn.FrozenSyncBatchNorm))
+    rank: Link("BatchNorm", (norm, nn.SyncBatchNorm, frozen, qnn.FrozenSyncBatchNorm))
     for rank, norm, frozen in (
         (1, nn.BatchNorm1d, qnn.FrozenBatchNorm1d),
         (2, nn.BatchNorm2d, qnn.FrozenBatchNorm2d),
@@ -167,15 +167,15 @@ _LAYERS: tuple[tuple[type[nn.Module], Any, Any, Any, int], ...] = (
 
 def _builtin() -> PatternTable:
     table = PatternTable()
-    embedding = Step("Embedding", (nn.Embedding,))
+    embedding = Link("Embedding", (nn.Embedding,))
     table.add(Pattern(embedding.name, (embedding,), qat=qnn.QatEmbedding))
     for kind, qat, fused, fused_qat, rank in _LAYERS:
-        layer = Step(kind.__name__, (kind,))
+        layer = Link(kind.__name__, (kind,))
         table.add(Pattern(layer.name, (layer,), qat=qat))
         norm = BATCH_NORM[rank]
         for rest in ((norm,), (RELU,), (RELU6,), (norm, RELU), (norm, RELU6)):
             chain = (layer, *rest)
-            name = "+".join(step.name for step in chain)
+            name = "+".join(link.name for link in chain)
             table.add(Pattern(name, chain, qat=fused_qat, fused=fused, objection=norm_objection))
     return table
 

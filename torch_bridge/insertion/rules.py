@@ -1,4 +1,4 @@
-"""Which tensors of a graph are quantized, by the rules of a `Placement`.
+"""The tensors of a graph that are quantized, by the rules of a `Placement`.
 
 An op that wants quantized inputs asks for the tensors it reads; ops that only move values are
 looked through, so the tensor is quantized where it was made, once, for all that read it.
@@ -27,10 +27,10 @@ WEIGHTED = frozenset({"Conv", "ConvTranspose", "Linear"})
 
 @dataclass(frozen=True)
 class Spot:
-    """Tensors that one quantizer serves."""
+    """The tensors that share one quantizer."""
 
     producers: tuple[fx.Node, ...]
-    """The nodes that make them, in the order of the graph."""
+    """The nodes that compute them, in the order of the graph."""
     unsigned: bool
     """Whether none of them can be negative, and the target has another type for those."""
     boundary: bool
@@ -55,7 +55,7 @@ class Rules:
         self.order = {node: i for i, node in enumerate(self.graph.nodes)}
         self._varying = self._of_inputs()
         self.of_weights = self._of_weights()
-        """What is computed for weights alone: w * gain in F.conv2d(x, w * gain), and w itself."""
+        """Nodes that serve weights alone: w * gain in F.conv2d(x, w * gain), and w itself."""
 
     # -- what a node is ------------------------------------------------------------------------
 
@@ -64,14 +64,14 @@ class Rules:
         return kind_of(node, self.modules)
 
     def weight_operand(self, node: fx.Node) -> fx.Node | None:
-        """What a functional layer (F.conv2d ...) multiplies with, if no input goes into it."""
+        """The weight of a functional layer (F.conv2d ...), if it depends on no input."""
         if node.op != "call_function" or self.kind(node) not in WEIGHTED | {"Embedding"}:
             return None
         weight = _operand(node, 1, "weight")
         return weight if isinstance(weight, fx.Node) and weight not in self._varying else None
 
     def _of_inputs(self) -> set[fx.Node]:
-        """What depends on an input of the network."""
+        """The nodes that depend on an input of the network."""
         found: set[fx.Node] = set()
         for node in self.graph.nodes:
             if node.op == "placeholder" or not found.isdisjoint(node.all_input_nodes):
@@ -98,7 +98,7 @@ class Rules:
         return found if kind in SEVERAL or kind is None else found[:1]
 
     def sources(self, node: fx.Node) -> Iterator[fx.Node]:
-        """Where the values of `node` were made."""
+        """The producers of the values of `node`."""
         seen: set[fx.Node] = set()
         waiting = [node]
         while waiting:
@@ -177,7 +177,7 @@ class Rules:
         return True
 
     def _inputs_of(self, node: fx.Node) -> list[fx.Node]:
-        """What `node` wants quantized among the tensors it reads."""
+        """The tensors that `node` reads and wants quantized."""
         if not self._asks(node):
             return []
         kind = self.kind(node) or ""
@@ -199,7 +199,7 @@ class Rules:
         return getattr(module, "activation", None) is None
 
     def _outputs_of(self, node: fx.Node) -> Iterator[fx.Node]:
-        """Where the output of `node` is quantized: behind what runs inside the same op."""
+        """The tensors to quantize for the output of `node`: after what runs inside the same op."""
         kind = self.kind(node)
         if kind not in self.placement.outputs or self.exclude.has_node(node) or not is_float(node):
             return
@@ -212,10 +212,10 @@ class Rules:
 
     def _settled(self, node: fx.Node) -> Iterator[fx.Node]:
         for user in node.users:
-            reader = self.kind(user)
-            if reader in self.placement.absorbed and not self.exclude.has_node(user):
+            consumer = self.kind(user)
+            if consumer in self.placement.absorbed and not self.exclude.has_node(user):
                 yield from self._settled(user)
-            elif (reader or "", self.kind(node) or "") not in self.placement.merged:
+            elif (consumer or "", self.kind(node) or "") not in self.placement.merged:
                 yield node
 
     def _at_the_ends(self) -> Iterator[fx.Node]:
@@ -250,7 +250,7 @@ class Rules:
         return sorted(ordered, key=lambda group: self.order[group[0]])
 
     def not_negative(self, node: fx.Node) -> bool:
-        """Whether what `node` makes cannot be negative."""
+        """Whether the result of `node` is never negative."""
         if ends_not_negative(node, self.modules):
             return True
         kind = self.kind(node)

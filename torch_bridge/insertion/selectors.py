@@ -2,7 +2,7 @@
 
 "layer1"            the module of that path and all below it
 "add_1"             the node of that name in the traced graph
-"layer?.*.conv2"    every module or node that fits
+"layer?.*.conv2"    every module or node that matches
 nn.Conv2d           every module of that class or a subclass
 torch.add           every call of that function
 """
@@ -16,7 +16,7 @@ from typing import Any
 from torch import fx, nn
 
 from onnxq.errors import OptionError, near_matches
-from torch_bridge.capture.tracing import OWNER
+from torch_bridge.capture.mode_differences import OWNER
 
 Selector = str | type[nn.Module] | Callable[..., Any] | fx.Node
 
@@ -49,7 +49,7 @@ def select(
     graph: fx.Graph | None,
     what: str,
 ) -> Selection:
-    """What the selectors choose.
+    """The parts of a model that the selectors choose.
 
     Args:
         selectors: one or several.
@@ -99,7 +99,7 @@ def _unknown(
         known = {p for p, _ in model.named_modules(remove_duplicate=False) if p}
         known |= {n.name for n in graph.nodes} - {"output"} if graph is not None else set()
         return OptionError(
-            f"{what}: no module or node fits '{selector}'", fix=near_matches(selector, known)
+            f"{what}: no module or node matches '{selector}'", fix=near_matches(selector, known)
         )
     name = getattr(selector, "__name__", None) or str(selector)
     if isinstance(selector, type):

@@ -1,8 +1,8 @@
-"""Quantizers that training has and a target's files cannot tell.
+"""Quantizers that are trained although a target's files cannot contain them.
 
-Some files have no place for what certain ops read (`Placement.untold`). A chip computes those on
-codes all the same, with ranges of its own making, so the rounding is trained. When the model is
-deployed it is left out there, and what that changes is measured: a user should know before.
+Some files cannot contain the range of what certain ops read (`Placement.untold`). A chip computes
+those on codes all the same, with ranges of its own making, so the rounding is trained. When the
+model is deployed it is left out there, and the change is measured: a user should know before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch_bridge.insertion.rules import Rules, Spot
 
 
 def unwritable_readers(rules: Rules, spots: Iterable[Spot], backend: str) -> Iterator[str]:
-    """Every op that reads a quantized tensor whose range the files cannot hold there, in words."""
+    """A note on every op that reads a quantized tensor whose range the files cannot contain."""
     placement = rules.placement
     if not placement.untold and not placement.untold_groups:
         return
@@ -30,7 +30,7 @@ def unwritable_readers(rules: Rules, spots: Iterable[Spot], backend: str) -> Ite
             what = "a convolution in groups" if grouped else kind
             yield (
                 f"{node.target if node.op == 'call_module' else node.name} ({what}): files for "
-                f"{backend} have no place for the range of what it reads, so the quantizer is "
+                f"{backend} cannot contain the range of what it reads, so the quantizer is "
                 "trained here and left out there when the model is deployed; the cost is measured"
             )
 

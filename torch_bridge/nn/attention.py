@@ -5,7 +5,7 @@
     out     = W_o (a v) + b_o
 
 torch's own module multiplies with slices of one stacked weight inside one function, where no
-quantizer can stand.
+quantizer can be inserted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch_bridge.nn.children import places
 
 
 class ActivationProduct(nn.Module):
-    """A product of two activations, each with a place for its quantizer."""
+    """A product of two activations, each with a quantizer of its own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,10 +37,10 @@ class ActivationProduct(nn.Module):
 
 
 class Attention(nn.Module):
-    """What nn.MultiheadAttention computes, in separate layers."""
+    """nn.MultiheadAttention in separate layers."""
 
     in_proj_bias = None
-    """Tells torch's encoder layers that their fast path, which skips modules, is not possible."""
+    """Shows torch's encoder layers that their fast path, which skips modules, is not possible."""
 
     def __init__(self, source: nn.MultiheadAttention) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ _STATE = {"weight", "bias", "running_mean", "running_var"}
 
 
 class FrozenBatchNorm(_BatchNorm):
-    """What makes a BatchNorm class frozen: `train()` never reaches it."""
+    """A batch norm that `train()` leaves in evaluation mode."""
 
     thawed_class: ClassVar[type[_BatchNorm]]
 

@@ -59,7 +59,7 @@ class HasBatchNorm(nn.Module):
 
 
 class FusedLayer(HasBatchNorm):
-    """What is common to all fused float layers."""
+    """The base of all fused float layers."""
 
     fused_pattern: str = ""
     """Name of the pattern that made it; chooses its quantized form."""
@@ -84,7 +84,7 @@ class FusedLayer(HasBatchNorm):
             raise UnsupportedModelError(
                 f"{cls.__name__} holds one batch norm and one activation, not "
                 + ", ".join(type(m).__name__ for m in others),
-                fix="fuse the first of each and keep the others behind the layer",
+                fix="fuse the first of each and keep the others after the layer",
             )
         made._join(norms[0] if norms else None, activations[0] if activations else None)
         return made

@@ -39,7 +39,7 @@ from torch_bridge.nn.qat import QatLayer
 
 
 class FusedQatLayer(HasBatchNorm, QatLayer):
-    """What is common to all fused quantized layers."""
+    """The base of all fused quantized layers."""
 
     def __init__(
         self,
@@ -138,14 +138,14 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
         # BN normalises dimension 1; a Linear's channels are there in a matrix only.
         if self.bn is not None and isinstance(self, nn.Linear) and y.dim() != 2:
             raise UnsupportedModelError(
-                f"Linear + {type(self.bn).__name__} got a {y.dim()}-dimensional tensor, of which "
-                "BN normalises another dimension than Linear makes",
+                f"Linear + {type(self.bn).__name__} got a {y.dim()}-dimensional tensor, and "
+                "BN normalises another dimension than the one that Linear makes",
                 fix="exclude this pair from fusion",
             )
 
 
 def _has_hooks(module: nn.Module) -> bool:
-    """Whether somebody looks at what goes through this module: torch asks the same in a call."""
+    """Whether a hook sees the values of this module: torch asks the same in a call."""
     return bool(
         module._forward_hooks
         or module._forward_pre_hooks

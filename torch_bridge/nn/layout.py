@@ -1,4 +1,4 @@
-"""Where the output channels of a torch layer's weight lie, and how to scale them.
+"""The axis of the output channels in a torch layer's weight, and how to scale them.
 
     layer             weight layout                axis   counted
     Conv1d/2d/3d      (C_out, C_in/g, k...)        0      once
@@ -22,7 +22,7 @@ TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 def weight_layout(layer: nn.Module) -> WeightAxis:
-    """How `layer` (a convolution or Linear) uses its weight."""
+    """The output channels in the weight of `layer` (a convolution or Linear)."""
     if isinstance(layer, CONVOLUTIONS):
         return WeightAxis(0, 1)
     if isinstance(layer, TRANSPOSED):

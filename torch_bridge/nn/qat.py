@@ -25,7 +25,7 @@ from torch_bridge.nn.layer_op import (
 
 
 class QatLayer(nn.Module):
-    """What is common to all quantized layers."""
+    """The base of all quantized layers."""
 
     weight: Tensor
     bias: Tensor | None

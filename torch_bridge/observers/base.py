@@ -1,4 +1,4 @@
-r"""What every observer does: look at tensors, remember a bounded statistic, give scale and zero.
+r"""The base of all observers: look at tensors, keep a bounded statistic, give scale and zero.
 
 A batch goes through three steps, of which a subclass replaces those it needs:
 
@@ -9,8 +9,8 @@ A batch goes through three steps, of which a subclass replaces those it needs:
 In a distributed run every step works on the statistics of *all* processes, reduced while the
 batch is observed. The state is thus the same on every process at any time (also where wrappers
 broadcast buffers), equal to that of one process seeing the whole batches, and `calculate` needs
-no communication. Hence observing is a collective: all processes observe equally often; one that
-has no data left passes an empty tensor.
+no communication. Hence observing is a collective: every process observes as often as the others;
+one that has no data left passes an empty tensor.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class Observer(nn.Module):
         return QParamsError(f"the {type(self).__name__} observer{whose} {what}", fix=fix)
 
     def extra_repr(self) -> str:
-        """What `print(model)` shows."""
+        """The text that `print(model)` shows."""
         return f"{self.name!r}, batches={int(self.batches)}" if self.name else ""
 
 

@@ -1,4 +1,4 @@
-r"""How much of a tensor is lost on each of several grids.
+r"""The error of a tensor on each of several grids.
 
     error(s, z) = sum |s * (clamp(round(x / s) + z, lo, hi) - z) - x|^power
 

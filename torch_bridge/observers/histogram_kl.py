@@ -1,7 +1,7 @@
 r"""The clipping threshold whose grid changes the distribution of |x| least (relative entropy).
 
 Let h be the histogram of |x| over all data other than exact zeros, which every grid has and which
-would drown the rest behind a ReLU, and L the number of magnitudes the codes can tell apart. For
+would drown the rest after a ReLU, and L the number of magnitudes the codes can tell apart. For
 a threshold at bin i, P is h[:i] with everything beyond i added to its last bin; Q is h[:i] merged
 into L equal groups and spread again, each group evenly over its bins that are not empty. Both
 are normalised, and a little of the uniform distribution is mixed into Q, so that values clipped

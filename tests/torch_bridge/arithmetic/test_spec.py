@@ -42,7 +42,7 @@ def test_a_spec_knows_its_granularity_and_levels() -> None:
         ({"lo": -129}, "does not fit int8"),
         ({"hi": 128}, "does not fit int8"),
         ({"lo": 3, "hi": 3}, "does not fit int8"),
-        ({"lo": 1}, "no code 0"),
+        ({"lo": 1}, "lacks the code 0"),
         ({"block": 4}, "need an axis"),
         ({"block": -1, "axis": 0}, "need an axis"),
         ({"qtype": qtype("int32")}, "int32 cannot be trained"),

@@ -57,7 +57,7 @@ def test_other_models_are_handed_on() -> None:
     assert with_owners(traced) is traced
 
 
-def test_only_steps_have_owners(resnet: Any) -> None:
+def test_only_calls_have_owners(resnet: Any) -> None:
     made = with_owners(resnet[0])
     assert owner_of(made, "layer1.0.conv1") == "layer1.0.conv1"
-    assert owner_of(made, "onnxq_step_0") == "layer1.0"
+    assert owner_of(made, "onnxq_call_0") == "layer1.0"

@@ -136,7 +136,7 @@ class Odd(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.conv(x)
-        if self.how == "other reader":
+        if self.how == "other consumer":
             return F.relu(self.bn(y)) + y
         if self.how == "twice called layer":
             return self.bn(self.conv(y))
@@ -152,11 +152,14 @@ class Odd(nn.Module):
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
-        ("other reader", "bn: batch norm left, 'conv' has other readers: 'add'"),
-        ("graph output", "bn: batch norm left, 'conv' has other readers: 'output'"),
+        ("other consumer", "bn: batch norm left, 'conv' has other consumers: 'add'"),
+        ("graph output", "bn: batch norm left, 'conv' has other consumers: 'output'"),
         ("twice called layer", "bn: batch norm left, 'conv' is called 2 times"),
         ("twice called norm", "bn: batch norm left, 'bn' is called 2 times"),
-        ("no layer", "bn: batch norm left, its input 'mul' is not made by a layer to fold it into"),
+        (
+            "no layer",
+            "bn: batch norm left, its input 'mul' is not the result of a layer",
+        ),
         ("no statistics", "bn: batch norm left, it keeps no running statistics"),
     ],
 )

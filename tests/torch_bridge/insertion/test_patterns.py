@@ -10,9 +10,9 @@ from torch import nn  # noqa: E402
 
 from onnxq.errors import OptionError  # noqa: E402
 from torch_bridge import nn as qnn  # noqa: E402
-from torch_bridge.insertion.patterns import PATTERNS, RELU, Pattern, PatternTable, Step  # noqa: E402
+from torch_bridge.insertion.patterns import PATTERNS, RELU, Link, Pattern, PatternTable  # noqa: E402
 
-LINEAR = Step("Linear", (nn.Linear,))
+LINEAR = Link("Linear", (nn.Linear,))
 PLAIN = Pattern("Linear", (LINEAR,), qat=qnn.QatLinear)
 CHAIN = Pattern("Linear+ReLU", (LINEAR, RELU), qat=qnn.FusedQatLinear, fused=qnn.FusedLinear)
 
@@ -32,7 +32,7 @@ def test_longest_chains_come_first() -> None:
 def test_names_are_given_once() -> None:
     table = PatternTable()
     table.add(PLAIN)
-    with pytest.raises(OptionError, match="there is a pattern 'Linear' already"):
+    with pytest.raises(OptionError, match="a pattern 'Linear' exists already"):
         table.add(PLAIN)
     other = Pattern("Linear", (LINEAR,), qat=qnn.QatLinear, axis=lambda layer: None)
     table.add(other, replace=True)
@@ -48,7 +48,7 @@ def test_a_backend_overrides_adds_and_removes() -> None:
     table.remove("Linear+ReLU", backend="chip")
     assert table.of("chip") == (own,)
     assert table.of() == table.of("another") == (CHAIN, PLAIN)
-    extra = Pattern("Bilinear", (Step("Bilinear", (nn.Bilinear,)),), qat=qnn.QatLinear)
+    extra = Pattern("Bilinear", (Link("Bilinear", (nn.Bilinear,)),), qat=qnn.QatLinear)
     table.add(extra, backend="chip")
     assert extra in table.of("chip")
     table.remove("Bilinear", backend="chip")
@@ -65,6 +65,6 @@ def test_unknown_names_get_near_matches() -> None:
 @pytest.mark.parametrize(
     ("chain", "fused"), [((LINEAR, RELU), None), ((LINEAR,), qnn.FusedLinear), ((), None)]
 )
-def test_half_patterns_are_refused(chain: tuple[Step, ...], fused: type | None) -> None:
+def test_half_patterns_are_refused(chain: tuple[Link, ...], fused: type | None) -> None:
     with pytest.raises(OptionError, match="pattern 'half'"):
         Pattern("half", chain, qat=qnn.QatLinear, fused=fused)

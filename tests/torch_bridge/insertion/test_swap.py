@@ -172,7 +172,7 @@ def test_a_new_pattern_is_added_in_one_place(table: patterns.PatternTable) -> No
     table.add(
         fusion.Pattern(
             "Padded+Scale",
-            chain=(fusion.Step("Padded", (Padded,)), fusion.Step("Scale", (Scale,))),
+            chain=(fusion.Link("Padded", (Padded,)), fusion.Link("Scale", (Scale,))),
             fused=ScaledPadded,
             qat=QatScaledPadded,
         )

@@ -35,7 +35,7 @@ class Net(nn.Module):
 
 
 def noted(model: nn.Module) -> set[str]:
-    notes = [n for n in model.onnxq_report.notes if "have no place for" in n]
+    notes = [n for n in model.onnxq_report.notes if "cannot contain the range" in n]
     return {note.partition(" (")[0] for note in notes}
 
 
