@@ -201,3 +201,9 @@ def _backends_in(thing: Any) -> dict[str, Any]:
     if not isinstance(thing, Backend):
         raise TypeError(f"{thing!r} is not an onnxq.backend.Backend")
     return {thing.name: thing}
+
+
+__all__ = [
+    *("BACKENDS_GROUP", "Backend", "OnnxFile", "Output", "TableFile", "Variant"),
+    *("backends", "chosen_backend", "find_backend"),
+]

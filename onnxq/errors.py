@@ -96,3 +96,17 @@ def listed(lines: Iterable[str], most: int = 20) -> str:
     if len(every) > most:
         shown.append(f"... and {len(every) - most} more")
     return "".join(f"\n    {line}" for line in shown)
+
+
+__all__ = [
+    *("BackendError", "InvalidModelError", "LoadError", "OnnxqError", "OptionError", "PassError"),
+    *(
+        "QParamsError",
+        "SaveError",
+        "UnsupportedModelError",
+        "VerifyError",
+        "cannot_write",
+        "listed",
+    ),
+    *("near_matches",),
+]

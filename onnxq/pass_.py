@@ -217,3 +217,6 @@ class Option:
 
 _PLAIN = (bool, int, float, str)
 _BARE = re.compile(r"""[^\s,{}='"]+""")
+
+
+__all__ = ["Option", "Pass", "Quoted", "Skip", "Trace"]

@@ -257,3 +257,6 @@ def _split(text: str) -> list[tuple[str, dict[str, str]]]:
             if i == len(tokens):
                 raise wrong("it ends with a comma")
     return steps
+
+
+__all__ = ["Dump", "Observer", "Pipeline", "Result", "Timing"]

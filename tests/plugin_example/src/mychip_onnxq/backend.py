@@ -5,7 +5,7 @@ from mychip_onnxq.name_nodes import NameNodes
 from mychip_onnxq.scales_csv import FORMAT
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.pipeline import Pipeline
-from onnxq.quant.scheme import QSpec, Scheme
+from onnxq.quant import QSpec, Scheme
 from passes.collect_qparams import CollectQParams
 from passes.phases import CLEAN, FOLD, READ
 from passes.remove_fake_quant import RemoveFakeQuant

@@ -11,10 +11,9 @@ import numpy as np
 
 from onnxq.errors import LoadError, OnnxqError
 from onnxq.graph import Model
-from onnxq.quant.qparam_table import QParamTable
-from onnxq.quant.qparams import QParams, Role
+from onnxq.quant import QParams, QParamTable, Role
 from onnxq.quant.qtype import qtype
-from onnxq.side_files.side_file import SideFile
+from onnxq.side_files import SideFile
 
 HEADER = ["tensor", "scale"]
 
