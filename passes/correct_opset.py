@@ -16,6 +16,7 @@ stamp does not know are carried.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -82,25 +83,33 @@ def _first_opset(node: gs.Node, stamp: int) -> int:
 
     `stamp` itself for operators that no opset knows: they are private, and no stamp helps them.
     """
-    return next((v for v in range(stamp, MAX_OPSET + 1) if _knows(v, node)), stamp)
+    known = (v for v in _knowing(node) if v >= stamp)
+    return stamp if domain_of(node) else next(known, stamp)
 
 
 def _last_opset(node: gs.Node, stamp: int) -> int:
     """The last opset up to `stamp` that knows the operator as it is written, else `stamp`."""
-    return next((v for v in range(stamp, 0, -1) if _knows(v, node)), stamp)
+    known = (v for v in reversed(_knowing(node)) if v <= stamp)
+    return stamp if domain_of(node) else next(known, stamp)
 
 
 def _oldest_opset(node: gs.Node) -> int:
     """The first opset of all that knows the operator as it is written, with all its inputs."""
-    count = len(node.inputs)
-    return next((v for v in range(1, MAX_OPSET + 1) if _knows(v, node, count)), 1)
+    return 1 if domain_of(node) else next(iter(_knowing(node, len(node.inputs))), 1)
 
 
-def _knows(version: int, node: gs.Node, inputs: int = 0) -> bool:
-    """Whether an opset has the operator with the attributes, and as many inputs, as it has here."""
-    if domain_of(node):
-        return True
-    schema = schema_of(node.op, version)
-    if schema is None or inputs > schema.max_input:
-        return False
-    return bool(node.attrs.keys() <= schema.attributes.keys())
+def _knowing(node: gs.Node, inputs: int = 0) -> tuple[int, ...]:
+    return _versions(node.op, tuple(node.attrs), inputs)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _versions(op: str, attributes: tuple[str, ...], inputs: int) -> tuple[int, ...]:
+    """The opsets that have the operator with these attributes, and as many inputs."""
+    schemas = {version: schema_of(op, version) for version in range(1, MAX_OPSET + 1)}
+    return tuple(
+        version
+        for version, schema in schemas.items()
+        if schema is not None
+        and inputs <= schema.max_input
+        and set(attributes) <= schema.attributes.keys()
+    )

@@ -76,7 +76,8 @@ class _Mover:
     def start(self, quantize: gs.Node) -> None:
         """Begin at one quantizer."""
         codes = quantize.outputs[0]
-        if self._remember(quantize) and not all(map(is_dequantize, codes.outputs)):
+        # Where only DequantizeLinear reads the codes, as nearly everywhere, there is nothing to do.
+        if not all(map(is_dequantize, codes.outputs)) and self._remember(quantize):
             self.queue.append((codes, self.grids[id(codes)]))
 
     def _remember(self, quantize: gs.Node) -> bool:
