@@ -2,7 +2,7 @@
 
 from hypothesis import settings
 
-from tests.tables import pytest_terminal_summary, table_row
+from tests.checks.tables import pytest_terminal_summary, table_row
 
 __all__ = ["pytest_terminal_summary", "table_row"]
 

@@ -27,9 +27,9 @@ from onnxq.proof.difference import RunningDiff, Tolerance
 from onnxq.proof.step_size import Step, Steps
 from onnxq.running import sessions
 from onnxq.running.sessions import open_model
-from tests import networks
+from tests.checks.tables import TableRow
 from tests.consumers.lowered import VARIABLE, ConsumerFailed, run_lowered
-from tests.tables import TableRow
+from tests.models import networks
 
 RUNNERS = Path(__file__).parent / "runners"
 SAMPLES = 8

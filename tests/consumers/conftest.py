@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.checks.tables import TableRow
 from tests.consumers.compare import Measurement, tell_lowered
-from tests.tables import TableRow
 
 
 def _key(row: dict[str, Any]) -> tuple[str, ...]:

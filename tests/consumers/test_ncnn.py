@@ -10,8 +10,8 @@ import pytest
 
 from onnxq.ncnn.writer import write
 from onnxq.storage.model_files import write_bytes, write_text
-from tests.build import quantize, run, weight
 from tests.consumers.compare import NETWORKS, Measurement, measure, python, version_of, written
+from tests.models.build import quantize, run, weight
 from tests.onnxq.ncnn.cases import CASES, graph, values
 
 Record = Callable[[Measurement], Measurement]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.checks.saturating import cpu_saturates
 from tests.consumers.compare import NETWORKS, Measurement, measure, python, version_of, written
-from tests.saturating import cpu_saturates
 
 Record = Callable[[Measurement], Measurement]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from onnxq.backend import find_backend
 from onnxq.graph import Model
-from tests.dialects import WRITERS, written
-from tests.networks import quantized
-from tests.zoo import ZOO
+from tests.models.dialects import WRITERS, written
+from tests.models.networks import quantized
+from tests.models.zoo import ZOO
 
 FIXTURES = Path(__file__).parent.parent.parent.parent / "shared" / "fixtures"
 _LARGEST = 40_000

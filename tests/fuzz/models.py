@@ -33,12 +33,12 @@ from onnxq.workflows.convert import convert
 from onnxq.workflows.explain import explain
 from onnxq.workflows.lint_model import lint
 from onnxq.workflows.summary import summarize
-from tests.dialect_functions import OPENVINO, QONNX, runnable
+from tests.checks.same_model import differences
 from tests.fuzz import good_models
 from tests.fuzz.mutations import DATA, MUTATIONS, attributes_of, flip_bytes, tensors_of, values_of
 from tests.fuzz.outcome import Outcome
 from tests.fuzz.overflowing_codes import has_overflowing_codes
-from tests.same_model import differences
+from tests.models.dialect_functions import OPENVINO, QONNX, runnable
 
 BACKENDS = sorted(b.name for b in backends().values() if isinstance(b, Backend) and b.writes)
 RUNS_AS_WRITTEN = ("onnxruntime", "tensorrt", "openvino", "tvm", "iree", "academic")
@@ -241,7 +241,7 @@ class _Source:
 
 
 def _has_public_meaning(proto: onnx.ModelProto) -> bool:
-    """Whether its private operators are those that `tests.dialect_functions` spells out."""
+    """Whether its private operators are those that `tests.models.dialect_functions` spells out."""
     nodes = [n for n in proto.graph.node if n.domain in (QONNX, OPENVINO)]
     modes = [a.s.upper() for n in nodes for a in n.attribute if a.name == "rounding_mode"]
     read = {name for node in nodes for name in node.input[1:]}

@@ -28,10 +28,10 @@ from onnxq.quant.qtype import qtype
 from onnxq.side_files.side_file import Content, SideFile, find_format
 from onnxq.workflows.encodings import read_all, read_content, with_encodings
 from passes.infer_shapes import InferShapes
-from tests.build import apply, quantize, weight
 from tests.fuzz.outcome import Outcome
 from tests.fuzz.side_facts import FILLED, disagreement, facts_of
 from tests.fuzz.side_mutations import broken_bytes, broken_json, broken_message, broken_text
+from tests.models.build import apply, quantize, weight
 from tests.onnxq.formats.check import named_model
 from tests.onnxq.ncnn.cases import CASES, graph
 

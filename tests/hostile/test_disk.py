@@ -18,8 +18,8 @@ from onnxq.workflows import demo
 from onnxq.workflows.convert import convert
 from onnxq.workflows.side_export import export_side_file
 from tests.hostile import FOLDER
+from tests.models.stored_models import listing
 from tests.onnxq.conftest import Run, onnxq
-from tests.stored_models import listing
 
 __all__ = ["onnxq"]
 
@@ -123,7 +123,7 @@ def test_nor_do_encodings(network: Model, tmp_path: Path) -> None:
 
 def test_killed_conversions_leave_a_set_or_one_that_is_completed() -> None:
     """Whole commands; each step in turn is killed in tests/onnxq/disk/test_file_set.py."""
-    words = [sys.executable, "-m", "tests.kill_conversions", "--count", "4"]
+    words = [sys.executable, "-m", "tests.hostile.kill_conversions", "--count", "4"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -17,8 +17,8 @@ from onnxq.proof.step_size import Step
 from onnxq.running import sessions
 from onnxq.running.samples import samples
 from onnxq.workflows.convert import convert
-from tests import growing_models
-from tests.counted_code import assert_linear, counted
+from tests.checks.counted_code import assert_linear, counted
+from tests.models import growing_models
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from onnxq.errors import OnnxqError
 from onnxq.graph import load, save
 from onnxq.quant.qtype import qtype
 from tests.hostile import FOLDER
-from tests.networks import quantized
+from tests.models.networks import quantized
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,9 +21,9 @@ from onnxq.running.integer_kernels import compute, requantize
 from onnxq.workflows.lint_model import lint
 from passes.fold_affine import FoldAffine
 from passes.fold_batch_norm import FoldBatchNorm
-from tests.build import parse
-from tests.protos import info, make, node_of
-from tests.zoo import ZOO
+from tests.models.build import parse
+from tests.models.protos import info, make, node_of
+from tests.models.zoo import ZOO
 
 
 def skips(model: Model) -> str:

@@ -19,8 +19,8 @@ from onnxq.errors import BackendError, LoadError, QParamsError
 from onnxq.graph import load
 from onnxq.running.ort_tensors import TensorSpec
 from onnxq.running.samples import samples
-from tests.build import bit_equal, run
 from tests.hostile import FOLDER
+from tests.models.build import bit_equal, run
 
 pytestmark = pytest.mark.skipif(
     not FOLDER.is_dir(), reason="no ../shared/hostile beside the repository"

@@ -16,8 +16,8 @@ from onnxq.edit import constant, insert, new_node, producer, replace, set_input,
 from onnxq.graph import Model, constants, from_proto
 from onnxq.graph.constants import array
 from onnxq.quant.qparams import GRAPH_OUTPUT
-from tests.build import parse, run, tensor
-from tests.work import assert_linear
+from tests.checks.work import assert_linear
+from tests.models.build import parse, run, tensor
 
 X = np.float32([[-1, 2], [3, -4]])
 

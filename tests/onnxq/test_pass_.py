@@ -12,7 +12,7 @@ import pytest
 from onnxq.errors import OptionError
 from onnxq.graph import Model, from_proto
 from onnxq.pass_ import Option, Pass, Quoted, Skip, Trace
-from tests.zoo_build import Build
+from tests.models.zoo_build import Build
 
 
 @dataclass(frozen=True)

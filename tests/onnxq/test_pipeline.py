@@ -22,7 +22,7 @@ from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Dump, Pipeline, Timing
 from onnxq.quant.qparams import QParams
 from onnxq.quant.qtype import qtype
-from tests.zoo_build import Build
+from tests.models.zoo_build import Build
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from onnxq.graph import Model, from_proto
 from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Pipeline
 from onnxq.running.sessions import reference
-from tests.zoo import inputs
+from tests.models.zoo import inputs
 
 
 class Applied(NamedTuple):

@@ -13,7 +13,7 @@ from onnxq.edit import insert
 from onnxq.quant.qparams import QParams, Reader
 from onnxq.quant.qtype import qtype
 from passes.absorb_clip import AbsorbClip
-from tests.build import apply, bit_equal, ops, parse, quantize, reasons, run
+from tests.models.build import apply, bit_equal, ops, parse, quantize, reasons, run
 
 X = np.linspace(-40, 40, 1001, dtype=np.float32)
 CLIP = """g (float[N] x) => (float[N] y) <float lo = {%s}, float hi = {%s}> {

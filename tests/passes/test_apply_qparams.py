@@ -20,10 +20,17 @@ from passes.apply_qparams import ApplyQParams
 from passes.collect_qparams import CollectQParams
 from passes.read_qdq import ReadQdq
 from passes.remove_fake_quant import RemoveFakeQuant
-from tests.build import apply, ops, parse, quantize, reasons, tensor
-from tests.canonical import Canonical, assert_same_outputs, canonical_models, expose, grid, put
-from tests.work import assert_linear
-from tests.zoo import QDQ, ZOO
+from tests.checks.work import assert_linear
+from tests.models.build import apply, ops, parse, quantize, reasons, tensor
+from tests.models.canonical import (
+    Canonical,
+    assert_same_outputs,
+    canonical_models,
+    expose,
+    grid,
+    put,
+)
+from tests.models.zoo import QDQ, ZOO
 
 FORK = """g (float[2,3] x) => (float[2,3] y, float[2,3] z)
    { a = Relu(x)  b = Sigmoid(a)  y = Add(a, b)  z = Neg(a) }"""

@@ -9,7 +9,7 @@ import pytest
 
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from passes.approximate_grids import ApproximateGrids
-from tests.build import apply, bit_equal, parse, quantize, reasons, run, weight
+from tests.models.build import apply, bit_equal, parse, quantize, reasons, run, weight
 
 BODY = "g (float[N] x) => (float[N] y) { y = Identity(x) }"
 RELU = "g (float[N] x) => (float[N] y) { r = Relu(x) y = Neg(r) }"

@@ -7,7 +7,7 @@ from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from passes.clip_weights import ClipWeights
-from tests.build import parse, quantize, tensor, weight
+from tests.models.build import parse, quantize, tensor, weight
 from tests.passes.applied import apply
 
 W = np.array([[-90, -1.3, 0.04], [3, 12.7, 1e30]], np.float32)

@@ -10,8 +10,8 @@ from onnxq.quant.qparams import GRAPH_OUTPUT, QParams, Reader, Role
 from onnxq.quant.qtype import qtype
 from passes.collect_qparams import CollectQParams
 from passes.remove_fake_quant import RemoveFakeQuant
-from tests.build import apply, parse, quantize, tensor, weight
-from tests.canonical import assert_same_outputs, expose, grid, put
+from tests.models.build import apply, parse, quantize, tensor, weight
+from tests.models.canonical import assert_same_outputs, expose, grid, put
 
 CONV = """g (float[1,2,4,4] x) => (float[1,3,4,4] y) <float[3,2,1,1] w = {1, 2, 3, 4, 5, 6}>
    { c = Conv(x, w)  y = Relu(c) }"""

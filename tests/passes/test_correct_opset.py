@@ -6,7 +6,7 @@ import pytest
 from onnxq.errors import OnnxqError
 from onnxq.running import sessions
 from passes.correct_opset import CorrectOpset
-from tests.build import apply, parse, reasons
+from tests.models.build import apply, parse, reasons
 
 NORMALIZED = """g (float[2,4] x, float[4] w) => (float[2,4] y) {
     n = LayerNormalization <axis = -1> (x, w)

@@ -10,7 +10,7 @@ from onnxq.pipeline import Pipeline
 from onnxq.running import sessions
 from passes.dequantize_off_axis import DequantizeOffAxis
 from passes.to_qdq import ToQdq
-from tests.build import apply, bit_equal, parse, quantize, run, tensor, weight
+from tests.models.build import apply, bit_equal, parse, quantize, run, tensor, weight
 
 # Layer, shapes of data, weight and result, the axis of the scales, whether kernels take them.
 LAYERS = {

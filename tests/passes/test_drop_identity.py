@@ -5,7 +5,7 @@ import pytest
 from onnxq.graph import from_proto
 from onnxq.pipeline import Pipeline
 from passes.drop_identity import DropIdentity
-from tests import zoo
+from tests.models import zoo
 from tests.passes.applied import apply, parse
 
 

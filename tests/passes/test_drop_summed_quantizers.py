@@ -7,7 +7,7 @@ import numpy as np
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import Model
 from passes.drop_summed_quantizers import DropSummedQuantizers
-from tests.build import apply, bit_equal, parse, quantize, reasons, run
+from tests.models.build import apply, bit_equal, parse, quantize, reasons, run
 
 X = np.random.default_rng(0).normal(size=(1, 1, 4, 4)).astype(np.float32)
 

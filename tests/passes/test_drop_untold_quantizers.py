@@ -7,7 +7,7 @@ import numpy as np
 from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.graph import Model
 from passes.drop_untold_quantizers import DropUntoldQuantizers
-from tests.build import apply, bit_equal, log_quantize, parse, run
+from tests.models.build import apply, bit_equal, log_quantize, parse, run
 
 X = np.random.default_rng(0).normal(size=(1, 2, 4, 4)).astype(np.float32)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from passes.drop_zero_pad import DropZeroPad
-from tests import zoo
+from tests.models import zoo
 from tests.passes.applied import apply, parse
 
 

@@ -11,7 +11,7 @@ from onnxq.running import sessions
 from onnxq.workflows.convert import convert
 from passes.factor_channel_scales import FactorChannelScales
 from passes.to_qdq import ToQdq
-from tests.build import apply, bit_equal, ops, parse, quantize, reasons, run, tensor, weight
+from tests.models.build import apply, bit_equal, ops, parse, quantize, reasons, run, tensor, weight
 
 # Operator, shapes of data and result.
 LAYERS = {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from passes.fill_weight_range import FillWeightRange
-from tests.build import apply, bit_equal, parse, quantize, run, tensor, weight
+from tests.models.build import apply, bit_equal, parse, quantize, run, tensor, weight
 
 
 def layer(values: list[float], **fields: object) -> Model:

@@ -7,7 +7,7 @@ import pytest
 
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from passes.fit_grids import FitGrids
-from tests.build import apply, bit_equal, ops, parse, quantize, reasons, run, weight
+from tests.models.build import apply, bit_equal, ops, parse, quantize, reasons, run, weight
 
 BODY = "g (float[N] x) => (float[N] y) { r = Relu(x) y = Neg(r) }"
 LAYER = """g (float[2,3] x) => (float[2,2] y)

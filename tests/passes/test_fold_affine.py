@@ -18,11 +18,11 @@ from passes.fold_batch_norm import FoldBatchNorm
 from passes.fold_constants import FoldConstants
 from passes.lower_constants import LowerConstants
 from passes.read_qdq import ReadQdq
-from tests.build import apply, ops, parse, quantize, reasons, run, tensor, weight
-from tests.oracle import Floats, relative_error
-from tests.strategies import graphs
-from tests.zoo import FLOAT, HALF, ZOO, inputs
-from tests.zoo_build import Build, channel_scale
+from tests.checks.oracle import Floats, relative_error
+from tests.models.build import apply, ops, parse, quantize, reasons, run, tensor, weight
+from tests.models.strategies import graphs
+from tests.models.zoo import FLOAT, HALF, ZOO, inputs
+from tests.models.zoo_build import Build, channel_scale
 
 
 def folded_equal(model: Model, *x: Floats, bound: float = 1e-6) -> tuple[Model, Trace]:

@@ -14,11 +14,11 @@ from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model, from_proto
 from onnxq.running import sessions
 from passes.fold_batch_norm import FoldBatchNorm
-from tests.build import apply, ops, parse, quantize, reasons, run, weight
-from tests.oracle import Floats, conv64, relative_error
-from tests.strategies import graphs
-from tests.zoo import BATCH_NORM, HALF, ZOO, inputs
-from tests.zoo_build import Build, channel_scale
+from tests.checks.oracle import Floats, conv64, relative_error
+from tests.models.build import apply, ops, parse, quantize, reasons, run, weight
+from tests.models.strategies import graphs
+from tests.models.zoo import BATCH_NORM, HALF, ZOO, inputs
+from tests.models.zoo_build import Build, channel_scale
 
 
 def check_neutral(proto: onnx.ModelProto, bound: float) -> Model:

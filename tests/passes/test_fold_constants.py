@@ -11,9 +11,9 @@ from onnxq.pipeline import Pipeline
 from onnxq.running.sessions import reference
 from passes.fold_constants import FoldConstants
 from passes.read_qdq import ReadQdq
-from tests import zoo
+from tests.models import zoo
+from tests.models.zoo_build import Build
 from tests.passes.applied import apply, parse
-from tests.zoo_build import Build
 
 
 def test_a_chain_becomes_one_initializer_with_the_runtimes_own_bits() -> None:

@@ -12,9 +12,9 @@ from onnxq.graph import from_proto
 from onnxq.pipeline import Pipeline
 from passes.infer_shapes import InferShapes
 from passes.read_qdq import ReadQdq
-from tests import zoo
+from tests.models import zoo
+from tests.models.zoo_build import Build
 from tests.passes.applied import apply, parse
-from tests.zoo_build import Build
 
 
 def types(graph: onnx.GraphProto) -> dict[str, tuple[int, list[int | str]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from passes.materialize_attributes import MaterializeAttributes
-from tests.build import apply, bit_equal, parse, run
+from tests.models.build import apply, bit_equal, parse, run
 
 CONV = (
     """g (float[1,2,5,5] x) => (float[1,3,A,B] y) <float[3,2,2,2] w> {{ y = Conv{attrs}(x, w) }}"""

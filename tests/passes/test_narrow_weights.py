@@ -13,7 +13,7 @@ from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.quant.qparams import QParams
 from passes.narrow_weights import NarrowWeights
-from tests.build import apply, parse, reasons, tensor, weight
+from tests.models.build import apply, parse, reasons, tensor, weight
 
 STEP = np.float32([0.5, 0.01, 3.0])
 

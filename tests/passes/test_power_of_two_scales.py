@@ -7,7 +7,7 @@ import pytest
 
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from passes.power_of_two_scales import PowerOfTwoScales
-from tests.build import apply, bit_equal, parse, quantize, reasons, run, weight
+from tests.models.build import apply, bit_equal, parse, quantize, reasons, run, weight
 
 BODY = "g (float[N] x) => (float[N] y) { y = Identity(x) }"
 LAYER = """g (float[1,2] x) => (float[1,2] y)

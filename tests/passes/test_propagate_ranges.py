@@ -9,8 +9,15 @@ from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of
 from onnxq.graph import Model
 from onnxq.pipeline import Pipeline
 from passes.propagate_ranges import PropagateRanges
-from tests.build import bit_equal, log_quantize, ops, parse, quantize, run, tensor, weight
-from tests.canonical import Canonical, assert_same_outputs, canonical_models, expose, grid, put
+from tests.models.build import bit_equal, log_quantize, ops, parse, quantize, run, tensor, weight
+from tests.models.canonical import (
+    Canonical,
+    assert_same_outputs,
+    canonical_models,
+    expose,
+    grid,
+    put,
+)
 from tests.passes.applied import Applied, apply
 
 PADS = "i = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>()"

@@ -11,8 +11,8 @@ from onnxq.graph import Model, from_proto
 from onnxq.quant.qparams import Role
 from passes.quantize_bias import QuantizeBias
 from passes.read_qdq import ReadQdq
-from tests.build import apply, parse, quantize, reasons, weight
-from tests.zoo import ZOO
+from tests.models.build import apply, parse, quantize, reasons, weight
+from tests.models.zoo import ZOO
 
 
 def gemm(bias: str = "{1, -2}", attributes: str = "", shape: str = "[2]") -> Model:

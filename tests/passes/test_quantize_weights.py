@@ -11,7 +11,7 @@ from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from onnxq.quant.qparams import Role
 from passes.quantize_weights import QuantizeWeights
-from tests.build import apply, parse, reasons, run, weight
+from tests.models.build import apply, parse, reasons, run, weight
 from tests.onnxq.formats.tables import SHAPES, model
 
 

@@ -18,7 +18,7 @@ from onnxq.quant.qparams import QParams
 from onnxq.running import sessions
 from passes.read_composed import ReadComposed
 from passes.to_qdq import ToQdq
-from tests.build import apply, bit_equal, ops, parse, reasons, run
+from tests.models.build import apply, bit_equal, ops, parse, reasons, run
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 CONSTANTS = """float s = {0.1}, float r = {10}, float two = {0.25}, float four = {4}, float z = {7},

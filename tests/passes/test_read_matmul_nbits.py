@@ -21,9 +21,9 @@ from onnxq.running import sessions
 from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, QUANT_TYPE, add_metadata
 from passes.read_matmul_nbits import MATMUL, ReadMatmulNbits
 from passes.to_qdq import ToQdq
-from tests.build import apply, bit_equal, ops, reasons, run
-from tests.dialect_round_trip import FIXTURES, first_output, fixture, fixture_inputs
-from tests.zoo import ZOO, inputs
+from tests.checks.dialect_round_trip import FIXTURES, first_output, fixture, fixture_inputs
+from tests.models.build import apply, bit_equal, ops, reasons, run
+from tests.models.zoo import ZOO, inputs
 
 INFO = helper.make_tensor_value_info
 

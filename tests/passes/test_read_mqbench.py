@@ -18,7 +18,7 @@ from onnxq.quant.qparams import QParams
 from onnxq.running import sessions
 from onnxq.workflows.summary import summarize
 from passes.read_mqbench import ReadMqbench
-from tests.build import apply, ops, reasons, run
+from tests.models.build import apply, ops, reasons, run
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 RNG = np.random.default_rng(0)

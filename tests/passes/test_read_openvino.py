@@ -19,10 +19,10 @@ from onnxq.running import sessions
 from onnxq.storage.node_metadata import QUANT_MIN, QUANT_TYPE, SCALE, add_metadata
 from passes.read_openvino import ReadOpenvino
 from passes.to_qdq import ToQdq
-from tests.build import apply, bit_equal, ops, reasons, run
-from tests.dialect_functions import runnable
-from tests.dialect_round_trip import FIXTURES, first_output, fixture, fixture_inputs
-from tests.zoo import ZOO, inputs
+from tests.checks.dialect_round_trip import FIXTURES, first_output, fixture, fixture_inputs
+from tests.models.build import apply, bit_equal, ops, reasons, run
+from tests.models.dialect_functions import runnable
+from tests.models.zoo import ZOO, inputs
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(0, 3, (2, 4, 5)).astype(np.float32)

@@ -7,7 +7,7 @@ from onnxq.graph import Model
 from onnxq.reading import canonical
 from onnxq.running import sessions
 from passes.read_ppq import ReadPpq
-from tests.build import apply, ops, parse, reasons
+from tests.models.build import apply, ops, parse, reasons
 
 
 def spread(x: np.ndarray, stride: int, extra: int) -> np.ndarray:

@@ -20,11 +20,11 @@ from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, add_metadata
 from passes.collect_qparams import CollectQParams
 from passes.read_qdq import ReadQdq
 from passes.to_qdq import ToQdq
-from tests.build import apply, bit_equal, ops, parse, reasons, run
-from tests.stored_codes import stored
-from tests.strategies import qdq_graphs
-from tests.zoo import QDQ, ZOO, inputs
-from tests.zoo_build import Build
+from tests.models.build import apply, bit_equal, ops, parse, reasons, run
+from tests.models.stored_codes import stored
+from tests.models.strategies import qdq_graphs
+from tests.models.zoo import QDQ, ZOO, inputs
+from tests.models.zoo_build import Build
 
 FLOAT8 = [t.name for t in QTYPES.values() if t.floating]
 X = np.linspace(-30, 30, 24, dtype=np.float32).reshape(2, 3, 4)

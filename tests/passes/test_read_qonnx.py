@@ -19,10 +19,10 @@ from onnxq.quant.qparams import Role
 from onnxq.running import sessions
 from passes.read_qonnx import ReadQonnx
 from passes.to_qdq import ToQdq
-from tests.build import apply, bit_equal, ops, reasons, run
-from tests.dialect_functions import runnable
-from tests.dialect_round_trip import FIXTURES, first_output, fixture, fixture_inputs
-from tests.zoo import ZOO, inputs
+from tests.checks.dialect_round_trip import FIXTURES, first_output, fixture, fixture_inputs
+from tests.models.build import apply, bit_equal, ops, reasons, run
+from tests.models.dialect_functions import runnable
+from tests.models.zoo import ZOO, inputs
 
 
 def equal(left: Iterable[np.ndarray], right: Iterable[np.ndarray]) -> bool:

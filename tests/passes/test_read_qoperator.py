@@ -18,10 +18,10 @@ from onnxq.running import sessions
 from passes.read_qdq import ReadQdq
 from passes.read_qoperator import ReadQoperator
 from passes.to_qdq import ToQdq
-from tests.build import apply, bit_equal, ops, parse, reasons, run
-from tests.integers import canonical, contrib, lowered, table
-from tests.work import assert_linear
-from tests.zoo import QDQ, ZOO, inputs
+from tests.checks.integers import canonical, contrib, lowered, table
+from tests.checks.work import assert_linear
+from tests.models.build import apply, bit_equal, ops, parse, reasons, run
+from tests.models.zoo import QDQ, ZOO, inputs
 
 FIXTURES = Path(__file__).parent.parent.parent.parent / "shared" / "fixtures"
 PATTERNS = ("*/ort-qop-*", "*/onnxsim-qoperator", "*/onnxnc-static-qop-*")

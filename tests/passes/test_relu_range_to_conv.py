@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from passes.relu_range_to_conv import ReluRangeToConv
-from tests.build import apply, bit_equal, ops, parse, quantize, reasons, run
+from tests.models.build import apply, bit_equal, ops, parse, quantize, reasons, run
 
 LAYER = "c = MatMul(x, w)"
 HEAD = "g (float[64,2] x) => (float[64,2] y) <float[2,2] w = {1, -2, 0.31, 4}, float zero = {0}, "

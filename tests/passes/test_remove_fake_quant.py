@@ -8,8 +8,8 @@ from onnxq.graph import from_proto
 from onnxq.pipeline import Pipeline
 from passes.collect_qparams import CollectQParams
 from passes.remove_fake_quant import RemoveFakeQuant
-from tests.build import apply, ops, parse, quantize, tensor
-from tests.canonical import assert_same_outputs, expose, grid, put
+from tests.models.build import apply, ops, parse, quantize, tensor
+from tests.models.canonical import assert_same_outputs, expose, grid, put
 
 TEXT = "g (float[2,3] x) => (float[2,3] y) { a = Relu(x) y = Neg(a) }"
 

@@ -10,7 +10,7 @@ import pytest
 from onnxq.canonical.upsample import UPSAMPLE
 from passes.infer_shapes import InferShapes
 from passes.resize_to_upsample import ResizeToUpsample
-from tests.build import apply, parse, reasons, run
+from tests.models.build import apply, parse, reasons, run
 
 COORDINATES = (
     *("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "align_corners"),

@@ -8,7 +8,7 @@ import pytest
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from passes.retype_activations import RetypeActivations
-from tests.build import apply, bit_equal, parse, quantize, run, weight
+from tests.models.build import apply, bit_equal, parse, quantize, run, weight
 
 X = np.linspace(-40, 40, 96, dtype=np.float32).reshape(2, 3, 4, 4)
 

@@ -10,7 +10,7 @@ from onnxq.quant.qparams import Role
 from passes.quantize_bias import QuantizeBias
 from passes.round_bias import RoundBias
 from passes.to_qdq import ToQdq
-from tests.build import apply, bit_equal, parse, quantize, reasons, run, weight
+from tests.models.build import apply, bit_equal, parse, quantize, reasons, run, weight
 
 X = np.random.default_rng(0).normal(size=(1, 1, 2, 2)).astype(np.float32)
 

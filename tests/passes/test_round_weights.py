@@ -8,7 +8,7 @@ from onnxq.canonical.fake_quantize_log import logarithmic
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from passes.round_weights import RoundWeights
-from tests.build import log_quantize, parse, quantize, tensor, weight
+from tests.models.build import log_quantize, parse, quantize, tensor, weight
 from tests.passes.applied import apply
 
 W = np.array([[-90, -1.349, 0.05], [3, 12.7, 1e30]], np.float32)

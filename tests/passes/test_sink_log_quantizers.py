@@ -8,7 +8,7 @@ import pytest
 from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.graph import Model
 from passes.sink_log_quantizers import SinkLogQuantizers
-from tests.build import apply, bit_equal, log_quantize, parse, quantize, run
+from tests.models.build import apply, bit_equal, log_quantize, parse, quantize, run
 
 X = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
 

@@ -16,9 +16,9 @@ from onnxq.running.sessions import walk
 from passes.lower_constants import LowerConstants
 from passes.read_qdq import ReadQdq
 from passes.split_shared_weights import SplitSharedWeights
-from tests import zoo
+from tests.models import zoo
+from tests.models.zoo_build import Build
 from tests.passes.applied import Applied, apply
-from tests.zoo_build import Build
 
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 

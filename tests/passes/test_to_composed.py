@@ -18,10 +18,10 @@ from passes.infer_shapes import InferShapes
 from passes.read_composed import ReadComposed
 from passes.read_qdq import ReadQdq
 from passes.to_composed import ToComposed
-from tests.build import apply, bit_equal, ops, parse, quantize, run, weight
-from tests.canonical import Canonical, assert_same_outputs, canonical_models
-from tests.strategies import QArrays, qdq_graphs, qparams_arrays
-from tests.zoo import QDQ, ZOO, inputs
+from tests.models.build import apply, bit_equal, ops, parse, quantize, run, weight
+from tests.models.canonical import Canonical, assert_same_outputs, canonical_models
+from tests.models.strategies import QArrays, qdq_graphs, qparams_arrays
+from tests.models.zoo import QDQ, ZOO, inputs
 
 SETTINGS = settings(
     max_examples=20,

@@ -16,8 +16,8 @@ from onnxq.storage.node_metadata import metadata
 from passes.read_matmul_nbits import MATMUL, ReadMatmulNbits
 from passes.to_matmul_nbits import ToMatmulNbits
 from passes.to_qdq import ToQdq
-from tests.build import apply, bit_equal, ops, parse, quantize, reasons, run, weight
-from tests.dialect_round_trip import FIXTURES, assert_same_again, fixture, round_trip, table
+from tests.checks.dialect_round_trip import FIXTURES, assert_same_again, fixture, round_trip, table
+from tests.models.build import apply, bit_equal, ops, parse, quantize, reasons, run, weight
 
 RANDOM = np.random.default_rng(0)
 

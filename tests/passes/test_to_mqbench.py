@@ -19,10 +19,10 @@ from passes.collect_qparams import CollectQParams
 from passes.read_mqbench import ReadMqbench
 from passes.read_qdq import ReadQdq
 from passes.to_mqbench import ToMqbench
-from tests.build import apply, ops, parse, quantize, tensor, weight
-from tests.canonical import Canonical, assert_same_outputs, canonical_models
-from tests.strategies import qdq_graphs
-from tests.zoo import QDQ, ZOO
+from tests.models.build import apply, ops, parse, quantize, tensor, weight
+from tests.models.canonical import Canonical, assert_same_outputs, canonical_models
+from tests.models.strategies import qdq_graphs
+from tests.models.zoo import QDQ, ZOO
 
 SETTINGS = settings(
     max_examples=25,

@@ -11,8 +11,8 @@ from onnxq.pipeline import Pipeline
 from onnxq.running import sessions
 from passes.infer_shapes import InferShapes
 from passes.to_nhwc import ToNhwc
-from tests.build import apply, bit_equal, ops, parse, quantize, run
-from tests.networks import NETWORKS, quantized, samples
+from tests.models.build import apply, bit_equal, ops, parse, quantize, run
+from tests.models.networks import NETWORKS, quantized, samples
 
 TO_FIRST, TO_LAST = "Transpose<perm=[0,3,1,2]>", "Transpose<perm=[0,2,3,1]>"
 CHANNELS_LAST = f"""g (float[1,6,6,3] x) => (float[1,6,6,3] y)

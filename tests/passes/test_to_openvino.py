@@ -17,10 +17,7 @@ from passes.quantize_bias import QuantizeBias
 from passes.read_openvino import ReadOpenvino
 from passes.read_qdq import ReadQdq
 from passes.to_openvino import ToOpenvino
-from tests.build import apply, parse, quantize, run, weight
-from tests.canonical import Canonical, canonical_models
-from tests.dialect_functions import runnable
-from tests.dialect_round_trip import (
+from tests.checks.dialect_round_trip import (
     assert_refused_together,
     assert_same_again,
     refusal,
@@ -28,8 +25,11 @@ from tests.dialect_round_trip import (
     table,
     with_unwritable_quantizers,
 )
-from tests.strategies import qdq_graphs
-from tests.zoo import QDQ, ZOO
+from tests.models.build import apply, parse, quantize, run, weight
+from tests.models.canonical import Canonical, canonical_models
+from tests.models.dialect_functions import runnable
+from tests.models.strategies import qdq_graphs
+from tests.models.zoo import QDQ, ZOO
 
 X = np.random.default_rng(0).normal(0, 4, (2, 3, 4)).astype(np.float32)
 

@@ -20,9 +20,9 @@ from passes.collect_qparams import CollectQParams
 from passes.quantize_bias import QuantizeBias
 from passes.read_qdq import ReadQdq
 from passes.to_qdq import ToQdq
-from tests.build import apply, bit_equal, ops, parse, quantize, run, tensor, weight
-from tests.strategies import qdq_graphs
-from tests.zoo import QDQ, ZOO, inputs
+from tests.models.build import apply, bit_equal, ops, parse, quantize, run, tensor, weight
+from tests.models.strategies import qdq_graphs
+from tests.models.zoo import QDQ, ZOO, inputs
 
 X = np.random.default_rng(0).normal(0, 4, (2, 4, 6, 6)).astype(np.float32)
 CONV = """g (float[2,4,6,6] x) => (float[2,4,4,4] y) {

@@ -16,10 +16,7 @@ from passes.quantize_bias import QuantizeBias
 from passes.read_qdq import ReadQdq
 from passes.read_qonnx import ReadQonnx
 from passes.to_qonnx import ToQonnx
-from tests.build import apply, ops, parse, quantize, run, weight
-from tests.canonical import Canonical, canonical_models
-from tests.dialect_functions import runnable
-from tests.dialect_round_trip import (
+from tests.checks.dialect_round_trip import (
     FIXTURES,
     assert_refused_together,
     assert_same_again,
@@ -31,8 +28,11 @@ from tests.dialect_round_trip import (
     table,
     with_unwritable_quantizers,
 )
-from tests.strategies import qdq_graphs
-from tests.zoo import QDQ, ZOO
+from tests.models.build import apply, ops, parse, quantize, run, weight
+from tests.models.canonical import Canonical, canonical_models
+from tests.models.dialect_functions import runnable
+from tests.models.strategies import qdq_graphs
+from tests.models.zoo import QDQ, ZOO
 
 QUANT = f"{qonnx.DOMAIN}::Quant"
 X = np.random.default_rng(0).normal(0, 4, (2, 3, 4)).astype(np.float32)

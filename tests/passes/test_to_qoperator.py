@@ -17,11 +17,11 @@ from onnxq.running import sessions
 from passes.read_qdq import ReadQdq
 from passes.to_qdq import ToQdq
 from passes.to_qoperator import ToQoperator
-from tests.build import apply, bit_equal, ops
-from tests.canonical import Canonical, canonical_models
-from tests.integers import canonical, table
-from tests.strategies import qdq_graphs
-from tests.zoo import CNN, QDQ, ZOO, inputs
+from tests.checks.integers import canonical, table
+from tests.models.build import apply, bit_equal, ops
+from tests.models.canonical import Canonical, canonical_models
+from tests.models.strategies import qdq_graphs
+from tests.models.zoo import CNN, QDQ, ZOO, inputs
 
 FIXTURES = Path(__file__).parent.parent.parent.parent / "shared" / "fixtures"
 EXAMPLES = settings(

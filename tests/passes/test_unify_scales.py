@@ -9,9 +9,9 @@ from onnxq.pipeline import Pipeline
 from onnxq.quant.qparams import QParams, Reader
 from onnxq.quant.qtype import qtype
 from passes.unify_scales import UnifyScales
-from tests.build import apply as run
-from tests.build import ops, parse, reasons, tensor
-from tests.canonical import expose, grid, put
+from tests.models.build import apply as run
+from tests.models.build import ops, parse, reasons, tensor
+from tests.models.canonical import expose, grid, put
 from tests.passes.applied import apply
 
 FORK = """g (float[2,3] x) => (float[2,3] y, float[2,3] z)

@@ -7,7 +7,7 @@ import numpy as np
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from passes.unsign_concat import UnsignConcat
-from tests.build import apply, bit_equal, parse, quantize, run
+from tests.models.build import apply, bit_equal, parse, quantize, run
 
 X = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
 

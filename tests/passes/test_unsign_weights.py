@@ -10,7 +10,7 @@ from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from onnxq.quant.qparams import Role
 from passes.unsign_weights import UnsignWeights
-from tests.build import apply, bit_equal, parse, quantize, reasons, run, tensor, weight
+from tests.models.build import apply, bit_equal, parse, quantize, reasons, run, tensor, weight
 
 
 def layer(code: int, **fields: object) -> Model:

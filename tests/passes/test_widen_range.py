@@ -6,7 +6,7 @@ import numpy as np
 
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from passes.widen_range import WidenRange
-from tests.build import apply, bit_equal, parse, quantize, reasons, run, weight
+from tests.models.build import apply, bit_equal, parse, quantize, reasons, run, weight
 
 BODY = "g (float[N] x) => (float[N] y) { r = Relu(x) y = Neg(r) }"
 

@@ -17,9 +17,9 @@ from onnxq.arrays import pieces
 from onnxq.graph import from_proto
 from onnxq.reading import canonical
 from onnxq.running.sessions import deployed, shipped
-from tests.saturating import Ints, cpu_saturates, saturated_products
-from tests.zoo import ZOO
-from tests.zoo_build import Build
+from tests.checks.saturating import Ints, cpu_saturates, saturated_products
+from tests.models.zoo import ZOO
+from tests.models.zoo_build import Build
 
 STEP_X, STEP_W = 0.25, 0.5
 

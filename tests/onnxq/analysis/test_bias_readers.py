@@ -14,7 +14,7 @@ from onnxq.quant.qtype import qtype
 from passes.apply_qparams import ApplyQParams
 from passes.collect_qparams import CollectQParams
 from passes.remove_fake_quant import RemoveFakeQuant
-from tests.build import apply, parse, quantize, tensor
+from tests.models.build import apply, parse, quantize, tensor
 
 TEXT = """g (float[1,2] x) => (float[1,2] y, float[1,2] z)
    <float[2,2] w = {1, 2, 3, 4}, float[2] b = {1, 2}> { y = Gemm(x, w, b) z = Gemm(x, w, b) }"""

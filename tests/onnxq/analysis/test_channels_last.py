@@ -8,7 +8,7 @@ import pytest
 
 from onnxq.analysis.channels_last import _RULES, _SINGLE, ignores_layout, moved
 from onnxq.running.sessions import reference
-from tests.build import parse, quantize, run
+from tests.models.build import parse, quantize, run
 
 PERM = (0, 2, 3, 1)
 SHAPE = (2, 3, 4, 5)

@@ -5,8 +5,8 @@ import pytest
 from onnxq.analysis.float_graph import FloatGraph
 from onnxq.graph import Model
 from onnxq.quant.qparams import GRAPH_OUTPUT, Reader, Role
-from tests.build import parse, quantize, tensor, weight
-from tests.canonical import expose, grid, put
+from tests.models.build import parse, quantize, tensor, weight
+from tests.models.canonical import expose, grid, put
 
 FORK = """g (float[2,3] x) => (float[2,3] y, float[2,3] z)
    { a = Relu(x)  b = Sigmoid(a)  y = Add(a, b)  z = Neg(a) }"""

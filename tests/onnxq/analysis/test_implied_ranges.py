@@ -14,8 +14,8 @@ from onnxq.proof.verify import verify
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import Reader
 from passes.apply_qparams import ApplyQParams
+from tests.models.zoo_build import Build
 from tests.onnxq.formats.check import row
-from tests.zoo_build import Build
 
 FUNCTIONS = ("Relu", "Clip", "Concat")
 

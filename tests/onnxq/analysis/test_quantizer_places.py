@@ -4,7 +4,7 @@ import pytest
 
 from onnxq.analysis.quantizer_places import QuantizerPlaces
 from onnxq.quant.placement import INPUTS_ONLY, TOTAL_INTEGER, Placement, kinds
-from tests.build import parse, quantize
+from tests.models.build import parse, quantize
 
 BLOCK = """g (float[1,2,4,4] x) => (float[1,2,4,4] y) <float[2,2,1,1] w = {1,2,3,4}> {
     c = Conv(x, w)

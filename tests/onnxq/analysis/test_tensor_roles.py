@@ -8,7 +8,7 @@ from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.errors import LoadError
 from onnxq.quant.qparams import Role
 from onnxq.quant.qtype import qtype
-from tests.build import parse, quantize, weight
+from tests.models.build import parse, quantize, weight
 from tests.onnxq.formats.tables import BIASES, SHAPES, model
 
 PARTS = TensorParts(model())

@@ -6,7 +6,7 @@ import onnxq
 from onnxq.backend import find_backend
 from onnxq.graph import Model
 from onnxq.workflows.convert import Conversion
-from tests.networks import quantized, samples
+from tests.models.networks import quantized, samples
 
 
 def proven_by_files(name: str, network: str, *, qdq: bool = False) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnxq.graph import Model
-from tests.build import parse, quantize, tensor, weight
+from tests.models.build import parse, quantize, tensor, weight
 
 
 def off_axis_product() -> Model:

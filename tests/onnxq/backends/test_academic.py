@@ -9,10 +9,10 @@ from onnxq.backend import find_backend
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import from_proto
 from onnxq.running import sessions
-from tests.build import parse, quantize
-from tests.networks import NETWORKS
+from tests.models.build import parse, quantize
+from tests.models.networks import NETWORKS
+from tests.models.zoo import ZOO
 from tests.onnxq.backends.check import proven
-from tests.zoo import ZOO
 
 
 def test_scheme() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from onnxq.backend import find_backend
 from onnxq.quant.placement import WEIGHTED
-from tests.networks import NETWORKS
+from tests.models.networks import NETWORKS
 from tests.onnxq.backends.check import proven
 
 

@@ -8,7 +8,7 @@ import onnxq
 from onnxq.backend import find_backend
 from onnxq.errors import SaveError
 from onnxq.graph import Model
-from tests.networks import NETWORKS
+from tests.models.networks import NETWORKS
 from tests.onnxq.backends.check import proven
 from tests.onnxq.backends.off_axis import off_axis_product
 

@@ -10,7 +10,7 @@ from onnxq.backend import find_backend
 from onnxq.errors import BackendError, SaveError
 from onnxq.ncnn.program import read_bin, read_param
 from onnxq.workflows import demo
-from tests.networks import NETWORKS
+from tests.models.networks import NETWORKS
 from tests.onnxq.backends.check import proven
 
 

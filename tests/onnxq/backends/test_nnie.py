@@ -24,8 +24,8 @@ from onnxq.side_files.nnie_inputs import UNTOLD
 from onnxq.workflows import demo, explain, lint_model, summary
 from onnxq.workflows.convert import Conversion
 from onnxq.workflows.encodings import with_encodings
-from tests.build import log_quantize, parse
-from tests.networks import NETWORKS, quantized, samples
+from tests.models.build import log_quantize, parse
+from tests.models.networks import NETWORKS, quantized, samples
 
 FIXTURE = Path(__file__).parents[4] / "shared" / "fixtures" / "A1" / "mqbench-classic-nnie"
 fixture = pytest.mark.skipif(not FIXTURE.exists(), reason="no ../shared/fixtures")

@@ -12,9 +12,9 @@ from onnxq.proof.verify import saturates
 from onnxq.quant.qparams import Role
 from onnxq.running import sessions as runtime
 from onnxq.workflows import demo
-from tests.networks import NETWORKS, quantized, samples
+from tests.models.networks import NETWORKS, quantized, samples
+from tests.models.zoo import CNN, ZOO, inputs
 from tests.onnxq.backends.check import proven
-from tests.zoo import CNN, ZOO, inputs
 
 
 @pytest.mark.parametrize("name", sorted(CNN))

@@ -12,7 +12,7 @@ from onnxq.backend import Backend, find_backend
 from onnxq.graph.constants import array
 from onnxq.quant.qparams import Role
 from onnxq.workflows.convert import Conversion
-from tests.networks import NETWORKS, quantized, samples
+from tests.models.networks import NETWORKS, quantized, samples
 from tests.onnxq.backends.check import proven
 from tests.onnxq.backends.off_axis import off_axis_product
 

@@ -11,7 +11,7 @@ import onnxq
 from onnxq.backend import find_backend
 from onnxq.graph import Model
 from onnxq.graph.constants import array
-from tests.networks import NETWORKS, quantized
+from tests.models.networks import NETWORKS, quantized
 from tests.onnxq.backends.check import proven_by_files
 
 

@@ -9,8 +9,8 @@ from onnxq.backend import find_backend
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.errors import OnnxqError
 from onnxq.graph.constants import array
-from tests.build import parse, quantize
-from tests.networks import NETWORKS, quantized
+from tests.models.build import parse, quantize
+from tests.models.networks import NETWORKS, quantized
 from tests.onnxq.backends.check import proven
 
 QUANT = "qonnx.custom_op.general::Quant"

@@ -8,7 +8,7 @@ import pytest
 
 import onnxq
 from onnxq.backend import find_backend
-from tests.networks import NETWORKS, quantized
+from tests.models.networks import NETWORKS, quantized
 from tests.onnxq.backends.check import proven_by_files
 
 

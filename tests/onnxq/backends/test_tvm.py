@@ -6,7 +6,7 @@ import pytest
 
 from onnxq.backend import find_backend
 from onnxq.graph.constants import array
-from tests.networks import NETWORKS
+from tests.models.networks import NETWORKS
 from tests.onnxq.backends.check import proven
 
 

@@ -11,7 +11,7 @@ import onnxq
 from onnxq.backend import find_backend
 from onnxq.errors import BackendError
 from onnxq.workflows import demo
-from tests.networks import NETWORKS, quantized
+from tests.models.networks import NETWORKS, quantized
 from tests.onnxq.backends.check import proven_by_files
 
 

@@ -24,8 +24,8 @@ from onnxq.graph.constants import array
 from onnxq.quant.qparams import QParams, Role
 from onnxq.quant.qtype import qtype
 from onnxq.running import sessions
-from tests.build import parse, quantize, tensor, weight
-from tests.strategies import QArrays, qparams_arrays
+from tests.models.build import parse, quantize, tensor, weight
+from tests.models.strategies import QArrays, qparams_arrays
 
 Array = npt.NDArray[np.generic]
 RNG = np.random.default_rng(0)

@@ -19,7 +19,7 @@ from onnxq.edit import remove
 from onnxq.errors import PassError, QParamsError
 from onnxq.graph import Model, from_proto
 from onnxq.running import sessions
-from tests.build import parse, tensor
+from tests.models.build import parse, tensor
 
 
 def quantized(data_max: float, opset: int = 17, kind: str = "float") -> Model:

@@ -15,7 +15,7 @@ from onnxq.edit import insert
 from onnxq.errors import InvalidModelError, UnsupportedModelError
 from onnxq.graph import Model, from_proto
 from onnxq.reading import canonical
-from tests.build import bit_equal, parse, quantize, run, tensor
+from tests.models.build import bit_equal, parse, quantize, run, tensor
 
 
 def both() -> Model:

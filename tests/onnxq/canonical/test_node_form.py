@@ -13,7 +13,7 @@ from onnxq.canonical.local_functions import own_forms
 from onnxq.canonical.node_form import standard_form
 from onnxq.errors import InvalidModelError, QParamsError
 from onnxq.graph import from_proto
-from tests.protos import make, node_of
+from tests.models.protos import make, node_of
 
 CONSTANTS = [
     numpy_helper.from_array(np.float32(0.5), "s"),

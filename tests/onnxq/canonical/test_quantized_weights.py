@@ -8,7 +8,7 @@ import pytest
 from onnxq.canonical.quantized_weights import clamp, quantized_weights
 from onnxq.quant.qparams import QParams
 from onnxq.quant.qtype import qtype
-from tests.build import parse, quantize, weight
+from tests.models.build import parse, quantize, weight
 
 
 def test_only_constants_count() -> None:

@@ -15,7 +15,7 @@ from onnxq.quant.qtype import qtype
 from passes.apply_qparams import ApplyQParams
 from passes.collect_qparams import CollectQParams
 from passes.remove_fake_quant import RemoveFakeQuant
-from tests.build import apply, bit_equal, log_quantize, parse, quantize, run, tensor
+from tests.models.build import apply, bit_equal, log_quantize, parse, quantize, run, tensor
 
 X = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
 LINEAR = QParams("x", qtype("int8"), np.array(0.1), np.array(3))

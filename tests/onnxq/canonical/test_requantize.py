@@ -13,8 +13,8 @@ from onnxq.graph import from_proto
 from onnxq.quant.qtype import QTYPES, qtype
 from passes.read_qdq import ReadQdq
 from passes.to_qdq import ToQdq
-from tests.build import apply, bit_equal, ops, reasons, run
-from tests.zoo_build import Build
+from tests.models.build import apply, bit_equal, ops, reasons, run
+from tests.models.zoo_build import Build
 
 FLOAT8 = [t.name for t in QTYPES.values() if t.floating]
 

@@ -11,7 +11,7 @@ from onnxq.canonical.upsample import UPSAMPLE
 from onnxq.edit import constant, new_node, remove
 from onnxq.graph import Model, from_proto
 from onnxq.running import sessions
-from tests.build import parse
+from tests.models.build import parse
 
 
 def with_function(mode: str, factor: int, opset: int) -> Model:

@@ -21,9 +21,9 @@ from onnxq.cli import commands
 from onnxq.graph import load, save
 from onnxq.reading import READERS
 from onnxq.workflows import demo
-from tests.networks import quantized
+from tests.models.networks import quantized
+from tests.models.zoo import ZOO
 from tests.onnxq.conftest import Run
-from tests.zoo import ZOO
 
 ROOT = Path(__file__).parents[3]
 

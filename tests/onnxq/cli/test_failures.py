@@ -13,7 +13,7 @@ from onnxq.cli import commands
 from onnxq.graph import save
 from onnxq.running import sessions
 from onnxq.workflows import demo
-from tests.build import parse, quantize
+from tests.models.build import parse, quantize
 from tests.onnxq.conftest import Run
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from onnxq.graph import save
 from onnxq.workflows import demo
-from tests.lint_cases import conv_net, gemm_net
+from tests.models.lint_cases import conv_net, gemm_net
 from tests.onnxq.conftest import Run
 
 

@@ -11,7 +11,7 @@ from onnxq.graph import from_proto
 from onnxq.lint.rule import Finding
 from onnxq.workflows.explain import explain
 from onnxq.workflows.lint_model import LintReport
-from tests.lint_cases import conv_net
+from tests.models.lint_cases import conv_net
 
 
 def text(view: RenderableType) -> str:

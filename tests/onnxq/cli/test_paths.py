@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from onnxq.graph import from_proto, save
+from tests.models.stored_models import listing, model_proto
 from tests.onnxq.conftest import Run
 from tests.onnxq.disk.test_recovery import half, hidden
-from tests.stored_models import listing, model_proto
 
 __all__ = ["half"]
 

@@ -16,8 +16,8 @@ from onnxq.proof.verify import verify
 from onnxq.workflows.convert import convert
 from onnxq.workflows.explain import explain
 from onnxq.workflows.summary import summarize
-from tests.networks import quantized
-from tests.zoo import ZOO
+from tests.models.networks import quantized
+from tests.models.zoo import ZOO
 
 
 def text(view: RenderableType) -> str:

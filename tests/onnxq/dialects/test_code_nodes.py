@@ -8,7 +8,7 @@ from onnxq.dialects.code_nodes import CodeNodes, Grid, grid_of
 from onnxq.dialects.node_rewrite import Declined
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
-from tests.build import ops, parse, tensor
+from tests.models.build import ops, parse, tensor
 
 BODY = """g (uint8[2,3] q, float t) => (float[2,3] y, float[2,3] u)
 <float s = {0.5}, uint8 z = {3}, float[1] s1 = {0.25}, float[3] s3 = {1, 2, 3}, int8 n = {-1},

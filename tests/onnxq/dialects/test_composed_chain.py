@@ -9,7 +9,7 @@ import pytest
 from onnxq.dialects.composed_chain import chain_to, code_range, number, scale_of
 from onnxq.dialects.node_rewrite import Declined
 from onnxq.graph import Model
-from tests.build import parse, run, tensor
+from tests.models.build import parse, run, tensor
 
 LINES = """d = Div(x, s)
     t = Round(d)

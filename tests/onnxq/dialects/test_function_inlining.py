@@ -11,7 +11,7 @@ from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.dialects.function_inlining import functions_inlined, left_in, quantizing_functions
 from onnxq.graph import Model, from_proto
 from onnxq.reading import canonical
-from tests.build import parse, quantize, run
+from tests.models.build import parse, quantize, run
 
 QUANTIZING = """
 <domain: "my", opset_import: ["" : {opset}]>

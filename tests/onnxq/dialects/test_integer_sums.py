@@ -6,8 +6,8 @@ import pytest
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from onnxq.graph.constants import array
-from tests.build import bit_equal, ops, parse, reasons, run
-from tests.integers import canonical, lowered, table
+from tests.checks.integers import canonical, lowered, table
+from tests.models.build import bit_equal, ops, parse, reasons, run
 
 X = np.random.default_rng(0).normal(0, 3, (2, 4)).astype(np.float32)
 

@@ -6,8 +6,8 @@ import pytest
 from onnxq.errors import InvalidModelError, QParamsError
 from onnxq.graph import Model
 from onnxq.workflows.convert import convert
-from tests.build import bit_equal, ops, parse, reasons, run
-from tests.integers import canonical, lowered
+from tests.checks.integers import canonical, lowered
+from tests.models.build import bit_equal, ops, parse, reasons, run
 
 X = np.random.default_rng(0).normal(0, 6, (1, 4, 6, 6)).astype(np.float32)
 PARAMETERS = """<float s = {0.1}, uint8 z = {77}, float t = {0.2}, uint8 c = {9}, int32 z32 = {77},

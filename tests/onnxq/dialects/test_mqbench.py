@@ -8,7 +8,7 @@ import pytest
 from onnxq.dialects.mqbench import implied_axis, on_grid, power_of_two
 from onnxq.quant.qparams import QParams
 from onnxq.quant.qtype import qtype
-from tests.build import parse, tensor
+from tests.models.build import parse, tensor
 
 RNG = np.random.default_rng(0)
 

@@ -8,7 +8,7 @@ from onnxq.edit import describe, remove
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from onnxq.pass_ import Trace
-from tests.build import parse
+from tests.models.build import parse
 
 
 @pytest.fixture

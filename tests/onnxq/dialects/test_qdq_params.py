@@ -14,9 +14,9 @@ from onnxq.quant.qparams import Role
 from onnxq.quant.qtype import QTYPES, qtype
 from passes.read_qdq import ReadQdq
 from passes.to_qdq import ToQdq
-from tests.build import apply, bit_equal, ops, parse, reasons, run
-from tests.stored_codes import stored
-from tests.zoo_build import Build
+from tests.models.build import apply, bit_equal, ops, parse, reasons, run
+from tests.models.stored_codes import stored
+from tests.models.zoo_build import Build
 
 X = np.linspace(-30, 30, 24, dtype=np.float32).reshape(2, 3, 4)
 

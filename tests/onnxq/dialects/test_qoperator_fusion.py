@@ -9,8 +9,8 @@ from onnxq.graph.constants import array
 from onnxq.running import sessions
 from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, metadata
 from passes.to_qoperator import ToQoperator
-from tests.build import apply, ops, parse, quantize, reasons, run, weight
-from tests.integers import canonical, table
+from tests.checks.integers import canonical, table
+from tests.models.build import apply, ops, parse, quantize, reasons, run, weight
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(0, 2, (2, 4, 6, 6)).astype(np.float32)

@@ -7,9 +7,9 @@ from onnxq.errors import QParamsError
 from onnxq.graph import Model, from_proto
 from onnxq.operators.integer_operators import QOPERATORS, find
 from onnxq.running import sessions
-from tests.build import bit_equal, ops, parse, reasons, run
-from tests.integers import contrib, lowered
-from tests.zoo import ZOO, inputs
+from tests.checks.integers import contrib, lowered
+from tests.models.build import bit_equal, ops, parse, reasons, run
+from tests.models.zoo import ZOO, inputs
 
 CONV = """g (float[1,2,4,4] x) => (float[1,2,4,4] y)
 <float s = {0.5}, uint8 z = {100}, int8[2,2,1,1] w = {1, -2, 3, 4}, float[2] ws = {0.25, 0.125},

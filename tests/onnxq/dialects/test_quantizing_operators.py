@@ -12,7 +12,7 @@ from onnxq.errors import UnsupportedModelError
 from onnxq.reading import READERS
 from onnxq.workflows.summary import summarize
 from passes.phases import READ
-from tests.build import parse
+from tests.models.build import parse
 
 DYNAMIC = """g (float[2,4] x, int8[4,3] w) => (float[2,3] y) <int8 wz = {0}, float ws = {0.1}> {
     q, s, z = DynamicQuantizeLinear(x)

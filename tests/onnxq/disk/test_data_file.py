@@ -15,7 +15,7 @@ from onnxq.disk import data_file
 from onnxq.errors import SaveError
 from onnxq.graph import Model, from_proto, load, save
 from onnxq.pipeline import Dump
-from tests.stored_models import (
+from tests.models.stored_models import (
     BIG,
     change,
     external,

@@ -15,8 +15,8 @@ from onnxq.disk import file_set
 from onnxq.disk.file_set import FileSet, check_folder
 from onnxq.disk.recovery import recover
 from onnxq.errors import SaveError
-from tests.dying_saves import NEW, OLD, make_old
-from tests.stored_models import listing
+from tests.hostile.dying_saves import NEW, OLD, make_old
+from tests.models.stored_models import listing
 
 
 def write(folder: Path, /, **contents: str) -> None:
@@ -40,7 +40,9 @@ def test_killed_at_any_step_the_folder_holds_a_set_or_is_completed(tmp_path: Pat
     """Also where the recovery is killed in turn, and where the moves were being taken back."""
     root = tmp_path / "deaths"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.dying_saves", str(root)], capture_output=True, text=True
+        [sys.executable, "-m", "tests.hostile.dying_saves", str(root)],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     folders = sorted(root.iterdir())

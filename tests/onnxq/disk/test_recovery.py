@@ -13,7 +13,7 @@ from onnxq.disk import folder_lock
 from onnxq.disk.journal import Move, dumps, stamp
 from onnxq.disk.recovery import InterruptedWarning, recover
 from onnxq.graph import from_proto, load, save
-from tests.stored_models import listing, model_proto
+from tests.models.stored_models import listing, model_proto
 
 TOKEN = "0123456789abcdef"
 JOURNAL = f".onnxq-{TOKEN}.journal"

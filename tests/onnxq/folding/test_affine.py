@@ -16,8 +16,8 @@ from onnxq.folding.affine import (
     elementwise,
 )
 from onnxq.graph import Model, from_proto
-from tests.build import parse, run
-from tests.zoo_build import Build
+from tests.models.build import parse, run
+from tests.models.zoo_build import Build
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
 IMAGE = ChannelLayout(channels=3, from_end=3, rank=4)

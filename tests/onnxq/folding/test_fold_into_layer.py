@@ -14,8 +14,8 @@ from onnxq.graph import Model, from_proto
 from onnxq.pass_ import Trace
 from onnxq.quant.qparams import QParams, Role
 from onnxq.quant.qtype import qtype
-from tests.build import ops, run, weight
-from tests.zoo_build import Build
+from tests.models.build import ops, run, weight
+from tests.models.zoo_build import Build
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32)
 

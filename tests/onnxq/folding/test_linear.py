@@ -20,8 +20,8 @@ from onnxq.folding.linear import (
 )
 from onnxq.folding.rescale_weight import Rescaled
 from onnxq.graph import Model, from_proto
-from tests.build import run, tensor, weight
-from tests.zoo_build import Build
+from tests.models.build import run, tensor, weight
+from tests.models.zoo_build import Build
 
 RNG = np.random.default_rng(3)
 

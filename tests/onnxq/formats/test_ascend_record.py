@@ -11,9 +11,9 @@ from onnxq.formats.ascend_record import FORMAT
 from onnxq.graph import from_proto
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import Reader, Role
+from tests.models.zoo_build import Build
 from tests.onnxq.formats.check import MODEL, check_inverse, refuses_rows, refuses_text, row
 from tests.onnxq.formats.tables import SCALES, SHAPES
-from tests.zoo_build import Build
 
 LAYERS = {"x": "conv.w", "c": "up.w", "f": "gemm.w", "g": "gemm_t.w", "h": "mat.w"}
 CODES = st.integers(-128, 127)

@@ -20,7 +20,7 @@ from onnxq.quant.log_params import LogParams
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import GRAPH_OUTPUT, Reader, Role
 from onnxq.workflows.encodings import detect
-from tests.build import parse, tensor
+from tests.models.build import parse, tensor
 from tests.onnxq.formats.check import row
 
 REACHES = st.floats(2.0**-60, 2.0**60, width=32)

@@ -13,6 +13,7 @@ from onnxq.formats.mqbench_stpu import FORMAT
 from onnxq.graph import Model, from_proto
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import Role
+from tests.models.zoo_build import Build
 from tests.onnxq.formats.check import (
     MODEL,
     check_inverse,
@@ -22,7 +23,6 @@ from tests.onnxq.formats.check import (
     row,
 )
 from tests.onnxq.formats.tables import model
-from tests.zoo_build import Build
 
 
 @given(only_rows("int8", zero=False, lo=-127))

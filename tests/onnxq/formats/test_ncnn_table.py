@@ -15,8 +15,8 @@ from onnxq.graph import Model, load
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Reader, Role
 from onnxq.quant.qtype import qtype
-from tests.build import parse
-from tests.foreign_files import FOLDER
+from tests.models.build import parse
+from tests.models.foreign_files import FOLDER
 from tests.onnxq.formats.tables import SCALES
 
 FIXTURE = FOLDER / "A1" / "esp-ppq-ncnn"

@@ -9,7 +9,7 @@ from onnxq.errors import LoadError
 from onnxq.formats.onnxq_table import FORMAT, read, write
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import Reader
-from tests.canonical import grid
+from tests.models.canonical import grid
 from tests.onnxq.formats.check import check_exact_inverse
 from tests.onnxq.formats.tables import model, tables
 

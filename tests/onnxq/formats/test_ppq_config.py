@@ -12,9 +12,9 @@ from onnxq.formats.ppq_config import FORMAT
 from onnxq.graph import Model, from_proto
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import Reader, Role
+from tests.models.zoo_build import Build
 from tests.onnxq.formats.check import MODEL, check_inverse, refuses_rows, refuses_text, row
 from tests.onnxq.formats.tables import BIASES, model, tables
-from tests.zoo_build import Build
 
 
 @given(tables())

@@ -19,9 +19,9 @@ from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Reader
 from onnxq.workflows.encodings import detect
 from passes.apply_qparams import ApplyQParams
+from tests.models.zoo_build import Build
 from tests.onnxq.formats.check import refuses_text, row
 from tests.onnxq.formats.tables import SCALES
-from tests.zoo_build import Build
 
 SHAPE = {"channels": 3, "height": 8, "width": 8}
 

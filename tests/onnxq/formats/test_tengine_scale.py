@@ -10,6 +10,7 @@ from onnxq.formats.tengine_scale import FORMAT
 from onnxq.graph import Model, from_proto
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import Role
+from tests.models.zoo_build import Build
 from tests.onnxq.formats.check import (
     MODEL,
     check_inverse,
@@ -18,7 +19,6 @@ from tests.onnxq.formats.check import (
     refuses_text,
     row,
 )
-from tests.zoo_build import Build
 
 
 @given(only_rows("uint8", weights=False))

@@ -17,7 +17,7 @@ from onnxq.edit import set_input
 from onnxq.errors import InvalidModelError, LoadError
 from onnxq.graph import from_proto
 from onnxq.graph.constants import array
-from tests.protos import FLOAT, chain, info, make, node_of, outer_uses, twins
+from tests.models.protos import FLOAT, chain, info, make, node_of, outer_uses, twins
 
 # -- the structural check ---------------------------------------------------------------------
 

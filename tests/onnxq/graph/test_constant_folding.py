@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from onnxq.graph import constants
 from onnxq.graph.constant_folding import ARITHMETIC_LIMIT, MOVING, OPERATORS, evaluate
 from onnxq.graph.constants import array, computed
-from tests.build import parse, run, tensor
+from tests.models.build import parse, run, tensor
 
 WEIGHT = "float[2,3] w = {1, -2, 3.5, 4, 0.1, 6}"
 BODIES = {

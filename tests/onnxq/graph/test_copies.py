@@ -20,9 +20,9 @@ from onnxq.errors import LoadError, SaveError
 from onnxq.graph import Model, from_proto, load, save
 from onnxq.side_files.side_file import SideFile, formats
 from onnxq.workflows import demo
-from tests.build import bit_equal, run
-from tests.same_model import assert_same
-from tests.zoo import ZOO, inputs
+from tests.checks.same_model import assert_same
+from tests.models.build import bit_equal, run
+from tests.models.zoo import ZOO, inputs
 
 Copy = Callable[[Any], Any]
 WAYS: dict[str, Copy] = {

@@ -14,9 +14,9 @@ from onnx import helper, numpy_helper
 from onnxq.edit import constant, new_node, remove, replace, set_input, variable
 from onnxq.graph import from_proto
 from onnxq.graph.dead_code import detach
-from tests.build import parse
-from tests.protos import info, kept, make, node_of, outer_uses, text, twins
-from tests.work import assert_linear
+from tests.checks.work import assert_linear
+from tests.models.build import parse
+from tests.models.protos import info, kept, make, node_of, outer_uses, text, twins
 
 
 def test_row_12_of_two_alike_the_right_one_is_removed() -> None:

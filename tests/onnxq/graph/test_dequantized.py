@@ -22,8 +22,8 @@ from onnxq.quant.qtype import qtype
 from onnxq.reading import canonical
 from onnxq.storage import model_files
 from onnxq.storage.tensors import StoredValues, to_external, to_tensor_proto
-from tests.stored_models import external
-from tests.zoo_build import Build
+from tests.models.stored_models import external
+from tests.models.zoo_build import Build
 
 RNG = np.random.default_rng(0)
 CODES = RNG.integers(-128, 128, (8, 12)).astype(np.int8)

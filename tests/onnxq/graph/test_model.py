@@ -23,8 +23,10 @@ from onnxq.edit import constant, new_node, replace, set_input, variable
 from onnxq.errors import InvalidModelError
 from onnxq.graph import from_proto, new_model
 from onnxq.quant.qparam_table import QParamTable
-from tests.build import parse
-from tests.protos import (
+from tests.checks.same_model import assert_same, is_sorted
+from tests.checks.work import assert_linear
+from tests.models.build import parse
+from tests.models.protos import (
     add_props,
     chain,
     documented,
@@ -39,8 +41,6 @@ from tests.protos import (
     twins,
     with_overloads,
 )
-from tests.same_model import assert_same, is_sorted
-from tests.work import assert_linear
 
 # -- rows 11 to 15: editing -------------------------------------------------------------------
 

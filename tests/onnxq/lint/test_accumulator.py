@@ -1,6 +1,6 @@
 """Layers whose sums can leave 32 bits."""
 
-from tests.lint_cases import conv_net, found
+from tests.models.lint_cases import conv_net, found
 
 
 def test_a_huge_bias_is_found() -> None:

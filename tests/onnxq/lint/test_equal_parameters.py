@@ -3,8 +3,8 @@
 import onnx
 import pytest
 
-from tests.lint_cases import INT8, found
-from tests.zoo_build import Build
+from tests.models.lint_cases import INT8, found
+from tests.models.zoo_build import Build
 
 
 def pooled(second: float) -> onnx.ModelProto:

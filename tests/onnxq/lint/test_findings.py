@@ -9,7 +9,7 @@ from onnxq.graph import from_proto
 from onnxq.lint.findings import EVERYWHERE, findings
 from onnxq.lint.rule import Finding, LintRule, Subject
 from onnxq.reading import canonical
-from tests.lint_cases import conv_net
+from tests.models.lint_cases import conv_net
 
 
 def test_the_worst_comes_first_and_nothing_twice() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.lint_cases import found, gemm_net
+from tests.models.lint_cases import found, gemm_net
 
 
 @pytest.mark.parametrize("ratio", [2.0, 1.01, 0.5])

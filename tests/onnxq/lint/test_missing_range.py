@@ -4,8 +4,8 @@ import onnxq
 from onnxq.graph import Model
 from onnxq.reading import canonical
 from onnxq.workflows.lint_model import lint
-from tests.build import parse
-from tests.lint_cases import conv_net, found, where
+from tests.models.build import parse
+from tests.models.lint_cases import conv_net, found, where
 
 
 def shared_weight() -> Model:

@@ -21,9 +21,9 @@ from onnxq.workflows import demo
 from onnxq.workflows.convert import convert
 from onnxq.workflows.fit_to_backend import legal_form
 from onnxq.workflows.lint_model import lint
-from tests.backend_matrix import targets
-from tests.build import log_quantize, parse, quantize
-from tests.networks import quantized
+from tests.models.build import log_quantize, parse, quantize
+from tests.models.networks import quantized
+from tests.suites.backend_matrix import targets
 
 LINEAR = sorted(
     name

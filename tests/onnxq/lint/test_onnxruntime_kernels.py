@@ -9,8 +9,8 @@ from onnxq.errors import OnnxqError
 from onnxq.graph import from_proto
 from onnxq.running.sessions import reference, shipped
 from onnxq.workflows.convert import convert
-from tests.lint_cases import INT8, UINT8, conv_net, found
-from tests.zoo_build import Build
+from tests.models.lint_cases import INT8, UINT8, conv_net, found
+from tests.models.zoo_build import Build
 
 INT16 = TensorProto.INT16
 VARIANTS = (None, "int32-bias")

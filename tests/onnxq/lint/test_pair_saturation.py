@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.lint_cases import conv_net, found
+from tests.models.lint_cases import conv_net, found
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])

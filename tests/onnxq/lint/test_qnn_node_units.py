@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from tests.lint_cases import conv_net, found
+from tests.models.lint_cases import conv_net, found
 
 
 def test_a_relu_that_cannot_be_folded_is_an_error() -> None:

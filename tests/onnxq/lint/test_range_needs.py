@@ -8,7 +8,7 @@ from onnxq.graph import Model
 from onnxq.lint.range_needs import LINEAR, missing_ranges
 from onnxq.quant.placement import INPUTS_ONLY, TOTAL_INTEGER, Placement
 from onnxq.quant.qparams import Reader
-from tests.build import parse, quantize, weight
+from tests.models.build import parse, quantize, weight
 
 NET = """g (float[1,2,4,4] x) => (float[1,3] y)
     <float[2,2,1,1] w = {1,2,3,4}, float[2] s = {1,1}, float[2] z = {0,0},

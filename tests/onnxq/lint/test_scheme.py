@@ -1,8 +1,8 @@
 """Quantizers that a target does not take."""
 
 from onnxq.backend import find_backend
-from tests.lint_cases import conv_net, found
-from tests.networks import quantized
+from tests.models.lint_cases import conv_net, found
+from tests.models.networks import quantized
 
 
 def test_every_tensor_is_named_with_the_rule_it_breaks() -> None:

@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from tests.lint_cases import found
-from tests.zoo_build import Build
+from tests.models.lint_cases import found
+from tests.models.zoo_build import Build
 
 INT8 = TensorProto.INT8
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from onnxq.graph import Model
 from passes.infer_shapes import InferShapes
-from tests.build import apply, parse, run
+from tests.models.build import apply, parse, run
 
 IMAGE = "(float[1,4,6,6] x) => (float y)"
 ROWS = "(float[1,3,4] x) => (float y)"

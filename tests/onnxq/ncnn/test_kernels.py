@@ -7,7 +7,7 @@ import pytest
 
 from onnxq.errors import BackendError
 from onnxq.ncnn import reader, writer
-from tests.build import quantize, run, weight
+from tests.models.build import quantize, run, weight
 from tests.onnxq.ncnn.cases import CASES, graph, values
 
 

@@ -9,7 +9,7 @@ from onnxq.ncnn import writer
 from onnxq.ncnn.layer_forms import FORMS, check_form
 from onnxq.ncnn.program import Layer
 from onnxq.ncnn.reader import _READERS
-from tests.build import quantize
+from tests.models.build import quantize
 from tests.onnxq.ncnn.cases import CASES, graph
 
 

@@ -11,7 +11,7 @@ from onnxq.ncnn.program import read_param
 from onnxq.quant.qparams import QParams
 from onnxq.quant.qtype import qtype
 from passes.infer_shapes import InferShapes
-from tests.build import apply, parse, quantize, run, weight
+from tests.models.build import apply, parse, quantize, run, weight
 
 SHARED = """g (float[1,2,3,3] x) => (float[1,2,3,3] y) <float[2,2,1,1] w = {1, -0.5, 0.25, 2}> {
     c = Conv(x, w)

@@ -7,7 +7,7 @@ import pytest
 
 from onnxq.ncnn import reader, writer
 from onnxq.ncnn.operators import TRANSLATORS
-from tests.build import run
+from tests.models.build import run
 from tests.onnxq.ncnn.cases import CASES, graph, values
 
 

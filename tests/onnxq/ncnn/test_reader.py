@@ -12,7 +12,7 @@ from onnxq.errors import LoadError
 from onnxq.ncnn import writer
 from onnxq.ncnn.program import Layer
 from onnxq.ncnn.reader import model_of, read
-from tests.build import quantize, weight
+from tests.models.build import quantize, weight
 from tests.onnxq.ncnn.cases import graph
 
 INPUT = Layer("Input", "x", (), ("x",), {0: 4})

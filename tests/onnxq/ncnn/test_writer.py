@@ -8,7 +8,7 @@ from onnxq.errors import BackendError
 from onnxq.ncnn.program import MAGIC
 from onnxq.ncnn.writer import layers_of, write
 from passes.infer_shapes import InferShapes
-from tests.build import apply, parse, quantize
+from tests.models.build import apply, parse, quantize
 from tests.onnxq.ncnn.cases import graph, shaped
 
 

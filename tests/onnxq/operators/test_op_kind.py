@@ -4,7 +4,7 @@ import pytest
 
 from onnxq.graph import Model
 from onnxq.operators.op_kind import gelu_of, is_bias_of, kind_of, weight_of
-from tests.build import parse
+from tests.models.build import parse
 
 LAYER = """g (float[2,3] x, float[3,4] z) => (float[2,4] y) <float[3,4] w = {
     1,2,3,4,5,6,7,8,9,10,11,12}, float[4] b = {1,2,3,4}, float[2,1] c = {1,2}> { %s }"""

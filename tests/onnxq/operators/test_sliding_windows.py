@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from onnxq.operators.sliding_windows import Windows
 from onnxq.running import sessions
-from tests.zoo_build import Build
+from tests.models.zoo_build import Build
 
 
 def average(attributes: dict[str, Any], x: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from onnx import helper
 from onnxq.graph import from_proto
 from onnxq.operators.weight_axis import LINEAR_OPS, weight_axis
 from onnxq.running import sessions
-from tests.zoo_build import Build
+from tests.models.zoo_build import Build
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 

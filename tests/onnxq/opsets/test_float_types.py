@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from onnxq.opsets.float_types import FloatTypes
-from tests.build import parse, tensor
+from tests.models.build import parse, tensor
 
 
 @pytest.mark.parametrize(

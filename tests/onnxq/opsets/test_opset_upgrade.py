@@ -16,8 +16,8 @@ from onnx import (
 
 from onnxq.graph import from_proto
 from onnxq.opsets.opset_upgrade import raise_opset
-from tests.opset_cases import CASES, X, case, floats, raised, refused, run
-from tests.same_model import assert_same
+from tests.checks.same_model import assert_same
+from tests.models.opset_cases import CASES, X, case, floats, raised, refused, run
 
 # -- what is kept -----------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from onnx import (
 
 from onnxq.graph import MAX_OPSET
 from onnxq.opsets.opset_upgrade import MOVED, RULES
-from tests.opset_cases import (
+from tests.models.opset_cases import (
     CASES,
     EMPTY,
     FIVE,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from onnxq.graph import from_proto
 from onnxq.ort_fusion.graph import BODY, OrtGraph, Step, graphs_of
-from tests.zoo import ZOO
-from tests.zoo_build import Build
+from tests.models.zoo import ZOO
+from tests.models.zoo_build import Build
 
 
 def graph(b: Build, *outputs: str) -> OrtGraph:

@@ -16,12 +16,12 @@ from onnxq.graph import from_proto
 from onnxq.ort_fusion.prediction import RULES, Outlook, predict
 from onnxq.running.sessions import Kind, optimized_graph, reference, shipped, walk
 from onnxq.workflows.convert import convert
-from tests.fusion_graphs import fusion_graphs
-from tests.optimized import INTEGER_OPS, optimized
-from tests.strategies import qdq_graphs
-from tests.tables import TableRow
-from tests.zoo import QDQ, ZOO
-from tests.zoo_build import Build, channel_scale, tensor_scale
+from tests.checks.optimized import INTEGER_OPS, optimized
+from tests.checks.tables import TableRow
+from tests.models.fusion_graphs import fusion_graphs
+from tests.models.strategies import qdq_graphs
+from tests.models.zoo import QDQ, ZOO
+from tests.models.zoo_build import Build, channel_scale, tensor_scale
 
 SESSIONS: tuple[Kind, ...] = ("shipped", "deployed")
 COMPARED = ("Conv", "Gemm", "MatMul", "Add")

@@ -9,7 +9,7 @@ from onnxq.proof.input_ranges import input_ranges
 from onnxq.proof.verify import verify
 from onnxq.running.samples import samples
 from onnxq.running.sessions import open_model, reference
-from tests.build import parse, quantize
+from tests.models.build import parse, quantize
 
 PAIR = "q = QuantizeLinear({x}, s, z)\ny = DequantizeLinear(q, s, z)"
 

@@ -18,9 +18,9 @@ from onnxq.quant.qparam_table import QParamTable
 from onnxq.running import sessions
 from onnxq.side_files.side_file import SideFile
 from onnxq.workflows import demo
-from tests.build import parse, quantize, weight
-from tests.networks import quantized
-from tests.zoo import ZOO
+from tests.models.build import parse, quantize, weight
+from tests.models.networks import quantized
+from tests.models.zoo import ZOO
 
 
 def test_a_session_that_runtimes_refuse_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:

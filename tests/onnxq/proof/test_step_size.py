@@ -9,7 +9,7 @@ from onnx import parser
 
 from onnxq.proof.step_size import Step, Steps
 from onnxq.running.sessions import open_model
-from tests import zoo
+from tests.models import zoo
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1, "onnxq": 1]>'
 

@@ -17,8 +17,8 @@ from onnxq.graph import from_proto
 from onnxq.proof.verify import Report, saturates, verify
 from onnxq.quant.qparams import Array
 from onnxq.running import sessions
-from tests.foreign_files import FOLDER as FIXTURES
-from tests.saturating import cpu_saturates, saturated_products
+from tests.checks.saturating import cpu_saturates, saturated_products
+from tests.models.foreign_files import FOLDER as FIXTURES
 
 
 def model(text: str, opset: int = 17) -> onnx.ModelProto:

@@ -17,7 +17,7 @@ from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Reader, Role
 from onnxq.quant.qtype import QTYPES, QType, qtype
 from onnxq.running import sessions
-from tests.strategies import QArrays, qparams_arrays
+from tests.models.strategies import QArrays, qparams_arrays
 
 Array = npt.NDArray[np.generic]
 STORED = [t for t in QTYPES.values() if t.bits < 32 and not t.floating]

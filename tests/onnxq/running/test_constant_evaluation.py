@@ -8,8 +8,8 @@ import onnxq.running.constant_evaluation
 from onnxq.graph import from_proto
 from onnxq.running.constant_evaluation import Evaluator, known_values
 from onnxq.running.sessions import Session, reference
-from tests import zoo
-from tests.zoo_build import Build
+from tests.models import zoo
+from tests.models.zoo_build import Build
 
 
 def chain(length: int, bad: int | None = None) -> tuple[Evaluator, list[gs.Node]]:

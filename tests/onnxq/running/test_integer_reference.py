@@ -11,8 +11,8 @@ from onnxq.graph import from_proto, save
 from onnxq.proof.verify import verify
 from onnxq.running import sessions
 from onnxq.running.integer_reference import IntegerModel, holds_integer_operators
-from tests.foreign_files import FOLDER as FIXTURES
-from tests.zoo import ZOO, inputs
+from tests.models.foreign_files import FOLDER as FIXTURES
+from tests.models.zoo import ZOO, inputs
 
 FILES = sorted(p for p in FIXTURES.glob("*/*qop*/model.onnx"))
 

@@ -9,7 +9,7 @@ from onnx import helper
 from onnxq.errors import UnsupportedModelError
 from onnxq.running import sessions
 from onnxq.running.ort_crashes import check_survives
-from tests.zoo import ZOO, inputs
+from tests.models.zoo import ZOO, inputs
 
 
 def where(listed: int | None) -> onnx.ModelProto:

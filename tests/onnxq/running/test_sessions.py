@@ -15,9 +15,9 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from onnxq.errors import InvalidModelError, LoadError, UnsupportedModelError, VerifyError
 from onnxq.graph import from_proto
 from onnxq.running import sessions
-from tests.build import bit_equal
-from tests.foreign_files import FOLDER as FIXTURES
-from tests.zoo import ZOO, inputs
+from tests.models.build import bit_equal
+from tests.models.foreign_files import FOLDER as FIXTURES
+from tests.models.zoo import ZOO, inputs
 
 CHAIN = """
 <ir_version: 8, opset_import: ["": 17]>

@@ -9,7 +9,7 @@ import pytest
 import onnxq
 from onnxq.backend import OnnxFile, find_backend
 from onnxq.side_files.native_format import NativeFile, NativeFormat, models
-from tests.networks import quantized, samples
+from tests.models.networks import quantized, samples
 
 
 def test_files_of_one_format_are_one_model() -> None:

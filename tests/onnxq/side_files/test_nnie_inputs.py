@@ -6,7 +6,7 @@ import pytest
 
 from onnxq.graph import Model
 from onnxq.side_files.nnie_inputs import float_tensor, is_own_weight, told_inputs
-from tests.build import log_quantize, parse, tensor
+from tests.models.build import log_quantize, parse, tensor
 
 
 def one(text: str) -> Model:

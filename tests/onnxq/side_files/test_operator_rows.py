@@ -6,8 +6,8 @@ from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.graph import Model, from_proto
 from onnxq.quant.qparams import Reader
 from onnxq.side_files.operator_rows import OperatorRows
+from tests.models.zoo_build import Build
 from tests.onnxq.formats.check import row
-from tests.zoo_build import Build
 
 LEFT, RIGHT = Reader("left", 0), Reader("right", 0)
 

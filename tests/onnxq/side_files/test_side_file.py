@@ -12,7 +12,7 @@ from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Reader, Role
 from onnxq.quant.qtype import qtype
 from onnxq.side_files.side_file import SideFile, find_format, formats
-from tests.build import parse
+from tests.models.build import parse
 
 TEXT = SideFile("t", "text", lambda table, model: "größe", lambda text, model: QParamTable())
 BINARY = SideFile(

@@ -19,8 +19,8 @@ from onnx import (
 from onnxq.edit import constant, new_node, set_input, variable
 from onnxq.graph import from_proto
 from onnxq.graph.constants import array
-from tests.protos import chain, info, kept, make, node_of, one, run, text
-from tests.work import assert_linear
+from tests.checks.work import assert_linear
+from tests.models.protos import chain, info, kept, make, node_of, one, run, text
 
 # -- rows 1 and 2: constants of types numpy lacks ---------------------------------------------
 

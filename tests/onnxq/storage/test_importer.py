@@ -24,7 +24,7 @@ from onnxq.errors import InvalidModelError, PassError
 from onnxq.graph import from_proto
 from onnxq.graph.constants import array
 from onnxq.storage.importer import BODY_OPS
-from tests.protos import (
+from tests.models.protos import (
     FLOAT,
     documented,
     info,

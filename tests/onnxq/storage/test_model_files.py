@@ -15,7 +15,7 @@ from onnx import TensorProto, numpy_helper
 from onnxq.errors import InvalidModelError, LoadError, OnnxqError, SaveError
 from onnxq.graph import from_proto, load, save
 from onnxq.storage import model_files, tensors
-from tests.stored_models import BIG, change, listing, model_proto, stored_model, value, write
+from tests.models.stored_models import BIG, change, listing, model_proto, stored_model, value, write
 
 
 @pytest.fixture

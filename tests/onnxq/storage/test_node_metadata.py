@@ -17,7 +17,7 @@ from onnxq.storage.node_metadata import (
     state_type,
     type_of_codes,
 )
-from tests.build import parse
+from tests.models.build import parse
 
 
 def test_entries_are_written_read_and_replaced() -> None:

@@ -17,8 +17,8 @@ from onnxq.graph import from_proto, load, save
 from onnxq.graph.constants import array
 from onnxq.storage import model_files, tensors
 from onnxq.storage.tensors import SparseStoredValues, StoredValues
-from tests.same_model import assert_same
-from tests.stored_models import (
+from tests.checks.same_model import assert_same
+from tests.models.stored_models import (
     BIG,
     SMALL,
     change,

@@ -13,8 +13,8 @@ from onnxq.proof.prove import Proof
 from onnxq.proof.verify import verify
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.workflows.artifacts import Artifact, MadeFiles
-from tests.build import parse
-from tests.stored_models import BIG, external, model_proto, write
+from tests.models.build import parse
+from tests.models.stored_models import BIG, external, model_proto, write
 
 BODY = "g (float[2] x) => (float[2] y) { y = Relu(x) }"
 

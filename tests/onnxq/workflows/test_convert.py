@@ -13,9 +13,9 @@ from onnxq.backend import Backend, TableFile, backends, find_backend
 from onnxq.errors import BackendError, OptionError, SaveError
 from onnxq.graph import Model, from_proto, load
 from onnxq.running import sessions
-from tests.build import log_quantize, parse, quantize, weight
-from tests.zoo import QDQ, ZOO
-from tests.zoo_build import Build
+from tests.models.build import log_quantize, parse, quantize, weight
+from tests.models.zoo import QDQ, ZOO
+from tests.models.zoo_build import Build
 
 
 def test_the_callers_model_is_untouched() -> None:

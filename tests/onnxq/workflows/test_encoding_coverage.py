@@ -12,7 +12,7 @@ from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
 from onnxq.quant.qtype import qtype
 from onnxq.workflows.encoding_coverage import MOST_SHOWN, Coverage, examine
-from tests.build import parse
+from tests.models.build import parse
 from tests.onnxq.formats.tables import ACTIVATIONS, SHAPES, model
 
 MODEL = model()

@@ -19,7 +19,7 @@ from onnxq.side_files.side_file import SideFile, find_format, formats
 from onnxq.workflows import demo
 from onnxq.workflows.encodings import detect, read_all, read_content, with_encodings
 from onnxq.workflows.side_export import export_side_file
-from tests.canonical import assert_same_outputs
+from tests.models.canonical import assert_same_outputs
 from tests.onnxq.formats.tables import model
 
 OTHERS = {

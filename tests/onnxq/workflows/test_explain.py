@@ -11,8 +11,8 @@ from onnxq.errors import OptionError
 from onnxq.graph import Model, from_proto, load
 from onnxq.reading import canonical
 from onnxq.workflows.explain import explain
-from tests.lint_cases import conv_net
-from tests.zoo import ZOO
+from tests.models.lint_cases import conv_net
+from tests.models.zoo import ZOO
 
 
 def model(**how: int) -> Model:

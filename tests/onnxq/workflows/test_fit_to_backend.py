@@ -17,8 +17,8 @@ from onnxq.running.sessions import reference
 from onnxq.workflows.convert import convert
 from onnxq.workflows.fit_to_backend import legal_form, legal_pipeline
 from passes.quantize_bias import QuantizeBias
-from tests.build import parse, quantize, weight
-from tests.networks import quantized, samples
+from tests.models.build import parse, quantize, weight
+from tests.models.networks import quantized, samples
 
 ORT, TRT = find_backend("onnxruntime"), find_backend("tensorrt")
 

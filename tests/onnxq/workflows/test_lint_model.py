@@ -16,9 +16,9 @@ from onnxq.lint.rule import Finding, LintRule, Subject
 from onnxq.reading import canonical
 from onnxq.workflows.convert import convert
 from onnxq.workflows.lint_model import lint, lint_path
-from tests.lint_cases import conv_net, gemm_net
-from tests.networks import quantized
-from tests.zoo import ZOO
+from tests.models.lint_cases import conv_net, gemm_net
+from tests.models.networks import quantized
+from tests.models.zoo import ZOO
 
 
 def test_errors_come_first_and_decide() -> None:

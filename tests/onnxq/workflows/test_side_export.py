@@ -28,8 +28,8 @@ from onnxq.workflows.convert import convert
 from onnxq.workflows.side_export import export_side_file
 from passes.collect_qparams import CollectQParams
 from passes.unify_scales import UnifyScales
-from tests.build import parse, quantize, weight
-from tests.canonical import Canonical, canonical_models
+from tests.models.build import parse, quantize, weight
+from tests.models.canonical import Canonical, canonical_models
 
 NET = """g (float[1,2] x) => (float[1,3] y) <float[2,3] w = {1,-2,3,-4,5,-6}>
     { y = MatMul(x, w) }"""

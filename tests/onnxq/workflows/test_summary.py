@@ -9,8 +9,8 @@ import onnx
 from onnxq.graph import from_proto
 from onnxq.workflows import demo
 from onnxq.workflows.summary import summarize
-from tests.build import parse, quantize
-from tests.zoo import ZOO
+from tests.models.build import parse, quantize
+from tests.models.zoo import ZOO
 
 
 def test_quantized_network() -> None:

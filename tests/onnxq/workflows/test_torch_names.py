@@ -7,7 +7,7 @@ import pytest
 from onnxq.graph import from_proto
 from onnxq.storage.node_metadata import add_metadata
 from onnxq.workflows.torch_names import module_of, selector_of
-from tests.zoo_build import Build
+from tests.models.zoo_build import Build
 
 
 def relu(name: str, scopes: str = "") -> str:

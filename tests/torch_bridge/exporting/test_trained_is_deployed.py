@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="the training side needs torch")
 
 from onnxq.backend import backends  # noqa: E402
 from onnxq.errors import UnsupportedModelError  # noqa: E402
-from tests.tables import TableRow  # noqa: E402
+from tests.checks.tables import TableRow  # noqa: E402
 from tests.torch_bridge.models import ARCHITECTURES  # noqa: E402
 from torch_bridge.capture.flat_call import FlatCall  # noqa: E402
 from torch_bridge.capture.recorded_run import record  # noqa: E402

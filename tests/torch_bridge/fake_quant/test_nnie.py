@@ -8,7 +8,7 @@ import pytest
 from onnxq.canonical import fake_quantize_log
 from onnxq.edit import insert
 from onnxq.errors import OptionError
-from tests.build import parse, run, tensor
+from tests.models.build import parse, run, tensor
 from tests.torch_bridge.fake_quant.quantizers import Given, gradients, make, spec
 
 torch = pytest.importorskip("torch", reason="training needs torch")

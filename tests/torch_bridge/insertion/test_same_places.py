@@ -20,7 +20,7 @@ from onnxq.quant.qparams import Role  # noqa: E402
 from passes.collect_qparams import CollectQParams  # noqa: E402
 from passes.lower_constants import LowerConstants  # noqa: E402
 from passes.remove_fake_quant import RemoveFakeQuant  # noqa: E402
-from tests.build import apply  # noqa: E402
+from tests.models.build import apply  # noqa: E402
 from tests.torch_bridge.models import ARCHITECTURES  # noqa: E402
 from torch_bridge.export import export  # noqa: E402
 from torch_bridge.prepare import prepare  # noqa: E402

@@ -1,0 +1,1 @@
+"""What tests compare, count and show results with."""

@@ -1,0 +1,1 @@
+"""What makes or finds models for tests."""
