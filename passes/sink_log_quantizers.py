@@ -20,11 +20,11 @@ from onnxq.edit import insert, producer, set_input, users
 from onnxq.graph import Model, domain_of
 from onnxq.graph.constants import is_constant
 from onnxq.pass_ import Pass, Trace
-from onnxq.side_files.nnie_inputs import UNTOLD
+from onnxq.side_files.nnie_inputs import UNWRITABLE
 from onnxq.storage.exporter import sorted_nodes
 from onnxq.storage.importer import bodies
 
-_TRANSPARENT = UNTOLD & {"Flatten", "Relu", "Reshape"}
+_TRANSPARENT = UNWRITABLE & {"Flatten", "Relu", "Reshape"}
 
 
 @dataclass(frozen=True)

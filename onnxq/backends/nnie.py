@@ -20,9 +20,9 @@ from onnxq.formats import mqbench_nnie
 from onnxq.pipeline import Pipeline
 from onnxq.quant.placement import INPUTS_ONLY, KINDS
 from onnxq.quant.scheme import QSpec, Scheme
-from onnxq.side_files.nnie_inputs import UNTOLD
+from onnxq.side_files.nnie_inputs import UNWRITABLE
 from passes.collect_qparams import CollectQParams
-from passes.drop_untold_quantizers import DropUntoldQuantizers
+from passes.drop_unwritable_quantizers import DropUnwritableQuantizers
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ
 from passes.propagate_ranges import PropagateRanges
 from passes.remove_fake_quant import RemoveFakeQuant
@@ -52,7 +52,7 @@ BACKEND = Backend(
         PropagateRanges(backward=False),
         SinkLogQuantizers(),
         ResizeToUpsample(),
-        DropUntoldQuantizers(),
+        DropUnwritableQuantizers(),
     ),
     outputs=(
         OnnxFile(
@@ -64,7 +64,7 @@ BACKEND = Backend(
         TableFile("_gfpq_param_dict.json", mqbench_nnie.FORMAT, beside=_MODEL),
     ),
     proof="format",
-    placement=replace(INPUTS_ONLY, untold=KINDS & UNTOLD, untold_groups=True),
+    placement=replace(INPUTS_ONLY, unwritable=KINDS & UNWRITABLE, unwritable_groups=True),
     mqbench=(
         "weights are cut to their largest magnitude and left to the chip to round; here they "
         "are rounded, which gives the chip the same",

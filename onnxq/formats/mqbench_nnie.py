@@ -34,7 +34,7 @@ from onnxq.quant.log_params import LogParams
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import GRAPH_OUTPUT, Reader, Role
 from onnxq.side_files import rows as side_rows
-from onnxq.side_files.nnie_inputs import UPSAMPLES, is_own_weight, told_inputs
+from onnxq.side_files.nnie_inputs import UPSAMPLES, is_own_weight, writable_inputs
 from onnxq.side_files.side_file import SideFile
 
 _WHAT = "an NNIE parameter file"
@@ -56,7 +56,7 @@ def write(table: QParamTable, model: Model) -> str:
     numbers: dict[str, list[float]] = {}
     written: dict[_Use, float] = {}
     for node in model.nodes():
-        told = set(told_inputs(node))
+        told = set(writable_inputs(node))
         values = []
         for index, tensor in enumerate(node.inputs):
             use = (tensor.name, read_by(node, index))
@@ -132,7 +132,9 @@ def _misread(
     """Tensors whose numbers would be read for others, or for none."""
     read, unclear = _assigned(numbers, {n.name: n for n in model.nodes()})
     why = "does not tell which of its inputs the numbers are for"
-    lost = {node.inputs[told_inputs(node)[0]].name: f"{describe(node)} {why}" for node in unclear}
+    lost = {
+        node.inputs[writable_inputs(node)[0]].name: f"{describe(node)} {why}" for node in unclear
+    }
     for (name, reader), _ in read.items() ^ written.items():
         lost[name] = f"the layer that makes '{reader.node}' {why}"
     return lost
@@ -162,7 +164,7 @@ def read(text: str, model: Model) -> QParamTable:
                 if name in nodes
                 else f"the model has no node '{name}'; {near_matches(name, nodes)}"
             )
-        told = told_inputs(nodes[name][0])
+        told = writable_inputs(nodes[name][0])
         if len(values) > len(told):
             raise layers.error(f"'{name}' has {len(values)} numbers for {len(told)} inputs")
         for value in values:
@@ -179,7 +181,7 @@ def read(text: str, model: Model) -> QParamTable:
     if unclear:
         name = unclear[0].name
         raise layers.error(
-            f"'{name}' has {len(numbers[name])} of {len(told_inputs(unclear[0]))} numbers, and no "
+            f"'{name}' has {len(numbers[name])} of {len(writable_inputs(unclear[0]))} numbers, and no "
             "other layer tells for which of its inputs"
         )
     weights = (n.inputs[1] for n in model.nodes() if _has_rounded_weight(n, n.name in numbers))
@@ -190,7 +192,7 @@ def _has_rounded_weight(node: gs.Node, told: bool) -> bool:
     """Whether the chip rounds the weight of `node`: it does in layers that the file tells of."""
     if len(node.inputs) < 2 or not is_own_weight(node, 1):
         return False
-    return told or (not told_inputs(node) and _on_grid(node.inputs[1]))
+    return told or (not writable_inputs(node) and _on_grid(node.inputs[1]))
 
 
 def _assigned(
@@ -208,7 +210,7 @@ def _assigned(
 
     for name, values in numbers.items():
         node = nodes[name]
-        told = told_inputs(node)
+        told = writable_inputs(node)
         computed = [i for i in told if not is_constant(node.inputs[i])]
         if len(values) in (len(computed), len(told)):
             assign(node, computed if len(values) == len(computed) else told)

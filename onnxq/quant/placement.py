@@ -78,10 +78,10 @@ class Placement:
     """Whether tensors that cannot be negative get the unsigned type."""
     boundary_bits: int | None = None
     """Bits of weight and input of the first and the last layers; None: as all others."""
-    untold: Kinds = frozenset()
+    unwritable: Kinds = frozenset()
     """Ops that the target's files have no place for the inputs of. The chip rounds there too, so
     that is trained, but it cannot be written down."""
-    untold_groups: bool = False
+    unwritable_groups: bool = False
     """Whether that holds for convolutions in groups."""
     fuse: bool = True
     """Whether BatchNorm and activation functions are fused into the layer before training."""

@@ -16,7 +16,7 @@ from onnxq.edit import producer
 from onnxq.graph.constants import is_constant
 from onnxq.operators.weight_axis import BIAS_INPUT
 
-UNTOLD = frozenset(
+UNWRITABLE = frozenset(
     {
         *("Flatten", "Relu", "PRelu", "Sigmoid", "Reshape", "Softmax", "CaffeSoftmax", "Clip"),
         *("GlobalAveragePool", "Mul"),
@@ -28,9 +28,9 @@ _OWN_WEIGHT = frozenset({"Conv", "Gemm"})
 _ONE_INPUT = UPSAMPLES | {"Resize"}
 
 
-def told_inputs(node: gs.Node) -> list[int]:
+def writable_inputs(node: gs.Node) -> list[int]:
     """The inputs of `node` that the file can hold a number for, in order."""
-    if node.op in UNTOLD or (node.op == "Conv" and int(node.attrs.get("group", 1)) != 1):
+    if node.op in UNWRITABLE or (node.op == "Conv" and int(node.attrs.get("group", 1)) != 1):
         return []
     if node.op in _ONE_INPUT:
         return [0]

@@ -1,7 +1,7 @@
 """Quantizers that are trained although a target's files cannot contain them.
 
-Some files cannot contain the range of what certain ops read (`Placement.untold`). A chip computes
-those on codes all the same, with ranges of its own making, so the rounding is trained. When the
+Some files cannot contain the range of what certain ops read (`Placement.unwritable`). A chip
+computes those on codes all the same, with ranges of its own making, so the rounding is trained. When the
 model is deployed it is left out there, and the change is measured: a user should know before.
 """
 
@@ -17,13 +17,15 @@ from torch_bridge.insertion.rules import Rules, Spot
 def unwritable_readers(rules: Rules, spots: Iterable[Spot], backend: str) -> Iterator[str]:
     """A note on every op that reads a quantized tensor whose range the files cannot contain."""
     placement = rules.placement
-    if not placement.untold and not placement.untold_groups:
+    if not placement.unwritable and not placement.unwritable_groups:
         return
     quantized = {producer for spot in spots for producer in spot.producers}
     for node in rules.graph.nodes:
         kind = rules.kind(node) or ""
-        grouped = placement.untold_groups and kind == "Conv" and _groups(node, rules.modules) != 1
-        if not grouped and kind not in placement.untold - placement.moves:
+        grouped = (
+            placement.unwritable_groups and kind == "Conv" and _groups(node, rules.modules) != 1
+        )
+        if not grouped and kind not in placement.unwritable - placement.moves:
             continue
         read = [s for operand in rules.operands(node) for s in rules.sources(operand)]
         if not quantized.isdisjoint(read):

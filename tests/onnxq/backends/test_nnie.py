@@ -20,7 +20,7 @@ from onnxq.proof.verify import verify
 from onnxq.quant.log_params import LogParams
 from onnxq.quant.placement import INPUTS_ONLY, KINDS
 from onnxq.quant.qparam_table import QParamTable
-from onnxq.side_files.nnie_inputs import UNTOLD
+from onnxq.side_files.nnie_inputs import UNWRITABLE
 from onnxq.workflows import demo, explain, lint_model, summary
 from onnxq.workflows.convert import Conversion
 from onnxq.workflows.encodings import with_encodings
@@ -49,9 +49,9 @@ def test_scheme() -> None:
 
 def test_placement() -> None:
     placement = find_backend("nnie").placement
-    assert replace(placement, untold=frozenset(), untold_groups=False) == INPUTS_ONLY
-    assert placement.untold == KINDS & UNTOLD
-    assert placement.untold_groups
+    assert replace(placement, unwritable=frozenset(), unwritable_groups=False) == INPUTS_ONLY
+    assert placement.unwritable == KINDS & UNWRITABLE
+    assert placement.unwritable_groups
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -83,7 +83,7 @@ def test_every_weight_lies_on_its_grid() -> None:
 def test_what_the_file_cannot_say_is_named_and_measured() -> None:
     model = quantized("mobilenet", find_backend("nnie"))
     done = onnxq.convert(model, "nnie", data=samples("mobilenet"))
-    (note,) = [n for n in done.notes if n.startswith("drop-untold-quantizers")]
+    (note,) = [n for n in done.notes if n.startswith("drop-unwritable-quantizers")]
     assert "(GlobalAveragePool) unrounded" in note
     assert "(Conv) unrounded" in note
     assert done.cost is not None

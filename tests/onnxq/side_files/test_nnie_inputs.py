@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onnxq.graph import Model
-from onnxq.side_files.nnie_inputs import float_tensor, is_own_weight, told_inputs
+from onnxq.side_files.nnie_inputs import float_tensor, is_own_weight, writable_inputs
 from tests.models.build import log_quantize, parse, tensor
 
 
@@ -42,7 +42,7 @@ def one(text: str) -> Model:
     ],
 )
 def test_told_inputs(text: str, want: list[int]) -> None:
-    assert told_inputs(one(text).nodes()[0]) == want
+    assert writable_inputs(one(text).nodes()[0]) == want
 
 
 def test_a_quantized_weight_is_one_too() -> None:
@@ -50,6 +50,6 @@ def test_a_quantized_weight_is_one_too() -> None:
     (node,) = model.nodes("Conv")
     assert is_own_weight(node, 1)
     assert not is_own_weight(node, 0)
-    assert told_inputs(node) == [0]
+    assert writable_inputs(node) == [0]
     assert float_tensor(node.inputs[1]) is tensor(model, "w")
     assert float_tensor(node.inputs[0]) is node.inputs[0]

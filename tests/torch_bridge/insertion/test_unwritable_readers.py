@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
 from onnxq.backend import find_backend  # noqa: E402
-from onnxq.side_files.nnie_inputs import UNTOLD  # noqa: E402
+from onnxq.side_files.nnie_inputs import UNWRITABLE  # noqa: E402
 from tests.torch_bridge.hand_prepared import calibrated  # noqa: E402
 from torch_bridge.deploy import deploy  # noqa: E402
 from torch_bridge.prepare import prepare  # noqa: E402
@@ -83,5 +83,5 @@ def test_other_targets_have_a_place_for_all(x: torch.Tensor) -> None:
 
 def test_the_placement_follows_the_file() -> None:
     placement = find_backend("nnie").placement
-    assert placement.untold <= UNTOLD
-    assert {"GlobalAveragePool", "Mul", "PRelu", "Sigmoid"} <= placement.untold
+    assert placement.unwritable <= UNWRITABLE
+    assert {"GlobalAveragePool", "Mul", "PRelu", "Sigmoid"} <= placement.unwritable

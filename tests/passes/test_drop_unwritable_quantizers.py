@@ -6,7 +6,7 @@ import numpy as np
 
 from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.graph import Model
-from passes.drop_untold_quantizers import DropUntoldQuantizers
+from passes.drop_unwritable_quantizers import DropUnwritableQuantizers
 from tests.models.build import apply, bit_equal, log_quantize, parse, run
 
 X = np.random.default_rng(0).normal(size=(1, 2, 4, 4)).astype(np.float32)
@@ -28,7 +28,7 @@ def rounded(model: Model) -> list[str]:
 
 def test_only_the_readers_without_a_number_lose_it() -> None:
     body = "c = Conv(x, w) p = GlobalAveragePool(x) y = Add(c, p)"
-    made, trace = apply(net(body, "x"), DropUntoldQuantizers())
+    made, trace = apply(net(body, "x"), DropUnwritableQuantizers())
     assert rounded(made) == ["x"]
     assert trace.rewrites == [
         "'x': goes to (GlobalAveragePool making 'p') unrounded",
@@ -39,14 +39,14 @@ def test_only_the_readers_without_a_number_lose_it() -> None:
 
 
 def test_the_input_of_a_grouped_convolution_goes_and_its_weight_stays() -> None:
-    made, _ = apply(net("y = Conv<group=2>(x, d)", "x", "d"), DropUntoldQuantizers())
+    made, _ = apply(net("y = Conv<group=2>(x, d)", "x", "d"), DropUnwritableQuantizers())
     assert rounded(made) == ["d"]
 
 
 def test_what_leaves_the_network_is_not_rounded() -> None:
     outputs = "float[1,2,?,?] y, float[1,2,?,?] c"
     body = "c = Conv(x, w) y = MaxPool<kernel_shape=[2,2]>(c)"
-    made, trace = apply(net(body, "c", outputs=outputs), DropUntoldQuantizers())
+    made, trace = apply(net(body, "c", outputs=outputs), DropUnwritableQuantizers())
     assert trace.rewrites == ["'c.raw': leaves the network unrounded"]
     assert [t.name for t in made.graph.outputs] == ["y", "c"]
     y, c = run(made, X)
@@ -56,11 +56,11 @@ def test_what_leaves_the_network_is_not_rounded() -> None:
 
 def test_told_inputs_keep_theirs() -> None:
     model = net("c = Conv(x, w) y = Add(c, x)", "x", "w", "c")
-    made, trace = apply(model, DropUntoldQuantizers())
+    made, trace = apply(model, DropUnwritableQuantizers())
     assert trace.rewrites == []
     assert sorted(rounded(made)) == ["c", "w", "x"]
 
 
 def test_it_is_lossy_and_says_so() -> None:
-    assert DropUntoldQuantizers.lossy
-    assert not DropUntoldQuantizers.exact
+    assert DropUnwritableQuantizers.lossy
+    assert not DropUnwritableQuantizers.exact

@@ -5,7 +5,7 @@
 `onnxq.side_files.nnie_inputs` says which these are. What leaves the network is not an input of
 anything, so it has no number either. The compiler picks its own there, or computes in float: the
 file cannot say. Other readers of the same tensor keep the quantizer, and a weight keeps it too: its
-values tell.
+values specify it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from onnxq.edit import describe, insert_at, replace, set_input, users
 from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
 from onnxq.pass_ import Pass, Trace
-from onnxq.side_files.nnie_inputs import told_inputs
+from onnxq.side_files.nnie_inputs import writable_inputs
 
 
 @dataclass(frozen=True)
-class DropUntoldQuantizers(Pass):
+class DropUnwritableQuantizers(Pass):
     """Remove logarithmic quantizers where NNIE's parameter file has no number for them."""
 
-    name: ClassVar[str] = "drop-untold-quantizers"
+    name: ClassVar[str] = "drop-unwritable-quantizers"
     lossy: ClassVar[bool] = True
     needs_canonical: ClassVar[bool] = True
     after: ClassVar[tuple[str, ...]] = ("sink-log-quantizers",)
@@ -37,14 +37,16 @@ class DropUntoldQuantizers(Pass):
         quantizers = model.nodes(FAKE_QUANTIZE_LOG)
         reading = (n for q in quantizers for n in q.outputs[0].outputs)
         readers = {id(n): n for n in reading if not is_quantizer(n)}
-        told = {(key, index) for key, n in readers.items() for index in told_inputs(n)}
+        writable = {(key, index) for key, n in readers.items() for index in writable_inputs(n)}
         for node in quantizers:
             source = node.inputs[0]
             if is_constant(source):
                 continue
             uses = users(node.outputs[0])
-            untold = [(n, i) for n, i in uses if id(n) in readers and (id(n), i) not in told]
-            for reader, index in untold:
+            unwritable = [
+                (n, i) for n, i in uses if id(n) in readers and (id(n), i) not in writable
+            ]
+            for reader, index in unwritable:
                 set_input(reader, index, source)
                 trace.rewrote(f"'{source.name}'", f"goes to {describe(reader)} unrounded")
             if model.is_output(node.outputs[0]):
