@@ -57,7 +57,7 @@ from passes.phases import READ
 
 app = typer.Typer(
     name="onnxq",
-    help="Turn a quantized ONNX network into what a deployment backend wants, and prove it.",
+    help="Convert a quantized ONNX network for a deployment backend, and prove the result.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -79,7 +79,8 @@ def convert_(
         bool,
         typer.Option(
             "--allow-requantize",
-            help="Move quantizers that the target lacks onto the nearest grid it has.",
+            help="Move quantizers that the target does not support to the nearest grid it "
+            "supports.",
         ),
     ] = False,
     data: DataPath = None,
@@ -117,8 +118,8 @@ def convert_(
 def _finish(done: Conversion, output: Path, as_json: bool) -> None:
     if any(finding.severity == "error" for finding in done.findings):
         screen.console(stderr=as_json).print(
-            f"written to {output}, but {done.backend.name} will refuse it or compute something "
-            "else: see the errors found",
+            f"written to {output}, but {done.backend.name} will reject it or compute something "
+            "else: see the lint errors",
             style="bold red",
         )
         raise typer.Exit(1)
@@ -135,7 +136,10 @@ def _finish(done: Conversion, output: Path, as_json: bool) -> None:
 def run(
     model: ModelPath,
     passes: Annotated[
-        str, typer.Option("--passes", "-p", help='Like "fold-batch-norm,to-qdq{opset=21}".')
+        str,
+        typer.Option(
+            "--passes", "-p", help='Passes to run, such as "fold-batch-norm,to-qdq{opset=21}".'
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.", **PATH)],
     encodings: EncodingFiles = None,
@@ -145,10 +149,10 @@ def run(
     dump: DumpFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Run passes on a model, and no others. Readers go in front where a pass needs them."""
+    """Run only the given passes on a model. Readers run first if a pass needs them."""
     pipeline = Pipeline.parse(passes)
     if not len(pipeline):
-        raise OptionError("no passes are given", fix="'onnxq passes' lists them")
+        raise OptionError("no passes given", fix="'onnxq passes' lists them")
     check_target(output)
     check_folder(output.parent)
     canonical = any(step.needs_canonical for step in pipeline)
@@ -185,33 +189,39 @@ def run(
 def _quantized(
     model: Model, encodings: list[Path] | None, allow_missing: bool, weights: Weights | None
 ) -> tuple[Model, list[str]]:
-    """`model`, or its canonical form with the quantization that lies beside it, and notes."""
+    """`model`, or its canonical form with the quantization of its side files, and notes."""
     if encodings:
         model = canonical_form(model)[0]
         return with_encodings(model, encodings, allow_missing=allow_missing, weights=weights)
     if weights is not None or allow_missing:
         raise OptionError(
-            "--weights and --allow-missing say what to do with encodings, and there are none",
-            fix="give --encodings FILE",
+            "--weights and --allow-missing only make sense with encodings",
+            fix="add --encodings FILE",
         )
     return model, []
 
 
 @app.command("verify")
 def verify_(
-    trusted: Annotated[Path, typer.Argument(help="The ONNX file to trust.", **MODEL)],
+    trusted: Annotated[Path, typer.Argument(help="The trusted ONNX file.", **MODEL)],
     other: Annotated[Path, typer.Argument(help="The ONNX file to check.", **MODEL)],
     data: DataPath = None,
     per_layer: Annotated[
-        bool, typer.Option("--per-layer", help="Compare tensors of the same name, too.")
+        bool, typer.Option("--per-layer", help="Also compare inner tensors with the same name.")
     ] = False,
     session: Annotated[
         Literal["reference", "deployed", "shipped"],
         typer.Option("--session", help="How onnxruntime runs the second model."),
     ] = "reference",
-    max_steps: Annotated[float, typer.Option(help="Largest difference, quantized outputs.")] = 1.0,
-    max_moved: Annotated[float, typer.Option(help="Largest share of values that differ.")] = 0.01,
-    max_relative: Annotated[float, typer.Option(help="Largest difference, others.")] = 1e-3,
+    max_steps: Annotated[
+        float, typer.Option(help="Largest difference on quantized outputs, in quantization steps.")
+    ] = 1.0,
+    max_moved: Annotated[
+        float, typer.Option(help="Largest fraction of values that may differ.")
+    ] = 0.01,
+    max_relative: Annotated[
+        float, typer.Option(help="Largest relative difference on unquantized outputs.")
+    ] = 1e-3,
     samples: Samples = 4,
     seed: Seed = 0,
     as_json: Json = False,
@@ -290,7 +300,7 @@ def passes_(as_json: Json = False) -> None:
 
 @app.command("backends")
 def backends_(as_json: Json = False) -> None:
-    """List the backends, what they accept and how they are proven."""
+    """List the backends, what they accept and how their files are proven."""
     known = backends()
     show(
         as_json,
@@ -315,7 +325,7 @@ def demo(
 
     done: dict[str, Conversion] = {}
     with progress_line(as_json) as progress:
-        progress("making a small quantized network")
+        progress("building a small quantized network")
         source = network.quantize(network.build())
         save(source, output / "demo.onnx")
         for name in ("onnxruntime", "tensorrt"):
@@ -330,7 +340,7 @@ def demo(
         lambda: {name: c.to_json() for name, c in done.items()},
         lambda: tables.proofs(
             (Proof(f"{name}: {p.what}", p.report) for name, c in done.items() for p in c.proofs),
-            "What was written, against what was trained",
+            "Written files compared with the trained model",
         ),
     )
     if not as_json:
@@ -377,7 +387,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _run(words: list[str]) -> int:
-    """Run a command and tell what went wrong; returns the exit code."""
+    """Run a command and report what went wrong; returns the exit code."""
     debug, as_json = "--debug" in words, "--json" in words
     with process.Streams() as streams:
         try:

@@ -1,4 +1,4 @@
-"""The commands about side files: writing them, and listing their formats."""
+"""The commands for side files: writing them, and listing their formats."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def encodings(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Take a model apart into a float model and its quantization."""
+    """Split a quantized model into a float model and a side file."""
     check_folder(output)
     with progress_line(as_json) as progress:
         progress(f"reading {model}")
@@ -51,13 +51,14 @@ def encodings(
         as_json,
         f"written to {folder}",
         done.proven if done.proofs else None,
-        f"the side file in {folder} does not say what the model does.\n"
-        "  next: see what the passes did with --explain",
+        f"the side file in {folder} does not describe what the model computes.\n"
+        "  next: see what "
+        "the passes did with --explain",
     )
 
 
 def formats(as_json: Json = False) -> None:
-    """List the side-file formats, and how they are told apart."""
+    """List the side-file formats and how each is recognised."""
     known = known_formats()
     show(
         as_json,

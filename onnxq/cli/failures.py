@@ -1,4 +1,4 @@
-"""What the command line says where something failed: errors, and conversions without a proof."""
+"""Messages of the command line on failure: errors, and conversions without a proof."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from onnxq.workflows.artifacts import MadeFiles
 from onnxq.workflows.convert import Conversion
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
-"""What typer raises for words that no command understands; it has no public name for it."""
+"""The exception typer raises for invalid usage; it has no public name."""
 
 
 def tell_usage(error: Any, as_json: bool) -> None:
-    """Print how a command is used and what is wrong; with `as_json` for a program as well."""
+    """Print the usage of a command and what is wrong; with `as_json` also as JSON."""
     if as_json:
         command = "onnxq" if error.ctx is None else error.ctx.command_path
         _tell_program(error.format_message(), f"see '{command} --help'")
@@ -34,7 +34,7 @@ def tell_usage(error: Any, as_json: bool) -> None:
 
 
 def tell(error: Exception, as_json: bool, debug: bool = False) -> None:
-    """Print an error and the next step for people; with `as_json` for a program as well."""
+    """Print an error and the next step for people; with `as_json` also as JSON."""
     if debug:
         _tell_person(
             line for part in traceback.format_exception(error) for line in part.split("\n")
@@ -44,7 +44,7 @@ def tell(error: Exception, as_json: bool, debug: bool = False) -> None:
         what, fix = error.what, error.fix
     else:  # a fault of onnxq or of the machine
         what = f"{type(error).__name__}: {error}"
-        fix = "run again with --debug and report what it shows"
+        fix = "run again with --debug and report the traceback"
     if as_json:
         _tell_program(what, fix)
     notes = [f"  {note}" for note in getattr(error, "__notes__", [])]
@@ -52,13 +52,13 @@ def tell(error: Exception, as_json: bool, debug: bool = False) -> None:
 
 
 def tell_lost(why: str) -> None:
-    """Print that the standard output took not all that was said."""
-    what = f"error: standard output cannot be written ({why})"
-    _tell_person([what, "  next: make room, or send the output elsewhere"], style="red")
+    """Print that standard output did not take all of the output."""
+    what = f"error: cannot write to standard output ({why})"
+    _tell_person([what, "  next: free some disk space, or send the output elsewhere"], style="red")
 
 
 def _tell_person(lines: Iterable[str], style: str = "") -> None:
-    """Print lines on standard error, the first in a style; where that fails nobody can be told."""
+    """Print lines on standard error, the first in a style; a failure here cannot be reported."""
     console = screen.console(stderr=True)
     with contextlib.suppress(OSError):
         for line in lines:
@@ -72,9 +72,9 @@ def _tell_program(what: str, fix: str) -> None:
 
 
 def save(done: MadeFiles, output: Path) -> Path:
-    """Write the files; returns where.
+    """Write the files; returns their folder.
 
-    Those of a failed proof go into a folder of their own: what was proven earlier stays.
+    Files of a failed proof go into a folder of their own: files proven earlier stay.
     """
     folder = output / "unproven" if done.proofs and not done.proven else output
     done.save(folder)
@@ -82,8 +82,8 @@ def save(done: MadeFiles, output: Path) -> Path:
 
 
 def not_proven(done: Conversion, folder: Path) -> str:
-    """Why the proof failed, the next step, and what became of the files."""
-    kept = f"\n  the files were kept apart in {folder}: what lies in {folder.parent} is as it was"
+    """Why the proof failed, the next step, and where the files are."""
+    kept = f"\n  the files were written to {folder}; {folder.parent} itself is unchanged"
     return _reason(done, folder) + kept
 
 
@@ -92,34 +92,35 @@ def _reason(done: Conversion, folder: Path) -> str:
     nan = [o.name for proof in failed for o in proof.report.outputs if o.source_nan]
     if [proof.what for proof in failed] == [COST]:
         return (
-            f"the files in {folder} are what the network became, but moving its quantizers cost "
-            "too much of its outputs.\n"
-            f"  next: train or quantize with {done.backend.name}'s scheme, on ranges no wider "
-            "than the data need"
+            f"the files in {folder} match the changed network, but moving its quantizers changed "
+            "its outputs too much.\n"
+            f"  next: train or quantize with {done.backend.name}'s scheme, with ranges no wider "
+            "than the data needs"
         )
     if failed and all(proof.refused and proof.report.passed for proof in failed):
         return (
-            f"onnxruntime refuses the optimised model; without optimisation the files in {folder} "
-            "compute what the model does.\n"
-            "  next: see the notes for its reason, or run with graph optimisation disabled"
+            "onnxruntime rejects the optimised model; without optimisation the files in "
+            f"{folder} match the model.\n"
+            "  next: see the notes for the reason, or run with graph optimisation disabled"
         )
     if nan:
         return (
-            f"the source itself gives NaN at '{nan[0]}', so the files in {folder} cannot be "
-            "compared.\n"
-            "  next: look at what stands before it in the source, or give other inputs with --data"
+            f"the source model itself computes NaN at '{nan[0]}', so the files in {folder} "
+            "cannot be compared.\n"
+            "  next: check what is before it in the source model, or give other inputs with --data"
         )
     widened = [r for trace in done.traces if trace.name == "widen-range" for r in trace.rewrites]
     if widened:
         return (
-            f"on these inputs the files in {folder} do not compute what the model does. "
-            f"{done.backend.name} has one code more than {len(widened)} activations were trained "
-            "with, and gives it to values beyond their ranges.\n"
-            "  next: give inputs like those of training with --data, few of which reach so far; "
-            "'onnxq verify MODEL FILE --per-layer' finds other causes"
+            f"on these inputs the files in {folder} do not match the model. {done.backend.name} "
+            f"has one code more than {len(widened)} activations were trained with, and uses it "
+            "for values beyond their ranges.\n"
+            "  next: give inputs like the training data with "
+            "--data, few of which go beyond the ranges; 'onnxq verify MODEL FILE --per-layer' "
+            "finds other causes"
         )
     return (
-        f"the files in {folder} do not compute what the model does.\n"
-        "  next: compare layer by layer with 'onnxq verify MODEL FILE --per-layer', or see "
-        "what the passes did with --explain"
+        f"the files in {folder} do not match the model.\n"
+        "  next: compare layer by layer with "
+        "'onnxq verify MODEL FILE --per-layer', or see what the passes did with --explain"
     )

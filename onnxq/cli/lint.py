@@ -1,4 +1,4 @@
-"""The commands that look at a model for a target: lint and explain."""
+"""The commands that check a model for a target: lint and explain."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def lint(
     ],
     backend: BackendName,
     variant: VariantName = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings, too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Also fail on warnings.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what a backend will refuse or run in float, and why."""
+    """List what a backend will reject or run in float, and why."""
     with progress_line(as_json) as progress:
-        progress(f"looking at {model}")
+        progress(f"checking {model}")
         reports = lint_path(model, backend, variant=variant)
     show(
         as_json,
@@ -42,11 +42,13 @@ def explain(
     tensor: Annotated[str, typer.Argument(help="A tensor of the model.", show_default=False)],
     backend: Annotated[
         str | None,
-        typer.Option("--backend", "-b", help="Whose rules to look at. See 'onnxq backends'."),
+        typer.Option(
+            "--backend", "-b", help="Apply the rules of this backend. See 'onnxq backends'."
+        ),
     ] = None,
     variant: VariantName = None,
     as_json: Json = False,
 ) -> None:
-    """Say why a tensor is quantized or not, and what becomes of it."""
+    """Explain why a tensor is or is not quantized, and which kernels use it."""
     found = explained(load(model), tensor, backend, variant=variant)
     show(as_json, found.to_json, lambda: lint_tables.explanation(found))

@@ -17,7 +17,7 @@ _STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
 def findings(found: Iterable[Finding], title: str = "Findings") -> RenderableType:
-    """Findings as a table, the same message about several places in one row."""
+    """Findings as a table; places with the same message share a row."""
     table = Table(title=shown(title, "bold"), title_justify="left", header_style="bold")
     for column in ("", "where", "what", "next"):
         table.add_column(column, overflow="fold")
@@ -38,7 +38,7 @@ def findings(found: Iterable[Finding], title: str = "Findings") -> RenderableTyp
 
 
 def reports(found: Iterable[LintReport]) -> RenderableType:
-    """What was found in every model."""
+    """The findings of every model."""
     parts: list[RenderableType] = []
     for report in found:
         if report.findings:
@@ -51,7 +51,7 @@ def reports(found: Iterable[LintReport]) -> RenderableType:
 
 
 def explanation(found: Explanation) -> RenderableType:
-    """The story of one tensor."""
+    """The explanation of one tensor."""
     table = Table(title=shown(found.tensor, "bold"), title_justify="left")
     table.show_header = False
     table.add_column("", style="bold")
@@ -70,16 +70,16 @@ def explanation(found: Explanation) -> RenderableType:
         table.add_row("quantized", shown("no", "yellow"))
     table.add_row("rule", shown(found.rule))
     for line in found.origin:
-        table.add_row("numbers from", shown(line))
+        table.add_row("origin", shown(line))
     if found.maker:
         made = found.maker + (f": {found.made_in}" if found.made_in else "")
-        table.add_row("made by", shown(made))
+        table.add_row("producer", shown(made))
     if found.module:
         table.add_row("torch module", shown(found.module))
     for use in found.uses:
         module = f" of {use.module}" if use.module else ""
         fate = f": {use.fate}" if use.fate else ""
-        table.add_row("read by", shown(f"{use.node}{module}{fate}"))
+        table.add_row("consumers", shown(f"{use.node}{module}{fate}"))
     if found.selectors:
         names = ", ".join(f"{s!r}" for s in found.selectors)
         table.add_row("to exclude", shown(f"tb.prepare(..., exclude=[{names}])"))

@@ -1,4 +1,4 @@
-"""What commands share: options, progress, and one way to show results."""
+"""Shared by commands: options, progress, and one way to show results."""
 
 from __future__ import annotations
 
@@ -17,52 +17,59 @@ from onnxq.cli.paths import path_given, with_notes
 from onnxq.cli.screen import shown
 
 PATH: dict[str, Any] = {"parser": path_given, "metavar": "<path>"}
-"""How an option takes a path."""
+"""Keywords of an option that takes a path."""
 
 MODEL: dict[str, Any] = {"parser": path_given, "show_default": False}
-"""How an argument takes a path."""
+"""Keywords of an argument that takes a path."""
 
 ModelPath = Annotated[Path, typer.Argument(help="An ONNX file.", **MODEL)]
 BackendName = Annotated[str, typer.Option("--backend", "-b", help="See 'onnxq backends'.")]
 VariantName = Annotated[
     str | None,
-    typer.Option("--variant", help="Another way to deploy: 'onnxq backends' lists them."),
+    typer.Option("--variant", help="Alternative way to deploy; 'onnxq backends' lists them."),
 ]
-OutputFolder = Annotated[Path, typer.Option("--output", "-o", help="Folder for the files.", **PATH)]
+OutputFolder = Annotated[
+    Path, typer.Option("--output", "-o", help="Folder to write the files to.", **PATH)
+]
 NoVerify = Annotated[bool, typer.Option("--no-verify", help="Skip the proof.")]
 DumpFolder = Annotated[
-    Path | None, typer.Option("--dump", help="Write the model after every pass here.", **PATH)
+    Path | None,
+    typer.Option("--dump", help="Folder to write the model to after every pass.", **PATH),
 ]
 DataPath = Annotated[
     Path | None,
     typer.Option(
-        "--data", help="Inputs: .npz, .npy, or a folder of them. Default: random.", **PATH
+        "--data", help="Inputs: a .npz or .npy file, or a folder of them. Default: random.", **PATH
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Samples = Annotated[int, typer.Option("--samples", min=1, help="Number of random inputs.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the random inputs.")]
 Explain = Annotated[
-    bool, typer.Option("--explain", help="Show what each pass did, and what it left and why.")
+    bool, typer.Option("--explain", help="Show what each pass rewrote, what it skipped, and why.")
 ]
 EncodingFiles = Annotated[
     list[Path] | None,
     typer.Option(
         "--encodings",
         **PATH,
-        help="Side file with the quantization of a float model; may be given several times. "
-        "See 'onnxq formats'.",
+        help="Side file with the quantization of a float model; repeat the option for several "
+        "files. See 'onnxq formats'.",
     ),
 ]
 AllowMissing = Annotated[
     bool,
-    typer.Option("--allow-missing", help="Go on where encodings and model do not fit, and say so."),
+    typer.Option(
+        "--allow-missing",
+        help="Continue if encodings and model do not match, and list every mismatch.",
+    ),
 ]
 WeightRanges = Annotated[
     Literal["max"] | None,
     typer.Option(
         "--weights",
-        help="Quantize weights that encodings leave out: 'max' is int8, absmax / 127 per channel.",
+        help="Quantize weights missing from the encodings: 'max' is int8, absmax / 127 per "
+        "channel.",
     ),
 ]
 
@@ -97,17 +104,17 @@ def show_notes(notes: list[str]) -> None:
 def show_verdict(
     as_json: bool, written: str, proven: bool | None, otherwise: str, *, changed: bool = False
 ) -> None:
-    """Say whether what was `written` is proven (None: not verified); exit with 1 where it is not.
+    """Print whether the `written` files are proven (None: not verified); exit with 1 if not.
 
-    `changed`: the files hold another network than what came in.
-    A person reads it, so it goes to standard error where standard output is for a program.
+    `changed`: the files contain another network than the source.
+    This is for people, so it goes to standard error when standard output is for a program.
     """
     console = screen.console(stderr=as_json)
     if proven is None:
         console.print(f"{written}, not verified", style="yellow")
     elif proven:
         told = (
-            "; the files are proven, the network was changed: see the cost"
+            "; the files are proven, but the network was changed: see the cost"
             if changed
             else ", proven"
         )

@@ -1,7 +1,7 @@
-"""Paths on the command line: an empty one is refused, and what was left half done is completed.
+"""Paths on the command line: empty ones are rejected, and interrupted saves are completed.
 
-An earlier command that was killed may have left new files beside old ones in a folder that this
-command is about to read or to write. They are seen to before anything else, and named.
+A command that was killed may have left a mix of new and old files in a folder that this command is
+about to read or write. Such folders are repaired first, and reported.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _told: list[str] = []
 
 
 def forget() -> None:
-    """Begin a new command: nothing has been told yet."""
+    """Begin a new command: nothing has been reported yet."""
     _told.clear()
 
 
 def path_given(text: str | Path) -> Path:
-    """The path that a user means."""
+    """The path the user means."""
     if text == "":  # Path("") would be the current folder
         raise typer.BadParameter("the path is empty")
     path = Path(text)
@@ -36,7 +36,7 @@ def path_given(text: str | Path) -> Path:
 
 
 def with_notes(document: Any) -> Any:
-    """A JSON document whose notes begin with what was done about the folders."""
+    """A JSON document whose notes begin with the repairs of folders."""
     if _told and isinstance(document, dict) and isinstance(document.get("notes"), list):
         return document | {"notes": [*_told, *document["notes"]]}
     return document

@@ -1,4 +1,4 @@
-"""Text for people, such that nothing in it acts on the terminal.
+"""Text for people that cannot act on the terminal.
 
 Names come from files, and files come from anywhere. Every character that Python calls not
 printable (control characters, bidirectional overrides, line separators, lone surrogates) is shown
@@ -21,14 +21,14 @@ _OWN_BREAK = re.compile(r"\n(?= )")
 
 
 def escaped(text: str) -> str:
-    """`text` in one line, with escapes for what is not printable."""
+    """`text` on one line, with escapes for unprintable characters."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def message(text: str) -> str:
-    """A message that may have indented lines below its first."""
+    """A message that may have indented lines after its first."""
     return "\n".join(map(escaped, _OWN_BREAK.split(text)))
 
 
@@ -38,7 +38,7 @@ def shown(text: str, style: str = "") -> Text:
 
 
 def shown_lines(lines: Iterable[str], style: str = "") -> Text:
-    """Several texts, each in a line of its own."""
+    """Several texts, each on a line of its own."""
     return Text("\n".join(map(escaped, lines)), style)
 
 
@@ -53,7 +53,7 @@ class Screen(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """The last step before the screen: what was put together without `shown` ends here."""
+        """Last step before the screen: also covers text put together without `shown`."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment
@@ -63,7 +63,7 @@ class Screen(Console):
 
 
 def console(stderr: bool = False) -> Screen:
-    """A console that does not cut names where there is no terminal to tell a width."""
+    """A console that does not cut names when no terminal specifies a width."""
     made = Screen(stderr=stderr, highlight=False)
     if not made.is_terminal:
         made.width = max(made.width, 120)

@@ -58,7 +58,7 @@ _NUMBERS = ("max difference", "mean", "moved", "values")
 
 
 def proofs(found: Iterable[Proof], title: str = "Proof") -> RenderableType:
-    """What was compared, output by output."""
+    """The comparisons, output by output."""
     table = _table(title, "compared", "output", *_NUMBERS, "", right=_NUMBERS)
     notes: list[str] = []
     for proof in found:
@@ -73,7 +73,7 @@ def proofs(found: Iterable[Proof], title: str = "Proof") -> RenderableType:
 
 
 def cost(found: Report, judged: bool) -> RenderableType:
-    """How far the outputs are from those of the source after a change that the target needs."""
+    """Distance of the outputs from those of the source after a change that the target needs."""
     verdict = ("",) if judged else ()
     table = _table("Cost of the changes", "output", *_NUMBERS, *verdict, right=_NUMBERS)
     for diff in found.outputs:
@@ -85,7 +85,7 @@ def report(found: Report, per_layer: bool) -> RenderableType:
     """A comparison of two models."""
     parts: list[RenderableType] = []
     if per_layer:
-        layers = _table("Layers", "tensor", *_NUMBERS, "", "made by", right=_NUMBERS)
+        layers = _table("Layers", "tensor", *_NUMBERS, "", "producer", right=_NUMBERS)
         for diff in found.layers:
             made_by = shown(f"{diff.op} {diff.node}".strip())
             layers.add_row(shown(diff.name), *diff_cells(diff), made_by)
@@ -97,14 +97,14 @@ def report(found: Report, per_layer: bool) -> RenderableType:
     first = found.first_divergence
     if first is not None:
         parts.append(
-            shown(f"first divergence: '{first.name}', made by {first.op} '{first.node}'", "red")
+            shown(f"first divergence: '{first.name}', output of {first.op} '{first.node}'", "red")
         )
     parts += [shown(f"note: {note}", "yellow") for note in found.notes]
     verdict = "the models agree" if found.passed else "the models differ"
     parts.append(
         shown(
-            f"{verdict} ({found.samples} samples, {found.sessions[0]} against "
-            f"{found.sessions[1]} session)",
+            f"{verdict} ({found.samples} samples, {found.sessions[0]} vs {found.sessions[1]} "
+            "session)",
             "green" if found.passed else "bold red",
         )
     )
@@ -112,7 +112,7 @@ def report(found: Report, per_layer: bool) -> RenderableType:
 
 
 def traces(found: Iterable[Trace], explain: bool) -> RenderableType:
-    """What each pass did; with `explain` also what it left and why."""
+    """The work of each pass; with `explain` also what it skipped and why."""
     table = _table("Passes", "pass", "rewrote", "left", "ms", right=("rewrote", "left", "ms"))
     details: list[RenderableType] = []
     notes: list[str] = []
@@ -127,14 +127,14 @@ def traces(found: Iterable[Trace], explain: bool) -> RenderableType:
         for reason, times in reasons.items() if explain else ():
             where = [s.where for s in trace.skips if s.reason == reason]
             names = ", ".join(where[:5]) + (f" and {times - 5} more" if times > 5 else "")
-            details.append(shown(f"{trace.name} left {names}: {reason}"))
+            details.append(shown(f"{trace.name} skipped {names}: {reason}"))
         notes += [f"{trace.name}: {note}" for note in trace.notes]
     return Group(table, *details, *(shown(f"note: {note}", "yellow") for note in notes))
 
 
 def conversion(found: Conversion | SideExport, explain: bool) -> RenderableType:
-    """The whole story of a conversion."""
-    files = _table("Files", "file", "what it is")
+    """The full report of a conversion."""
+    files = _table("Files", "file", "content")
     for artifact in found.artifacts:
         files.add_row(shown(f"{found.stem}{artifact.suffix}"), artifact.summary)
     parts = [traces(found.traces, explain)] if explain else []
@@ -153,10 +153,10 @@ def conversion(found: Conversion | SideExport, explain: bool) -> RenderableType:
             ]
         told = [f for f in found.findings if explain or f.severity != "info"]
         if told:
-            parts.append(lint_tables.findings(told, f"What {found.backend.name} will not do"))
+            parts.append(lint_tables.findings(told, f"Lint findings for {found.backend.name}"))
         parts += [
             shown(
-                f"note: {path} is not of this conversion: an earlier one may have left it; "
+                f"note: {path} does not belong to this conversion, perhaps to an earlier one; "
                 "remove it, or write to another folder",
                 "yellow",
             )
@@ -197,7 +197,7 @@ def qparams(rows: QParamTable | Iterable[QParams], title: str = "Quantizers") ->
 
 
 def summary(found: Summary) -> RenderableType:
-    """What a model holds."""
+    """The content of a model."""
     head = _table("Model", "", "")
     head.show_header = False
     for key, *values in (
@@ -227,7 +227,7 @@ def summary(found: Summary) -> RenderableType:
         parts.append(
             shown(f"{whole} of {len(found.layers)} layers have quantized input and weight")
         )
-    parts += [shown(f"left: {s.where}: {s.reason}", "yellow") for s in found.unread]
+    parts += [shown(f"not read: {s.where}: {s.reason}", "yellow") for s in found.unread]
     parts += [shown(f"note: {note}", "yellow") for note in found.notes]
     return Group(*parts)
 
@@ -249,7 +249,7 @@ def pass_list(known: dict[str, type[Pass] | Broken]) -> RenderableType:
 
 def backend_list(known: dict[str, Backend | Broken]) -> RenderableType:
     """All backends."""
-    table = _table("Backends", "backend", "what it takes", "files", "proof")
+    table = _table("Backends", "backend", "accepts", "files", "proof")
     for name, found in known.items():
         if isinstance(found, Broken):
             table.add_row(name, shown(f"broken plug-in: {found.error}", "red"), "", "")
@@ -275,12 +275,12 @@ def backend_list(known: dict[str, Backend | Broken]) -> RenderableType:
 
 def format_list(known: dict[str, SideFile | Broken]) -> RenderableType:
     """All side-file formats."""
-    table = _table("Formats", "format", "what it is", "holds", "told by")
+    table = _table("Formats", "format", "content", "holds", "recognised by")
     for name, found in known.items():
         if isinstance(found, Broken):
             table.add_row(name, shown(f"broken plug-in: {found.error}", "red"), "", "")
             continue
         holds = "weights and activations" if found.weights else "activations"
-        detection = found.detection or "cannot be told from its content"
+        detection = found.detection or "not recognised by content"
         table.add_row(name, shown(found.summary), holds, shown(detection))
     return table

@@ -181,8 +181,8 @@ def read(text: str, model: Model) -> QParamTable:
     if unclear:
         name = unclear[0].name
         raise layers.error(
-            f"'{name}' has {len(numbers[name])} of {len(writable_inputs(unclear[0]))} numbers, and no "
-            "other layer tells for which of its inputs"
+            f"'{name}' has {len(numbers[name])} of {len(writable_inputs(unclear[0]))} numbers, "
+            "and no other layer specifies for which of its inputs"
         )
     weights = (n.inputs[1] for n in model.nodes() if _has_rounded_weight(n, n.name in numbers))
     return QParamTable(logarithmic=[*_rows(found, model), *_weight_rows(weights)])

@@ -105,7 +105,7 @@ class SideFile:
             "weights": self.weights,
             "magnitudes": self.magnitudes,
             "suffix": self.suffix,
-            "detection": self.detection or "cannot be told from its content",
+            "detection": self.detection or "not recognised by content",
         }
 
 

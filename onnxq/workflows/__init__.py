@@ -1,1 +1,1 @@
-"""What users ask for: convert, lint, explain, inspect, export encodings."""
+"""The tasks of users: convert, lint, explain, inspect, export encodings."""

@@ -1,4 +1,4 @@
-"""What a conversion made: files not yet written, how they came about, and their proofs."""
+"""The result of a conversion: files not yet written, how they were made, and their proofs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Artifact:
     content: Model | Content
 
     def stage(self, files: FileSet, stem: str) -> list[Path]:
-        """Add the file to `files`; returns what will be written."""
+        """Add the file to `files`; returns the paths to be written."""
         name = f"{stem}{self.suffix}"
         if isinstance(self.content, Model):
             return [files.folder / made for made in stage(self.content, files, name)]
@@ -40,13 +40,13 @@ class MadeFiles:
 
     stem: str
     table: QParamTable
-    """The quantization that they hold."""
+    """The quantization in the files."""
     artifacts: tuple[Artifact, ...]
     traces: tuple[Trace, ...]
     proofs: tuple[Proof, ...] = ()
     notes: list[str] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
-    """What `save` wrote."""
+    """The files that `save` wrote."""
 
     @property
     def proven(self) -> bool:
@@ -60,7 +60,7 @@ class MadeFiles:
         folder = Path(folder)
         if Path(self.stem).name != self.stem:
             raise OptionError(
-                f"'{self.stem}' cannot be the stem of file names",
+                f"'{self.stem}' cannot be used as a file stem",
                 fix="give a stem without '/'",
             )
         names = [f"{self.stem}{artifact.suffix}" for artifact in self.artifacts]
@@ -74,7 +74,7 @@ class MadeFiles:
         return written
 
     def _origins(self) -> Iterator[Origin | None]:
-        """The files that the models were made from."""
+        """The source files of the models."""
         for artifact in self.artifacts:
             if isinstance(artifact.content, Model):
                 yield artifact.content.origin

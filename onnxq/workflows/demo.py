@@ -1,4 +1,4 @@
-"""A small quantized network, made here: what `onnxq demo` converts.
+"""The small quantized network that `onnxq demo` converts.
 
 Conv+BN+Relu, a residual block, a depthwise convolution with ReLU6, pooling and a classifier, with
 seeded random weights, trained-like BatchNorm statistics (one negative gamma) and int8 quantizers
@@ -113,7 +113,7 @@ QUANTIZED = ("Conv", "Gemm", "Add", "MaxPool", "GlobalAveragePool")
 
 
 def quantize(model: Model, samples: int = 8, seed: int = 0) -> Model:
-    """Put int8 quantizers in front of every layer, with ranges seen on random images."""
+    """Put int8 quantizers before every layer, with ranges seen on random images."""
     from onnxq.running import sessions
 
     tensors: dict[str, gs.Tensor] = {}

@@ -1,9 +1,9 @@
-"""How well a quantization table from a side file fits a model.
+"""Compares a quantization table from a side file with a model.
 
-Four things go wrong with such files, all silently elsewhere: they name tensors the graph does not
-have, leave out tensors that want a range, list a parameter among the activations or the other way
-round, and give types the tensor or the target cannot have. All are found before anything is
-applied, and told together.
+Such files go wrong in four ways, all silent in other tools: they name tensors that are not in the
+graph, omit tensors that need a range, list a parameter as an activation or the other way round, and
+specify types that the tensor or the target cannot have. All mismatches are found before anything is
+applied, and reported together.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
 
 MOST_SHOWN = 20
-"""Lines of one kind in a message; the rest is counted."""
+"""Most lines of one kind in a message; the rest is counted."""
 
 
 @dataclass
 class Coverage:
-    """What does not fit, in words, by tensor."""
+    """The mismatches, in words, by tensor."""
 
     unknown: dict[str, str] = field(default_factory=dict)
-    """Tensors of the file that the graph does not have."""
+    """Tensors of the file that are not in the graph."""
     missing: dict[str, str] = field(default_factory=dict)
-    """Activations of the graph that want a range and have none."""
+    """Activations of the graph that need a range and have none."""
     weights: dict[str, str] = field(default_factory=dict)
-    """Weights of the graph that want a range and have none."""
+    """Weights of the graph that need a range and have none."""
     wrong_group: dict[str, str] = field(default_factory=dict)
     wrong_type: dict[str, str] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
-        """Whether everything fits."""
+        """Whether everything matches."""
         return not any(found for _, found in self._kinds())
 
     @property
@@ -50,7 +50,7 @@ class Coverage:
         return {*self.unknown, *self.wrong_type}
 
     def lines(self) -> list[str]:
-        """Everything that does not fit, a line each, under a heading each."""
+        """Every mismatch on a line, grouped under headings."""
         return list(self._lines())
 
     def _kinds(self) -> list[tuple[str, dict[str, str]]]:
@@ -59,7 +59,7 @@ class Coverage:
             ("in the graph, without a range", self.missing),
             ("weights without a range", self.weights),
             ("in the wrong group", self.wrong_group),
-            ("of a type that does not fit", self.wrong_type),
+            ("with a type that is not possible", self.wrong_type),
         ]
 
     def _lines(self) -> Iterator[str]:
@@ -80,7 +80,7 @@ def examine(
     stay_float: frozenset[str] = frozenset(),
     want_weights: bool = True,
 ) -> Coverage:
-    """Compare a table, its roles as the file's groups say, with a float model.
+    """Compare a table, with the roles of the file's groups, with a float model.
 
     `stay_float` are tensors that the file leaves float on purpose.
     """
@@ -112,19 +112,19 @@ def examine(
 
 
 def _add_near_matches(unknown: dict[str, str], candidates: list[str]) -> None:
-    """Say what may have been meant, for the first few: comparing names takes its time."""
+    """Suggest similar names for the first few: comparing names takes time."""
     for name in list(unknown)[: MOST_SHOWN // 2]:
         near = closest(name, candidates, 1, 0.6)
         if near:
-            unknown[name] = f"may be '{near[0]}'"
+            unknown[name] = f"did you mean '{near[0]}'?"
 
 
 def _wrong_group(row: QParams, parts: TensorParts) -> str:
     if row.role is Role.ACTIVATION:
         if parts.is_layer_parameter(row.tensor):
-            return "listed as an activation, but it is a parameter of a layer"
+            return "listed as an activation, but is a parameter of a layer"
     elif not parts.is_constant(row.tensor):
-        return "listed as a parameter, but it is computed at run time"
+        return "listed as a parameter, but is computed at run time"
     return ""
 
 
@@ -132,7 +132,7 @@ def _wrong_type(row: QParams, parts: TensorParts, backend: Backend | None) -> st
     tensor = parts.find(row.tensor)
     assert tensor is not None
     if tensor.dtype is not None and np.dtype(tensor.dtype).kind in "iub":
-        return f"it holds {np.dtype(tensor.dtype)}, which is not quantized"
+        return f"it contains {np.dtype(tensor.dtype)}, which is never quantized"
     if row.qtype.bits == 32 and not parts.is_constant(row.tensor):
         return "32 bits are for biases"
     try:
@@ -146,5 +146,5 @@ def _wrong_type(row: QParams, parts: TensorParts, backend: Backend | None) -> st
     spec = backend.scheme.weight if constant else backend.scheme.activation
     widths = {kind.rpartition("int")[2] for kind in spec.types}
     if str(row.qtype.bits) not in widths:
-        return f"{row.qtype}; {backend.name} takes {', '.join(spec.types)}"
+        return f"{row.qtype}; {backend.name} accepts {', '.join(spec.types)}"
     return ""

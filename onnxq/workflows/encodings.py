@@ -1,9 +1,9 @@
-"""Quantization that lies beside a float model, put into it.
+"""Applies the quantization in side files to a float model.
 
     float model + side files -> table, checked against the graph -> canonical model
 
-The format of a file is told from its content. Several files make one table; no tensor may stand
-in two of them.
+The format of a file is recognised by its content. Several files make one table; no tensor may be in
+two of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Weights = Literal["max"]
 
 @dataclass
 class Given:
-    """What side files say about a model."""
+    """The content of the side files of a model."""
 
     table: QParamTable
     formats: list[SideFile] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Given:
 
 
 def detect(data: bytes, name: str) -> SideFile:
-    """The format of a file's content; `name` is for the message alone."""
+    """The format of a file's content; `name` is only for messages."""
     try:
         return _detected(data, name)
     finally:
@@ -65,7 +65,7 @@ def _detected(data: bytes, name: str) -> SideFile:
     if found:
         names = ", ".join(f.name for f in found)
         raise LoadError(
-            f"{name}: several formats take this content for theirs: {names}",
+            f"{name}: several formats recognise this content: {names}",
             fix="uninstall one of the packages that provide them",
         )
     damage = _damage(data, name, known)
@@ -73,13 +73,13 @@ def _detected(data: bytes, name: str) -> SideFile:
         raise damage
     listed = "; ".join(f"{f.name}: {f.detection}" for f in known if f.detection)
     raise LoadError(
-        f"{name}: not a side file of a known format", fix=f"'onnxq formats' lists them ({listed})"
+        f"{name}: not a side file in a known format", fix=f"'onnxq formats' lists them ({listed})"
     )
 
 
 def _damage(data: bytes, name: str, known: list[SideFile]) -> LoadError | None:
-    """The error for what looks like a side file, but is cut off or of another version."""
-    whole = "give the whole file, as the tool that made it wrote it"
+    """The error for a side file that is truncated or has an unsupported version."""
+    whole = "give the complete file, as its tool wrote it"
     if not data.strip():
         return LoadError(f"{name}: the file is empty", fix=whole)
     try:
@@ -96,13 +96,14 @@ def _damage(data: bytes, name: str, known: list[SideFile]) -> LoadError | None:
     if "version" not in document or document["version"] in versions:
         return None
     return LoadError(
-        f"{name}: version {document['version']} is not known ({', '.join(versions)})",
-        fix="export the encodings in one of these versions",
+        f"{name}: version {document['version']} is not supported (supported: "
+        f"{', '.join(versions)})",
+        fix="export the encodings in a supported version",
     )
 
 
 def read_content(path: Path) -> tuple[SideFile, Content]:
-    """A side file's format and what it holds."""
+    """A side file's format and content."""
     try:
         data = read_bytes(path, strict_json.LARGEST)
     except LoadError as error:
@@ -112,7 +113,7 @@ def read_content(path: Path) -> tuple[SideFile, Content]:
 
 
 def read_all(sources: Iterable[Encodings], model: Model) -> Given:
-    """One table from side files (or tables), roles as their groups say."""
+    """One table from side files (or tables), with the roles of their groups."""
     given = Given(QParamTable())
     origin: dict[str, str] = {}
     for source in sources:
@@ -131,8 +132,8 @@ def read_all(sources: Iterable[Encodings], model: Model) -> Given:
         for tensor in dict.fromkeys(row.tensor for row in (*rows, *rows.logarithmic)):
             if tensor in origin:
                 raise LoadError(
-                    f"tensor '{tensor}' stands in {origin[tensor]} and in {name}",
-                    fix="delete it from one of them",
+                    f"tensor '{tensor}' is in both {origin[tensor]} and {name}",
+                    fix="remove it from one of them",
                 )
             origin[tensor] = name
         given.table.extend(rows)
@@ -148,12 +149,12 @@ def with_encodings(
     allow_missing: bool = False,
     weights: Weights | None = None,
 ) -> tuple[Model, list[str]]:
-    """A canonical copy of `model`, quantized as side files say, and notes on what they left open.
+    """A canonical copy of `model`, quantized by its side files, and notes on what they leave open.
 
     With `weights="max"`, weights without a range get one from their values ('quantize-weights').
     """
     if weights not in (None, "max"):
-        raise OptionError(f"weights cannot be quantized by '{weights}'", fix="choose 'max'")
+        raise OptionError(f"'{weights}' is not a way to quantize weights", fix="use 'max'")
     if isinstance(sources, str | Path | QParamTable):
         sources = [sources]
     given = read_all(sources, model)
@@ -173,7 +174,7 @@ def with_encodings(
         stay_float=frozenset(given.stay_float | told),
         want_weights=want_weights,
     )
-    notes = [f"{f.name} read" for f in given.formats]
+    notes = [f"encodings read as {f.name}" for f in given.formats]
     if not found.complete:
         if not allow_missing:
             raise _refused(found, given)
@@ -204,23 +205,23 @@ def _quantized_already(names: Iterable[str]) -> LoadError:
     """The error for tensors that two sources quantize: neither may silently win."""
     shown = ", ".join(f"'{name}'" for name in names)
     return LoadError(
-        f"the model already has a quantizer on {shown}, and the encodings give one as well",
+        f"the model already has quantizers on {shown}, and the encodings specify them too",
         fix="give the float model, or remove the quantizers first: "
         "onnxq run MODEL -p remove-fake-quant -o FLOAT.onnx",
     )
 
 
 def _refused(found: Coverage, given: Given) -> LoadError:
-    fix = "correct the file, or go on without these tensors with --allow-missing"
+    fix = "correct the file, or continue without these tensors with --allow-missing"
     if found.weights and not given.holds_weights:
         names = ", ".join(dict.fromkeys(f.name for f in given.formats))
         fix = (
-            f"{names} holds no weights: add --weights max (int8, absmax / 127 per channel, what "
-            "TensorRT computes itself) or a second --encodings file with them; or leave them "
-            "float with --allow-missing"
+            f"{names} contains no weights: add --weights max (int8, absmax / 127 per channel, as "
+            "TensorRT computes them) or a second --encodings file with the weights; or keep "
+            "them float with --allow-missing"
         )
     lines = "\n    ".join(found.lines())
-    return LoadError(f"the encodings do not fit the model:\n    {lines}", fix=fix)
+    return LoadError(f"the encodings do not match the model:\n    {lines}", fix=fix)
 
 
 __all__ = ["Encodings", "Given", "Weights", "detect", "read_all", "read_content", "with_encodings"]

@@ -1,7 +1,7 @@
-"""The story of one tensor: why it is quantized or not, with which numbers, and what becomes of it.
+"""Explains one tensor: why it is or is not quantized, with which numbers, and how it is used.
 
-Names are those of the float network: what a quantizer makes, and codes of Q/DQ, count as the
-tensor they stand for.
+Names are those of the float network: the output of a quantizer, and codes of Q/DQ, count as the
+tensor they represent.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ from passes.collect_qparams import CollectQParams
 from passes.remove_fake_quant import RemoveFakeQuant
 
 MOST_NAMES = 20
-"""Names listed where nothing is near to what was asked for."""
+"""Names listed if none is similar to the given one."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """One reader of a tensor."""
+    """One consumer of a tensor."""
 
     node: str
     module: str
     fate: str
-    """What the target does with it; '' where that is not known."""
+    """How the target runs it; '' if unknown."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """All that is known of one tensor."""
+    """Everything known about one tensor."""
 
     tensor: str
     quantizers: tuple[Row, ...]
     rule: str
-    """Why the target quantizes it, or why it does not."""
+    """Why the target does or does not quantize it."""
     origin: tuple[str, ...]
-    """Where the numbers came from."""
+    """The origin of scale and zero point."""
     maker: str
     module: str
     made_in: str
-    """What the target does with the node that makes it."""
+    """How the target runs its producer."""
     uses: tuple[Use, ...]
     selectors: tuple[str, ...]
-    """What to give to `exclude` of `torch_bridge.prepare`, so that it stays float."""
+    """Values of `exclude` of `torch_bridge.prepare` that keep it float."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -86,13 +86,11 @@ def explain(
     *,
     variant: str | None = None,
 ) -> Explanation:
-    """Tell the story of `tensor`, as far as `backend` is concerned where one is given."""
+    """Explain `tensor`, for `backend` if one is given."""
     if backend is not None:
         backend = chosen_backend(backend, variant)
     elif variant is not None:
-        raise OptionError(
-            f"variant '{variant}' is one of a backend, and none is given", fix="give the backend"
-        )
+        raise OptionError(f"variant '{variant}' needs a backend", fix="give a backend")
     read, traces = canonical(model)
     name = _float_name(model, read, tensor)
     known = _tensors(read)
@@ -130,7 +128,7 @@ def _tensors(model: Model) -> dict[str, gs.Tensor]:
 
 
 def _float_name(model: Model, read: Model, tensor: str) -> str:
-    """The tensor of the float network that `tensor` stands for."""
+    """The tensor of the float network that `tensor` represents."""
     for graph in (read, model):
         found = _tensors(graph).get(tensor)
         node = None if found is None else producer(found)
@@ -145,11 +143,11 @@ def _float_name(model: Model, read: Model, tensor: str) -> str:
 
 
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
-_PART = "it is part of how the model writes a quantizer, not a value of the float network"
+_PART = "it belongs to a quantizer of the model and is not a tensor of the float network"
 
 
 def _name_without_quantizers(tensor: gs.Tensor, read: Model) -> str:
-    """What `tensor` is called once quantizers are gone: outputs keep the name they leave with."""
+    """The name of `tensor` without quantizers: graph outputs keep their name."""
     for node in tensor.outputs:
         if is_quantizer(node) and read.is_output(node.outputs[0]):
             return str(node.outputs[0].name)
@@ -160,7 +158,7 @@ def _unknown(tensor: str, known: set[str]) -> OptionError:
     fix = near_matches(tensor, known)
     if len(known) > MOST_NAMES and not fix.startswith("did you mean"):
         fix = "'onnxq inspect' lists the quantized tensors"
-    return OptionError(f"the model has no tensor '{tensor}'", fix=fix)
+    return OptionError(f"tensor '{tensor}' is not in the model", fix=fix)
 
 
 def _key(node: gs.Node) -> str:
@@ -177,9 +175,9 @@ def _once(nodes: list[gs.Node]) -> list[gs.Node]:
 def _rule(plain: Model, tensor: gs.Tensor, backend: Backend | None, rows: tuple[Row, ...]) -> str:
     if backend is None:
         return (
-            "the model quantizes it; give --backend to see which rule asks for that"
+            "the model quantizes it; add --backend to see which rule requires this"
             if rows
-            else "the model does not quantize it; give --backend to see whether a rule asks for it"
+            else "the model does not quantize it; add --backend to see whether a rule requires it"
         )
     places = QuantizerPlaces(plain, backend.placement)
     for node, weight in places.weights():
@@ -192,7 +190,7 @@ def _rule(plain: Model, tensor: gs.Tensor, backend: Backend | None, rows: tuple[
             return f"{backend.name} quantizes it: {place.rule}{beside}"
     why = _why_not(tensor, places, backend)
     return (
-        f"{backend.name} asks for no quantizer here, but the model has one: {why}"
+        f"{backend.name} needs no quantizer here, but the model contains one: {why}"
         if rows
         else (f"{backend.name} does not quantize it: {why}")
     )
@@ -202,27 +200,29 @@ def _why_not(tensor: gs.Tensor, places: QuantizerPlaces, backend: Backend) -> st
     placement = backend.placement
     maker = producer(tensor)
     if is_constant(tensor):
-        return "it is a constant that is no weight of a layer (biases follow input and weight)"
+        return "it is a constant but not a layer's weight (biases follow input and weight)"
     if maker is not None and kind_of(maker) in placement.moves:
         sources = ", ".join(f"'{s.name}'" for s in places.sources(tensor))
-        return f"{describe(maker)} only moves values: they are quantized where made, {sources}"
+        return (
+            f"{describe(maker)} only moves values: they are quantized at their producer, {sources}"
+        )
     inside = [n for n in tensor.outputs if kind_of(n) in placement.absorbed]
     if maker is not None and inside and len(inside) == len(tensor.outputs):
-        return f"{describe(inside[0])} runs inside {describe(maker)}: quantized behind it"
+        return f"{describe(inside[0])} runs inside {describe(maker)}: quantized after it"
     pairs = {
         (kind_of(n) or "", "" if maker is None else kind_of(maker) or "")
         for n in _once(tensor.outputs)
     }
     if pairs & placement.merged:
-        return "its reader runs as one step with what makes it"
+        return "its consumer and its producer run as one fused operator"
     kinds = ", ".join(sorted({n.op for n in tensor.outputs})) or "nobody"
-    return f"no operator that makes or reads it (read by {kinds}) works on codes there"
+    return f"neither its producer nor its consumers ({kinds}) have an integer kernel there"
 
 
 def _origin(
     tensor: gs.Tensor, traces: tuple[Trace, ...], rows: tuple[Row, ...], model: Model
 ) -> tuple[str, ...]:
-    """Where the numbers came from: the dialect, the quantizer, and what readers did with it."""
+    """The origin of the numbers: the dialect, the quantizer, and what readers did with it."""
     if not rows:
         return ()
     kinds = dialects_of([quantizing_operators.op_name(n) for n in model.nodes()], traces)
@@ -242,14 +242,14 @@ def _origin(
 
 
 def _fates(model: Model, backend: Backend) -> dict[str, str]:
-    """What onnxruntime does with every node, where the target is onnxruntime."""
+    """How onnxruntime runs every node, if it is the target."""
     if "deployed" not in backend.sessions:
         return {}
     if model.nodes(*QUANTIZERS):
         try:
             model = convert(model, backend, verify=False).model
         except BackendError as error:
-            return {_key(n): f"not known: {error.what.splitlines()[0]}" for n in model.nodes()}
+            return {_key(n): f"unknown: {error.what.splitlines()[0]}" for n in model.nodes()}
     predicted = predict(model).nodes
     fates: dict[str, str] = {}
     for node in model.nodes():
@@ -267,7 +267,7 @@ def _fate(node: gs.Node, fates: dict[str, str]) -> str:
 
 
 def _selectors(tensor: gs.Tensor, placement: Placement | None) -> tuple[str, ...]:
-    """The steps that ask for a quantizer of `tensor`: excluding them leaves it float."""
+    """The torch steps that require a quantizer on `tensor`: excluding them keeps it float."""
     maker = producer(tensor)
     asking: list[gs.Node] = []
     if maker is not None and (placement is None or kind_of(maker) in placement.outputs):

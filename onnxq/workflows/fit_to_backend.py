@@ -25,12 +25,12 @@ from passes.approximate_grids import ApproximateGrids
 from passes.fit_grids import FitGrids
 
 _ALLOW = (
-    "; or let them be moved onto the nearest grids it has, with the error measured: "
+    "; or move them to the nearest grids it supports, with the error measured: "
     "--allow-requantize (Python: allow_requantize=True)"
 )
 
 _ON_LEGAL_GRIDS = ("quantize-bias", "fill-weight-range")
-"""Passes that need quantizers within the scheme, besides the lossy ones."""
+"""Passes that need quantizers within the scheme, in addition to the lossy ones."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Change:
     """What lossy passes did to a model."""
 
     before: Model
-    """As it was in front of the first of them."""
+    """The model before the first of them."""
     after: Model
     traces: tuple[Trace, ...]
     """Of the lossy passes that rewrote something."""
@@ -139,8 +139,8 @@ def check_scheme(model: Model, backend: Backend, allow_requantize: bool = False)
             broken[f"'{params.tensor}' ({params.role}): {'; '.join(rules)}"] = None
     if broken:
         raise BackendError(
-            f"{len(broken)} quantizer{'s' if len(broken) > 1 else ''} cannot be written for "
-            f"{backend.name} as {'they are' if len(broken) > 1 else 'it is'}:{listed(broken)}",
+            f"{len(broken)} quantizer{'s' if len(broken) > 1 else ''} not supported by "
+            f"{backend.name}:{listed(broken)}",
             fix=f"train or quantize with {backend.name}'s scheme: "
             f"weights ({backend.scheme.weight}), activations ({backend.scheme.activation})"
             + (_ALLOW if linear and not allow_requantize else ""),

@@ -1,4 +1,4 @@
-"""Looks at a model for one backend: what the target refuses, runs in float or computes wrongly.
+"""Checks a model for one backend: what the target rejects, runs in float or computes wrongly.
 
 A rule is a value (`onnxq.lint.rule.LintRule`). Some hold for all targets (`lint_findings`); a
 backend lists more in its `lint` field, which may come from any package.
@@ -29,14 +29,14 @@ from onnxq.workflows.fit_to_backend import legal_form
 
 @dataclass(frozen=True)
 class LintReport:
-    """What was found in one model."""
+    """The findings in one model."""
 
     backend: str
     model: str
     findings: tuple[Finding, ...]
 
     def count(self, severity: Severity) -> int:
-        """How many findings of that severity there are."""
+        """The number of findings of that severity."""
         return sum(f.severity == severity for f in self.findings)
 
     def passed(self, strict: bool = False) -> bool:
@@ -57,7 +57,7 @@ class LintReport:
 def lint(
     model: Model, backend: str | Backend, name: str = "model", *, variant: str | None = None
 ) -> LintReport:
-    """Look at a model as the target reads it; a canonical one is converted first.
+    """Check a model as the target reads it; a canonical one is converted first.
 
     `variant` is the way to deploy that it is converted with.
     """
@@ -70,7 +70,7 @@ def lint(
 def lint_path(
     path: Path, backend: str | Backend, *, variant: str | None = None
 ) -> list[LintReport]:
-    """Look at a model, or at every model for `backend` in a folder that `convert` wrote.
+    """Check a model, or every model for `backend` in a folder that `convert` wrote.
 
     With `variant` those are the models of that way to deploy, else those of all.
     """
@@ -103,10 +103,10 @@ def _models(path: Path, backend: Backend) -> list[Path]:
     suffixes = list(dict.fromkeys(suffix for first in firsts for suffix in first))
     found = sorted(p for s in suffixes for p in path.glob(f"*{s}"))
     if not found:
-        wanted = f"no file '*{suffixes[0]}'" if suffixes else "nothing to look for"
+        wanted = f"no file '*{suffixes[0]}'" if suffixes else "no model files"
         raise LoadError(
-            f"'{path}' holds {wanted}: it was not written by 'onnxq convert' for {backend.name}",
-            fix="give the folder that convert wrote, or an ONNX file",
+            f"'{path}' contains {wanted}: it was not written by 'onnxq convert' for {backend.name}",
+            fix="give the folder written by 'onnxq convert', or an ONNX file",
         )
     return found
 

@@ -1,10 +1,10 @@
-"""A quantized model taken apart: a clean float model and a side file with its quantization.
+"""Splits a quantized model into a clean float model and a side file with its quantization.
 
     any dialect -> canonical -> table + float model -> side file
                       |                                    |
                       '----------- compared ------ read back and applied
 
-The proof reads the file that was made, puts it into the clean model and compares.
+The proof reads the file back, applies it to the clean model and compares.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def export_side_file(
     count: int = 4,
     seed: int = 0,
 ) -> SideExport:
-    """The quantization of a model of any dialect as a side file, beside a clean model."""
+    """Export the quantization of a model of any dialect as a side file next to a clean model."""
     if isinstance(side_file, str):
         side_file = find_format(side_file)
     if not isinstance(source, Model):
@@ -90,7 +90,7 @@ def export_side_file(
         ends = next(t for t in result.traces if t.name == "widen-range")
         notes += ends.rewrites
     if not side_file.weights and table.of(Role.WEIGHT, Role.BIAS):
-        notes.append(f"{side_file.name} holds activations only: weights are not in the file")
+        notes.append(f"{side_file.name} contains activations only: weights are not in the file")
     content = side_file.write_some(table, clean)
     clean.qparams = QParamTable()
     done = SideExport(
@@ -116,7 +116,7 @@ def export_side_file(
 
 
 def _whole(row: QParams, parts: TensorParts) -> QParams:
-    """`row` with all codes of its type where that moves no code: weights are known values."""
+    """`row` with all codes of its type if that moves no code: weights are known values."""
     if row.role is not Role.WEIGHT or not row.is_narrow or row.qtype.floating:
         return row
     wide = row.with_(lo=row.qtype.lo, hi=row.qtype.hi)
@@ -127,7 +127,7 @@ def _whole(row: QParams, parts: TensorParts) -> QParams:
 
 
 def _check_whole(table: QParamTable, read: QParamTable, side_file: SideFile) -> None:
-    """Refuse a file that does not tell what was written to it."""
+    """Reject a file that does not read back as it was written."""
     found = {row.tensor for row in read}
     lost = [
         row
@@ -136,6 +136,6 @@ def _check_whole(table: QParamTable, read: QParamTable, side_file: SideFile) -> 
     ]
     if lost:
         raise LoadError(
-            f"{side_file.name}: tensor '{lost[0].tensor}' was written, but is not read back",
+            f"{side_file.name}: tensor '{lost[0].tensor}' was written but not read back",
             fix="report this with the file: a format must read what it writes",
         )

@@ -1,13 +1,13 @@
-"""Files of an earlier conversion that lie beside new ones and do not belong to them.
+"""Files of an earlier conversion that are next to new ones and do not belong to them.
 
-A conversion may write fewer files than the last one into the same folder: another variant, or no
-ranges where they would not hold. What the last one wrote and this one did not then tells of
-another network, beside files with the same stem. A consumer that takes both computes neither.
+A conversion may write fewer files than the previous one into the same folder: another variant, or
+no ranges if they would be wrong. A file that only the previous one wrote then describes another
+network, next to files with the same stem. A consumer that loads both computes neither.
 
 Names are all that is known about such files: a user may have made one of that name. So they are
 reported and never removed. Meant are the names that the backend writes in any of its variants, side
-files of any backend that stand beside a model written now, and the data file of a model that
-needs none any more. Files of other backends are a set of their own and stay out of it.
+files of any backend next to a model written now, and the data file of a model that no longer needs
+one. Files of other backends are a set of their own and stay out of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DATA = re.compile(r"(\.\d+)?\.data$")  # see onnxq.disk.data_file
 
 
 def stale_files(folder: Path, stem: str, backend: Backend, written: Iterable[Path]) -> list[Path]:
-    """What lies in `folder` under the names of `backend`'s files and was not `written` now."""
+    """Files in `folder` with the names of `backend`'s files that were not `written` now."""
     now = {path.name for path in written}
     others = {path.name for path in folder.glob("*") if path.name.startswith(stem)} - now
     if not others:

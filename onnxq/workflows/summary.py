@@ -1,4 +1,4 @@
-"""What a model holds: versions, operators, quantizers, and which layers are quantized."""
+"""Summary of a model: versions, operators, quantizers, and which layers are quantized."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Summary:
     layers: list[Layer]
     unread: list[Skip] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What readers and side files said, and quantizers without a scale."""
+    """Notes of readers and side files, and quantizers without a scale."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -75,7 +75,7 @@ class Summary:
 
 @takes(model=Model)
 def summarize(model: Model) -> Summary:
-    """Look at a model; quantizers of every dialect are read into one table."""
+    """Summarize a model; quantizers of every dialect are read into one table."""
     ops = Counter(quantizing_operators.op_name(node) for node in model.nodes())
     readable = readable_form(model)
     read, traces = canonical(readable)

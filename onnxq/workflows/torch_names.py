@@ -1,6 +1,6 @@
 """Which torch module made a node, and how to name a step of the network to `tb.prepare`.
 
-Names tell: what `torch_bridge` exports is called 'layer1.0.conv1/Conv', a quantizer of a weight
+Names show it: what `torch_bridge` exports is called 'layer1.0.conv1/Conv', a quantizer of a weight
 'layer1.0.conv1.weight_fake_quant', and one of an activation after the step that makes it in the
 traced network ('add_1_fake_quant'). torch's own dynamo exporter writes the path into metadata.
 """
@@ -20,7 +20,7 @@ _QUANTIZER, _ACTIVATION = "_fake_quant", ".activation"
 
 
 def module_of(node: gs.Node) -> str:
-    """The path of the torch module that made `node`; '' where nothing tells."""
+    """The path of the torch module that made `node`; '' if unknown."""
     name = str(node.name)
     if is_quantizer(node) and name.endswith(f".weight{_QUANTIZER}"):
         return name.removesuffix(f".weight{_QUANTIZER}")
@@ -41,10 +41,10 @@ def _scope(text: str) -> str:
 
 
 def selector_of(node: gs.Node) -> str:
-    """What to give to `exclude` so that `node` stays float; '' where nothing tells.
+    """The value of `exclude` that keeps `node` float; '' if unknown.
 
     A layer is named by its module. A function such as x + y has no module of its own: its name in
-    the traced network is in the name of the quantizer behind it.
+    the traced network is in the name of the quantizer after it.
     """
     if node.op in LINEAR_OPS:
         return module_of(node)

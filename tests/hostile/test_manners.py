@@ -60,8 +60,8 @@ def test_a_full_output_device_is_one_error(words: tuple[str, ...]) -> None:
         )
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "error: standard output cannot be written (No space left on device)",
-        "  next: make room, or send the output elsewhere",
+        "error: cannot write to standard output (No space left on device)",
+        "  next: free some disk space, or send the output elsewhere",
     ]
 
 

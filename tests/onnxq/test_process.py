@@ -59,8 +59,8 @@ def test_a_full_device_is_one_error(onnxq: Run, monkeypatch: pytest.MonkeyPatch)
     code, _, err = onnxq("passes", "--json")
     assert code == 2
     assert err.splitlines() == [
-        "error: standard output cannot be written (No space left on device)",
-        "  next: make room, or send the output elsewhere",
+        "error: cannot write to standard output (No space left on device)",
+        "  next: free some disk space, or send the output elsewhere",
     ]
 
 

@@ -170,7 +170,7 @@ def test_files_of_one_model_do_not_fit_another() -> None:
 
 def test_a_file_of_unknown_form_is_refused_by_name() -> None:
     path = FOLDER / "A1" / "esp-ppq-qnn" / "meta.json"
-    with pytest.raises(LoadError, match=r"meta\.json: not a side file of a known format"):
+    with pytest.raises(LoadError, match=r"meta\.json: not a side file in a known format"):
         read_all([path], load(FOLDER / "A1" / "float.onnx"))
 
 

@@ -169,7 +169,7 @@ def test_weights_beside_the_exported_file_outlive_it(
 
 def test_codes_the_target_does_not_take(tmp_path: Path) -> None:
     model, args, _ = ready("conv1d")  # activations with zero points
-    with pytest.raises(BackendError, match="cannot be written for tensorrt"):
+    with pytest.raises(BackendError, match="not supported by tensorrt"):
         deploy(model, args, tmp_path, backend="tensorrt")
 
 

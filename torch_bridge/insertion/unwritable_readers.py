@@ -1,8 +1,9 @@
 """Quantizers that are trained although a target's files cannot contain them.
 
 Some files cannot contain the range of what certain ops read (`Placement.unwritable`). A chip
-computes those on codes all the same, with ranges of its own making, so the rounding is trained. When the
-model is deployed it is left out there, and the change is measured: a user should know before.
+computes those on codes all the same, with ranges of its own making, so the rounding is trained.
+When the model is deployed it is left out there, and the change is measured: a user should know
+before.
 """
 
 from __future__ import annotations

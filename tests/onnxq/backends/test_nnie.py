@@ -146,7 +146,7 @@ def test_files_written_are_read_again(tmp_path: Path) -> None:
     done = onnxq.convert(model, "nnie", data=samples("unet"), stem="net")
     clean, side = done.save(tmp_path)
     again, notes = with_encodings(load(clean), side, backend=find_backend("nnie"))
-    assert notes == ["mqbench-nnie read"]
+    assert notes == ["encodings read as mqbench-nnie"]
     report = verify(model, again, samples("unet"))
     assert all(o.max == 0.0 for o in report.outputs)
     twice = onnxq.convert(load(clean), "nnie", encodings=side, data=samples("unet"))

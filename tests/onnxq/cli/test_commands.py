@@ -401,7 +401,7 @@ def test_quantizers_are_moved_only_with_permission(onnxq: Run, tmp_path: Path) -
     assert "up to the change (canonical)" in out
     assert "% of its range" in out.replace("\n", " ")
     said = " ".join(out.split())
-    assert "; the files are proven, the network was changed: see the cost" in said
+    assert "; the files are proven, but the network was changed: see the cost" in said
     code, out, _ = onnxq(*words, "--allow-requantize", "--json")
     told = json.loads(out)
     assert told["proven"]

@@ -78,10 +78,10 @@ def test_convert_run_and_inspect_take_encodings(
 ) -> None:
     given = (folder / "demo_float.onnx", "--encodings", folder / "demo_aimet-1.0.0.json")
     assert call("convert", *given, "-b", "tensorrt", "-o", tmp_path) == 0
-    assert "aimet-1.0.0 read" in capsys.readouterr().out
+    assert "encodings read as aimet-1.0.0" in capsys.readouterr().out
     assert call("run", *given, "-p", "to-qdq", "-o", tmp_path / "q.onnx") == 0
     assert load(tmp_path / "q.onnx").nodes("DequantizeLinear")
-    assert "aimet-1.0.0 read" in capsys.readouterr().out
+    assert "encodings read as aimet-1.0.0" in capsys.readouterr().out
     assert call("verify", folder / "demo.onnx", tmp_path / "q.onnx") == 0
     capsys.readouterr()
     assert call("inspect", *given, "--json") == 0
@@ -89,7 +89,7 @@ def test_convert_run_and_inspect_take_encodings(
     assert len(document["table"]["rows"]) > 10
     assert all(layer["quantized"] for layer in document["layers"])
     assert "FakeQuantize" not in str(document["ops"])
-    assert document["notes"] == ["aimet-1.0.0 read"]
+    assert document["notes"] == ["encodings read as aimet-1.0.0"]
 
 
 def test_what_does_not_fit_ends_with_2_and_one_message(

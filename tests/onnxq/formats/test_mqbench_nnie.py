@@ -130,7 +130,7 @@ def test_the_input_a_short_list_is_about_is_found_by_other_layers() -> None:
     same = net("y = Concat<axis=1>(a, b, a)")
     text = FORMAT.write(table(rows[0]), same)
     assert by_tensor(FORMAT.read(text, same)) == by_tensor(table(rows[0]))
-    with pytest.raises(LoadError, match="'/y' has 1 of 3 numbers, and no other layer tells"):
+    with pytest.raises(LoadError, match="'/y' has 1 of 3 numbers, and no other layer specifies"):
         FORMAT.read(file(b=[2], y=[2]), same)
 
 

@@ -65,7 +65,7 @@ def test_every_format_of_onnxq_knows_its_own_content_and_no_other() -> None:
 
 
 def test_the_listing_says_how_a_format_is_told() -> None:
-    assert TEXT.to_json()["detection"] == "cannot be told from its content"
+    assert TEXT.to_json()["detection"] == "not recognised by content"
     for found in formats().values():
         listed = found.to_json()
         assert listed["name"] == found.name

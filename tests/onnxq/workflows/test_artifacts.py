@@ -162,5 +162,5 @@ def test_an_empty_path_is_not_the_current_folder() -> None:
 def test_a_stem_is_a_name(tmp_path: Path) -> None:
     files = made(Artifact(".json", "text", "1"))
     files.stem = "../net"
-    with pytest.raises(OptionError, match="cannot be the stem"):
+    with pytest.raises(OptionError, match="cannot be used as a file stem"):
         files.save(tmp_path / "out")

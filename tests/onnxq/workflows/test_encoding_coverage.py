@@ -40,7 +40,7 @@ def test_a_whole_table_fits() -> None:
 def test_unknown_tensors_come_with_what_may_have_been_meant() -> None:
     roles = {k: v for k, v in WHOLE.items() if k != "gemm_t.w"}
     found = examine(table(roles, row("gemm_t.W", Role.WEIGHT), row("zzz", Role.ACTIVATION)), MODEL)
-    assert found.unknown == {"gemm_t.W": "may be 'gemm_t.w'", "zzz": ""}
+    assert found.unknown == {"gemm_t.W": "did you mean 'gemm_t.w'?", "zzz": ""}
     assert list(found.weights) == ["gemm_t.w"]
     assert found.unusable == {"gemm_t.W", "zzz"}
 
@@ -99,14 +99,14 @@ def test_a_tensor_of_integers_has_no_range() -> None:
         "g (float[2,2] x) => (float[4] y) <int64[1] to = {-1}> { y = Reshape(x, to) }"
     )  # fmt: skip
     found = examine(QParamTable([row("to", Role.WEIGHT)]), net)
-    assert found.wrong_type == {"to": "it holds int64, which is not quantized"}
+    assert found.wrong_type == {"to": "it contains int64, which is never quantized"}
 
 
 def test_a_target_has_its_own_needs_and_types() -> None:
     tensorrt = find_backend("tensorrt")
     wide = row("x", Role.ACTIVATION, "int16")
     found = examine(table(WHOLE, wide), MODEL, backend=tensorrt)
-    assert found.wrong_type == {"x": "int16; tensorrt takes int8"}
+    assert found.wrong_type == {"x": "int16; tensorrt accepts int8"}
     assert examine(table(WHOLE, wide), MODEL).complete
     # uint8 is brought to int8 by the target's passes, or refused there.
     other = row("x", Role.ACTIVATION, "uint8")

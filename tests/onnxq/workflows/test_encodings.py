@@ -73,7 +73,7 @@ def test_every_format_restores_the_model(name: str, folder: Path, source: Model)
     assert not clean.nodes(FAKE_QUANTIZE)
     weights = None if find_format(name).weights else "max"
     model, notes = with_encodings(clean, side(folder, name), weights=weights)
-    assert notes[0] == f"{name} read"
+    assert notes[0] == f"encodings read as {name}"
     assert_same_outputs(source, model)
     assert not clean.nodes(FAKE_QUANTIZE), "the model given is left alone"
 
@@ -85,7 +85,7 @@ def test_every_format_converts(name: str, backend: str, folder: Path) -> None:
     path = folder / "demo_float.onnx"
     done = onnxq.convert(path, backend, encodings=side(folder, name), weights=weights)
     assert done.proven
-    assert f"{name} read" in done.notes
+    assert f"encodings read as {name}" in done.notes
 
 
 def test_the_format_is_told_by_content_alone(folder: Path, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_the_format_is_told_by_content_alone(folder: Path, tmp_path: Path) -> No
 
 
 def test_an_unknown_format_lists_the_known_ones() -> None:
-    with pytest.raises(LoadError, match=r"a\.txt: not a side file of a known format") as caught:
+    with pytest.raises(LoadError, match=r"a\.txt: not a side file in a known format") as caught:
         detect(b"nothing", "a.txt")
     for name in FORMATS:
         assert name in caught.value.fix
@@ -111,7 +111,7 @@ def test_an_unknown_format_lists_the_known_ones() -> None:
         ('{"version": "1.0.0",\n "activation_enc', "not complete JSON: line 2 column 2"),
         (
             '{"version": "3.7.0", "activation_encodings": []}',
-            "version 3.7.0 is not known (0.6.1, 1.0.0, 2.0.0, 2.1.0)",
+            "version 3.7.0 is not supported (supported: 0.6.1, 1.0.0, 2.0.0, 2.1.0)",
         ),
     ],
 )
@@ -141,7 +141,7 @@ def test_several_files_make_one_table(folder: Path, source: Model, tmp_path: Pat
     weights.write_text(QParamTable([r for r in rows if r.role == "weight"]).dumps())
     model, _ = with_encodings(clean, [side(folder, "tensorrt-cache"), weights])
     assert_same_outputs(source, model)
-    with pytest.raises(LoadError, match=r"tensor 'image' stands in .*cache and in .*ranges"):
+    with pytest.raises(LoadError, match=r"tensor 'image' is in both .*cache and .*ranges"):
         with_encodings(clean, [side(folder, "tensorrt-cache"), side(folder, "tensorrt-ranges")])
 
 
@@ -168,12 +168,12 @@ def test_what_does_not_fit_is_refused_in_one_message(folder: Path, tmp_path: Pat
     path = edited(folder, tmp_path)
     with pytest.raises(LoadError) as caught:
         with_encodings(clean, path)
-    assert "'stem.relu.outt' (may be 'stem.relu.out')" in caught.value.what
+    assert "'stem.relu.outt' (did you mean 'stem.relu.out'?)" in caught.value.what
     assert "1 in the graph, without a range:\n      'stem.relu.out'" in caught.value.what
     assert "--allow-missing" in caught.value.fix
     assert "weights" not in caught.value.what, "these ranges cannot hold any"
     model, notes = with_encodings(clean, path, allow_missing=True)
-    assert "  'stem.relu.outt' (may be 'stem.relu.out')" in notes
+    assert "  'stem.relu.outt' (did you mean 'stem.relu.out'?)" in notes
     quantized = {params_of(n).tensor for n in model.nodes(FAKE_QUANTIZE)}
     assert "image" in quantized
     assert "stem.relu.out" not in quantized
@@ -194,7 +194,7 @@ def test_a_renamed_weight_is_listed_with_the_name_that_was_meant(
     path.write_text(text.replace(found[0], f"{found[0]}x"))
     with pytest.raises(LoadError) as caught:
         with_encodings(clean, path)
-    assert f"'{found[0]}x' (may be '{found[0]}')" in caught.value.what
+    assert f"'{found[0]}x' (did you mean '{found[0]}'?)" in caught.value.what
     model, _ = with_encodings(clean, path, allow_missing=True)
     quantized = {params_of(n).tensor for n in model.nodes(FAKE_QUANTIZE)}
     assert quantized == {params_of(n).tensor for n in source.nodes(FAKE_QUANTIZE)} - {found[0]}
@@ -204,7 +204,7 @@ def test_a_target_wants_weights_and_says_where_they_come_from(folder: Path) -> N
     path = folder / "demo_float.onnx"
     with pytest.raises(LoadError, match="6 weights without a range") as caught:
         onnxq.convert(path, "tensorrt", encodings=side(folder, "tensorrt-ranges"))
-    assert "tensorrt-ranges holds no weights: add --weights max" in caught.value.fix
+    assert "tensorrt-ranges contains no weights: add --weights max" in caught.value.fix
     done = onnxq.convert(
         path, "tensorrt", encodings=side(folder, "tensorrt-ranges"), allow_missing=True
     )
@@ -215,7 +215,7 @@ def test_weights_given_are_not_quantized_again(folder: Path) -> None:
     clean = load(folder / "demo_float.onnx")
     path = side(folder, "aimet-1.0.0")
     model, notes = with_encodings(clean, path, weights="max")
-    assert notes == ["aimet-1.0.0 read"]
+    assert notes == ["encodings read as aimet-1.0.0"]
     assert len(model.nodes(FAKE_QUANTIZE)) == len(read_all([path], clean).table)
 
 
@@ -269,7 +269,7 @@ def test_a_quantizer_in_the_model_and_one_in_the_file_is_an_error(
     """Neither may win: not even one that agrees, since one file may be older than the other."""
     ranges = side(folder, "tensorrt-ranges")
     names = [row.tensor for row in read_all([ranges], load(folder / "demo_float.onnx")).table]
-    with pytest.raises(LoadError, match="the model already has a quantizer on 'image', ") as caught:
+    with pytest.raises(LoadError, match="the model already has quantizers on 'image', ") as caught:
         onnxq.convert(source, "tensorrt", encodings=ranges)
     assert all(f"'{name}'" in caught.value.what for name in names)
     assert "-p remove-fake-quant" in caught.value.fix

@@ -63,7 +63,7 @@ def test_values_that_are_only_moved() -> None:
 
 def test_a_bias_follows_input_and_weight() -> None:
     found = explain(from_proto(conv_net(bias=1.0)), "bias", "onnxruntime")
-    assert "constant that is no weight" in found.rule
+    assert "a constant but not a layer's weight" in found.rule
 
 
 def test_a_weight() -> None:
@@ -81,18 +81,18 @@ def test_what_a_quantizer_makes_stands_for_its_tensor() -> None:
         found = explain(given, name)
         assert (found.tensor, len(found.quantizers)) == ("active", 1)
     scale = explain(given, codes.inputs[1].name, "onnxruntime")
-    assert "part of how the model writes a quantizer" in scale.rule
+    assert "belongs to a quantizer of the model" in scale.rule
 
 
 def test_without_a_backend() -> None:
-    assert "give --backend" in explain(model(), "active").rule
+    assert "add --backend" in explain(model(), "active").rule
     assert "does not quantize it" in explain(model(), "features").rule
 
 
 def test_unknown_tensors_have_near_matches() -> None:
     with pytest.raises(OptionError) as refused:
         explain(model(), "actve")
-    assert "no tensor 'actve'" in refused.value.what
+    assert "tensor 'actve' is not in the model" in refused.value.what
     assert "'active'" in refused.value.fix
 
 

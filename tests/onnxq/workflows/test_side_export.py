@@ -85,7 +85,7 @@ def test_not_verified_is_not_proven() -> None:
 
 def test_a_format_that_loses_a_row_is_caught() -> None:
     forgetful = SideFile("f", "forgets", lambda table, model: "", lambda text, model: QParamTable())
-    with pytest.raises(LoadError, match="f: tensor 'x' was written, but is not read back"):
+    with pytest.raises(LoadError, match="f: tensor 'x' was written but not read back"):
         export_side_file(net(), forgetful)
 
 
