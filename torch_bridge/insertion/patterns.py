@@ -136,47 +136,27 @@ BATCH_NORM = {
         (3, nn.BatchNorm3d, qnn.FrozenBatchNorm3d),
     )
 }
-_LAYERS: tuple[tuple[type[nn.Module], Any, Any, Any, int], ...] = (
-    (nn.Conv1d, qnn.QatConv1d, qnn.FusedConv1d, qnn.FusedQatConv1d, 1),
-    (nn.Conv2d, qnn.QatConv2d, qnn.FusedConv2d, qnn.FusedQatConv2d, 2),
-    (nn.Conv3d, qnn.QatConv3d, qnn.FusedConv3d, qnn.FusedQatConv3d, 3),
-    (
-        nn.ConvTranspose1d,
-        qnn.QatConvTranspose1d,
-        qnn.FusedConvTranspose1d,
-        qnn.FusedQatConvTranspose1d,
-        1,
-    ),
-    (
-        nn.ConvTranspose2d,
-        qnn.QatConvTranspose2d,
-        qnn.FusedConvTranspose2d,
-        qnn.FusedQatConvTranspose2d,
-        2,
-    ),
-    (
-        nn.ConvTranspose3d,
-        qnn.QatConvTranspose3d,
-        qnn.FusedConvTranspose3d,
-        qnn.FusedQatConvTranspose3d,
-        3,
-    ),
-    (nn.Linear, qnn.QatLinear, qnn.FusedLinear, qnn.FusedQatLinear, 1),
-)
+_RANKS = {
+    **{f"Conv{rank}d": rank for rank in (1, 2, 3)},
+    **{f"ConvTranspose{rank}d": rank for rank in (1, 2, 3)},
+    "Linear": 1,
+}
+"""Layers by name, and the rank of the batch norm that follows them."""
 
 
 def _builtin() -> PatternTable:
     table = PatternTable()
     embedding = Link("Embedding", (nn.Embedding,))
     table.add(Pattern(embedding.name, (embedding,), qat=qnn.QatEmbedding))
-    for kind, qat, fused, fused_qat, rank in _LAYERS:
-        layer = Link(kind.__name__, (kind,))
-        table.add(Pattern(layer.name, (layer,), qat=qat))
+    for kind, rank in _RANKS.items():
+        layer = Link(kind, (getattr(nn, kind),))
+        table.add(Pattern(kind, (layer,), qat=getattr(qnn, f"Qat{kind}")))
+        forms = {"fused": getattr(qnn, f"Fused{kind}"), "qat": getattr(qnn, f"FusedQat{kind}")}
         norm = BATCH_NORM[rank]
         for rest in ((norm,), (RELU,), (RELU6,), (norm, RELU), (norm, RELU6)):
             chain = (layer, *rest)
             name = "+".join(link.name for link in chain)
-            table.add(Pattern(name, chain, qat=fused_qat, fused=fused, objection=norm_objection))
+            table.add(Pattern(name, chain, **forms, objection=norm_objection))
     return table
 
 
