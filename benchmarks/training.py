@@ -36,6 +36,7 @@ from benchmarks.clock import in_turns
 from benchmarks.resnet18 import ResNet18
 from torch_bridge.arithmetic import functional, native
 from torch_bridge.arithmetic.functional import compile_kernels, fake_quantize
+from torch_bridge.arithmetic.grid import Grid
 from torch_bridge.arithmetic.kernels import Kernels
 
 RESULTS = Path(__file__).parent / "results" / "training.json"
@@ -181,7 +182,7 @@ def measure(rounds: int) -> dict[str, dict[str, Any]]:
     ones, scale, zero = torch.ones(4_200_000), torch.tensor(0.02), torch.tensor(0, dtype=torch.int8)
 
     def quantize() -> None:
-        y = fake_quantize(values, scale, zero, axis=None, lo=-128, hi=127)
+        y = fake_quantize(values, scale, zero, Grid(None, -128, 127))
         torch.autograd.grad(y, values, ones)
 
     found |= ratios(lambda: ones.clone(), {"fake quantization, eager": quantize}, 5 * rounds)

@@ -30,17 +30,7 @@ from torch_bridge.arithmetic.onnx_node import dynamo_node, is_dynamo_export, scr
 __all__ = ["compile_kernels", "fake_quantize", "lsq", "lsq_plus"]
 
 
-def fake_quantize(
-    x: Tensor,
-    scale: Tensor,
-    zero_point: Tensor,
-    *,
-    axis: int | None,
-    lo: int,
-    hi: int,
-    block: int = 0,
-    stored: torch.dtype | None = None,
-) -> Tensor:
+def fake_quantize(x: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid) -> Tensor:
     """Quantize and dequantize, straight-through.
 
     dx = dy where lo <= round(x / scale) + zero_point <= hi, else 0; nothing flows to the scale.
@@ -49,13 +39,8 @@ def fake_quantize(
         x: any floating-point tensor; computed in float32 where it is narrower.
         scale: positive, float32.
         zero_point: integers in lo..hi, shaped like the scale.
-        axis: what the scales run along; None for one scale.
-        lo: lowest code.
-        hi: highest code.
-        block: elements per scale along `axis`; 0 for a scale per channel.
-        stored: type of the zero point in ONNX; by default the narrowest for lo..hi.
+        grid: the codes, and what shares a scale.
     """
-    grid = Grid(axis, lo, hi, block, stored)
     if is_dynamo_export():
         return dynamo_node(x, scale, zero_point, grid)
     return _StraightThrough.apply(x, scale, zero_point, grid)
@@ -65,13 +50,9 @@ def lsq(
     x: Tensor,
     scale: Tensor,
     zero_point: Tensor,
+    grid: Grid,
     *,
-    axis: int | None,
-    lo: int,
-    hi: int,
     grad_scale: float,
-    block: int = 0,
-    stored: torch.dtype | None = None,
     spend_gradient: bool = False,
 ) -> Tensor:
     """Quantize and dequantize; the scale learns (Learned Step Size Quantization).
@@ -87,23 +68,13 @@ def lsq(
     operator that makes their gradient anew, as a convolution does for its weights, and which
     nobody else gets hold of.
     """
-    grid = Grid(axis, lo, hi, block, stored)
     if is_dynamo_export():
         return dynamo_node(x, scale, zero_point, grid)
     return _Learned.apply(x, scale, zero_point, grid, grad_scale, spend_gradient)
 
 
 def lsq_plus(
-    x: Tensor,
-    scale: Tensor,
-    zero_point: Tensor,
-    *,
-    axis: int | None,
-    lo: int,
-    hi: int,
-    grad_scale: float,
-    block: int = 0,
-    stored: torch.dtype | None = None,
+    x: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid, *, grad_scale: float
 ) -> Tensor:
     """Quantize and dequantize; scale and zero point learn (LSQ+).
 
@@ -112,10 +83,9 @@ def lsq_plus(
 
         dzero_point = grad_scale * Σ dy * (0 where L < v < H, else -scale)
     """
-    grid = Grid(axis, lo, hi, block, stored)
     if torch.onnx.is_in_onnx_export():
-        integer = zero_point.round().clamp(lo, hi).to(torch.int32)
-        return fake_quantize(x, scale, integer, axis=axis, lo=lo, hi=hi, block=block, stored=stored)
+        integer = zero_point.round().clamp(grid.lo, grid.hi).to(torch.int32)
+        return fake_quantize(x, scale, integer, grid)
     return _Learned.apply(x, scale, zero_point, grid, grad_scale)
 
 

@@ -148,17 +148,7 @@ class FakeQuantize(nn.Module):
 
     def on_grid(self, x: Tensor) -> Tensor:
         """`x` rounded with the current scale and zero point, straight-through."""
-        grid = self.spec.grid
-        return fake_quantize(
-            x,
-            self.scale,
-            self.zero_point,
-            axis=grid.axis,
-            lo=grid.lo,
-            hi=grid.hi,
-            block=grid.block,
-            stored=grid.stored,
-        )
+        return fake_quantize(x, self.scale, self.zero_point, self.spec.grid)
 
     @torch.no_grad()
     def qparams(self, tensor: str, role: Role = Role.ACTIVATION) -> QParams:

@@ -62,10 +62,7 @@ class Lsq(FakeQuantize):
             x,
             scale,
             self.zero_point,
-            axis=self.spec.axis,
-            lo=self.spec.lo,
-            hi=self.spec.hi,
-            block=self.spec.block,
+            self.spec.grid,
             grad_scale=self.grad_scale(x),
             spend_gradient=spend_gradient,
         )

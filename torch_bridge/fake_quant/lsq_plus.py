@@ -56,10 +56,7 @@ class LsqPlus(Lsq):
             x,
             self.scale,
             self.offset,
-            axis=self.spec.axis,
-            lo=self.spec.lo,
-            hi=self.spec.hi,
-            block=self.spec.block,
+            self.spec.grid,
             grad_scale=self.grad_scale(x),
         )
 

@@ -49,14 +49,7 @@ class Pact(FakeQuantize):
 
     def quantize(self, x: Tensor) -> Tensor:
         """Round; bounds get the gradient of what they clip."""
-        y = fake_quantize(
-            x.detach(),
-            self.scale,
-            self.zero_point,
-            axis=None,
-            lo=self.spec.lo,
-            hi=self.spec.hi,
-        )
+        y = fake_quantize(x.detach(), self.scale, self.zero_point, self.spec.grid)
         return _Clipped.apply(x, y, self.alpha, *self._lower())
 
     def _lower(self) -> tuple[Tensor, float]:

@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch", reason="training needs torch")
 
 from torch_bridge.arithmetic import functional, kernels  # noqa: E402
 from torch_bridge.arithmetic.functional import fake_quantize, lsq, lsq_plus  # noqa: E402
+from torch_bridge.arithmetic.grid import Grid  # noqa: E402
 
 # What torch.compile imports says so about itself.
 pytestmark = pytest.mark.filterwarnings(
@@ -52,10 +53,7 @@ def grid(kind: str, shape: str, *, uniform: bool = False) -> dict[str, Any]:
     return {
         "scale": scale,
         "zero_point": zero_point.to(torch.int32),
-        "axis": axis,
-        "lo": of.lo,
-        "hi": of.hi,
-        "block": 3 if shape == "block" else 0,
+        "grid": Grid(axis, of.lo, of.hi, 3 if shape == "block" else 0),
     }
 
 
@@ -65,10 +63,10 @@ def params(kind: str, g: dict[str, Any]) -> QParams:
         qtype(kind),
         g["scale"].detach().numpy(),
         g["zero_point"].numpy(),
-        axis=g["axis"],
-        block=g["block"],
-        lo=g["lo"],
-        hi=g["hi"],
+        axis=g["grid"].axis,
+        block=g["grid"].block,
+        lo=g["grid"].lo,
+        hi=g["grid"].hi,
     )
 
 
@@ -112,7 +110,9 @@ def test_forward_is_onnxruntimes_to_the_last_bit(kind: str, shape: str) -> None:
     g = grid(kind, shape)
     of = qtype(kind)
     x = values()
-    attrs = {} if g["axis"] is None else {"axis": g["axis"], "block_size": g["block"]}
+    attrs = (
+        {} if g["grid"].axis is None else {"axis": g["grid"].axis, "block_size": g["grid"].block}
+    )
     sizes = list(g["scale"].shape)
     inputs = [
         helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE),
@@ -138,8 +138,8 @@ def test_a_grid_met_by_another_grid_rounds_as_division_does() -> None:
     # Multiplying by 1/s instead puts one in eight of these into the next bin.
     scale = torch.tensor(0.1 / 3)
     x = torch.arange(-200, 200) * (scale / 2)
-    g = {"scale": scale, "zero_point": torch.tensor(0), "axis": None, "lo": -128, "hi": 127}
-    want = params("int8", {**g, "block": 0}).fake(x.numpy())
+    g = {"scale": scale, "zero_point": torch.tensor(0), "grid": Grid(None, -128, 127)}
+    want = params("int8", g).fake(x.numpy())
     assert same_bits(fake_quantize(x, **g), want)
     reciprocal = torch.fake_quantize_per_tensor_affine(x, scale.item(), 0, -128, 127)
     assert (reciprocal.numpy() != want).any()
@@ -171,20 +171,22 @@ def test_scales_that_do_not_fit_are_refused(
 ) -> None:
     scale = torch.ones(scale_shape)
     with pytest.raises(QParamsError, match="do not fit"):
-        fake_quantize(torch.randn(SHAPE), scale, scale.int(), axis=axis, lo=-8, hi=7, block=block)
+        fake_quantize(torch.randn(SHAPE), scale, scale.int(), Grid(axis, -8, 7, block))
 
 
 def test_a_negative_axis_counts_from_the_end() -> None:
     g = grid("int8", "channel")
     x = values()
-    assert torch.equal(fake_quantize(x, **g), fake_quantize(x, **{**g, "axis": -2}))
+    assert torch.equal(
+        fake_quantize(x, **g), fake_quantize(x, **{**g, "grid": g["grid"]._replace(axis=-2)})
+    )
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3)])
 def test_scalars_and_empty_tensors_pass(shape: tuple[int, ...]) -> None:
     scale = torch.tensor(0.5, requires_grad=True)
     x = torch.zeros(shape, requires_grad=True)
-    y = lsq(x, scale, torch.tensor(0), axis=None, lo=-8, hi=7, grad_scale=1.0)
+    y = lsq(x, scale, torch.tensor(0), Grid(None, -8, 7), grad_scale=1.0)
     y.sum().backward()
     assert y.shape == x.grad.shape == shape
     assert scale.grad == 0
@@ -201,7 +203,7 @@ def oracle(x: Any, dy: Any, kind: str, g: dict[str, Any]) -> dict[str, np.ndarra
     scale, zero_point = params(kind, g).broadcast(SHAPE)
     with np.errstate(over="ignore"):
         v = (x.detach().numpy() / scale).astype(np.float64)
-    low, high = g["lo"] - zero_point, g["hi"] - zero_point
+    low, high = g["grid"].lo - zero_point, g["grid"].hi - zero_point
     dy = dy.numpy().astype(np.float64)
     code = np.rint(v)
     in_range = (low <= code) & (code <= high)
@@ -219,13 +221,13 @@ def oracle(x: Any, dy: Any, kind: str, g: dict[str, Any]) -> dict[str, np.ndarra
 
 def share(terms: np.ndarray, g: dict[str, Any]) -> np.ndarray:
     """Sum over the elements of each scale."""
-    if g["axis"] is None:
+    if g["grid"].axis is None:
         return np.asarray(terms.sum())
-    if not g["block"]:
+    if not g["grid"].block:
         return terms.sum((0, 2))
     out = np.zeros(g["scale"].shape)
     for i in range(SHAPE[2]):
-        out[:, :, i // g["block"]] += terms[:, :, i]
+        out[:, :, i // g["grid"].block] += terms[:, :, i]
     return out
 
 
@@ -284,7 +286,7 @@ def test_the_mask_is_exact_next_to_every_border(scale: float, lo: int, hi: int, 
     for _ in range(6):
         near += [np.nextafter(v, np.float32(way)) for v in near[-12:] for way in (-np.inf, np.inf)]
     x = torch.tensor(np.array(near), requires_grad=True)
-    g = {"scale": s, "zero_point": torch.tensor(z), "axis": None, "lo": lo, "hi": hi}
+    g = {"scale": s, "zero_point": torch.tensor(z), "grid": Grid(None, lo, hi)}
     fake_quantize(x, **g).sum().backward()
     v = x.detach().numpy() / s.numpy()
     code = np.rint(v) + z
@@ -298,12 +300,12 @@ def test_a_large_tensor_is_summed_in_pieces_and_exactly() -> None:
     x = torch.randn(3, 70_001, requires_grad=True)
     dy = torch.randn(3, 70_001)
     scale = torch.tensor(1e-4, requires_grad=True)
-    g = {"zero_point": torch.tensor(0), "axis": None, "lo": -(2**15), "hi": 2**15 - 1}
+    g = {"zero_point": torch.tensor(0), "grid": Grid(None, -(2**15), 2**15 - 1)}
     y = lsq(x, scale, **g, grad_scale=1.0)
     dx, ds = torch.autograd.grad(y, (x, scale), dy)
     v = (x.detach().numpy() / np.float32(1e-4)).astype(np.float64)
-    inside = (v > g["lo"]) & (v < g["hi"])
-    terms = dy.numpy() * np.where(inside, np.rint(v) - v, np.clip(v, g["lo"], g["hi"]))
+    inside = (v > g["grid"].lo) & (v < g["grid"].hi)
+    terms = dy.numpy() * np.where(inside, np.rint(v) - v, np.clip(v, g["grid"].lo, g["grid"].hi))
     assert np.array_equal(dx.numpy(), np.where(inside, dy.numpy(), 0))
     assert abs(ds.item() - terms.sum()) <= 1e-6 * np.abs(terms).sum()
 
@@ -316,7 +318,7 @@ def test_gradients_do_not_depend_on_the_memory_layout() -> None:
         for dy_layout in (torch.contiguous_format, torch.channels_last):
             inner = x.contiguous(memory_format=layout).requires_grad_()
             scale = torch.tensor(0.1, requires_grad=True)
-            y = lsq(inner, scale, torch.tensor(0), axis=None, lo=-8, hi=7, grad_scale=1.0)
+            y = lsq(inner, scale, torch.tensor(0), Grid(None, -8, 7), grad_scale=1.0)
             given = dy.contiguous(memory_format=dy_layout)
             results.append(torch.autograd.grad(y, (inner, scale), given))
     for dx, ds in results[1:]:
@@ -327,7 +329,7 @@ def test_gradients_do_not_depend_on_the_memory_layout() -> None:
 def test_what_follows_may_work_in_place() -> None:
     x = torch.randn(5, requires_grad=True)
     scale = torch.tensor(0.1, requires_grad=True)
-    y = lsq(x, scale, torch.tensor(0), axis=None, lo=-8, hi=7, grad_scale=1.0)
+    y = lsq(x, scale, torch.tensor(0), Grid(None, -8, 7), grad_scale=1.0)
     y.relu_().sum().backward()
     assert x.grad is not None
     assert scale.grad is not None
@@ -336,7 +338,7 @@ def test_what_follows_may_work_in_place() -> None:
 def test_second_derivatives_do_not_fail() -> None:
     x = torch.randn(5, requires_grad=True)
     scale = torch.tensor(0.1, requires_grad=True)
-    y = lsq(x, scale, torch.tensor(0), axis=None, lo=-8, hi=7, grad_scale=1.0)
+    y = lsq(x, scale, torch.tensor(0), Grid(None, -8, 7), grad_scale=1.0)
     (dx,) = torch.autograd.grad((y**2).sum(), x, create_graph=True)
     dx.sum().backward()
     assert torch.isfinite(x.grad).all()
@@ -347,7 +349,7 @@ def test_second_derivatives_do_not_fail() -> None:
 
 def test_a_compiled_caller_computes_the_same() -> None:
     def step(x: Any, scale: Any, zero_point: Any) -> Any:
-        return lsq(x, scale, zero_point, axis=1, lo=-8, hi=7, grad_scale=0.5)
+        return lsq(x, scale, zero_point, Grid(1, -8, 7), grad_scale=0.5)
 
     g = grid("int4", "channel")
     compiled = torch.compile(step, fullgraph=True)

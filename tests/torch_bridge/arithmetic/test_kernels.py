@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="training needs torch")
 
 from torch_bridge.arithmetic import functional, kernels  # noqa: E402
 from torch_bridge.arithmetic.functional import fake_quantize, lsq  # noqa: E402
+from torch_bridge.arithmetic.grid import Grid  # noqa: E402
 from torch_bridge.arithmetic.kernels import (  # noqa: E402
     COMPOSED,
     EAGER,
@@ -140,8 +141,8 @@ def test_only_what_came_in_is_kept_for_the_backward_pass() -> None:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-        fake_quantize(x, scale, zero_point, axis=None, lo=-8, hi=7)
-        lsq(x, scale, zero_point, axis=None, lo=-8, hi=7, grad_scale=1.0)
+        fake_quantize(x, scale, zero_point, Grid(None, -8, 7))
+        lsq(x, scale, zero_point, Grid(None, -8, 7), grad_scale=1.0)
     own = {t.data_ptr() for t in (x, scale, zero_point)}
     assert len(kept) == 6
     assert {t.data_ptr() for t in kept} == own
@@ -173,7 +174,7 @@ def test_a_gradient_is_not_spent_unless_that_is_said() -> None:
     dy = torch.randn(4, 5)
     before = dy.clone()
     zero_point = torch.zeros(4, dtype=torch.int32)
-    lsq(x, scale, zero_point, axis=0, lo=-8, hi=7, grad_scale=1.0).backward(dy)
+    lsq(x, scale, zero_point, Grid(0, -8, 7), grad_scale=1.0).backward(dy)
     assert torch.equal(dy, before)
     assert not torch.equal(x.grad, dy)
 
@@ -220,7 +221,7 @@ def test_kernels_that_are_compiled_get_no_parameters(monkeypatch: pytest.MonkeyP
     scale = torch.nn.Parameter(torch.rand(3) + 0.1)
     zero_point = torch.zeros(3, dtype=torch.int32)
     for function, more in ((fake_quantize, {}), (lsq, {"grad_scale": 1.0})):
-        function(x, scale, zero_point, axis=0, lo=-8, hi=7, **more).sum().backward()
+        function(x, scale, zero_point, Grid(0, -8, 7), **more).sum().backward()
     assert len(seen) == 3 + 4 + 3 + 4
     assert not any(isinstance(t, torch.nn.Parameter) or t.requires_grad for t in seen)
 
@@ -237,7 +238,7 @@ def test_kernels_may_change_between_the_passes(
             scale = torch.full((3,), 0.125, requires_grad=True)
             monkeypatch.setattr(functional, "kernels_for", lambda x: first)
             zero_point = torch.full((3,), 2)
-            y = function(x, scale, zero_point, axis=0, lo=-8, hi=7, **more)
+            y = function(x, scale, zero_point, Grid(0, -8, 7), **more)
             monkeypatch.setattr(functional, "kernels_for", lambda x, second=second: second)
             y.sum().backward()
             gradients.append((x.grad, scale.grad))

@@ -14,6 +14,7 @@ from torch import Tensor, nn  # noqa: E402
 
 from torch_bridge import nn as qnn  # noqa: E402
 from torch_bridge.arithmetic.functional import fake_quantize  # noqa: E402
+from torch_bridge.arithmetic.grid import Grid  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -180,11 +181,10 @@ class Rounding(nn.Module):
         super().__init__()
         self.register_buffer("scale", scale)
         self.register_buffer("zero_point", torch.zeros_like(scale, dtype=torch.int32))
-        self.axis, self.hi = axis, hi
+        self.grid = Grid(axis, -hi, hi)
 
     def forward(self, x: Tensor) -> Tensor:
-        grid = {"axis": self.axis, "lo": -self.hi, "hi": self.hi}
-        return fake_quantize(x, self.scale, self.zero_point, **grid)
+        return fake_quantize(x, self.scale, self.zero_point, self.grid)
 
 
 def max_abs_quantizer(x: Tensor, axis: int | None, bits: int = 6) -> nn.Module:
