@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from onnxq.errors import OptionError
+from torch_bridge.state import evaluating
 
 FIXED = (type(None), bool, str)
 """Types of arguments that programs branch on: the graph is made for the value they have."""
@@ -36,10 +37,8 @@ class ExampleCall:
 
     def run(self, model: nn.Module) -> Any:
         """The result of the call in eval mode; an error says that the call itself is wrong."""
-        modes = {module: module.training for module in model.modules()}
-        model.eval()
         try:
-            with torch.no_grad():
+            with evaluating(model), torch.no_grad():
                 return model(*self.args, **self.kwargs)
         except Exception as error:
             raise OptionError(
@@ -47,9 +46,6 @@ class ExampleCall:
                 f"{type(error).__name__}: {error}",
                 fix="pass inputs that the float model runs with",
             ) from error
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
 
     def concrete_args(self, *, numbers: bool = False, containers: bool = False) -> dict[str, Any]:
         """Arguments that the graph is made for.

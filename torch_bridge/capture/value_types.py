@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, fx
 
 from torch_bridge.capture.example_call import ExampleCall
+from torch_bridge.state import evaluating
 
 FLOAT = "onnxq_float"
 """Key in a node's meta: whether its value is a float tensor."""
@@ -20,14 +21,8 @@ FLOAT = "onnxq_float"
 
 def mark_values(graph_module: fx.GraphModule, call: ExampleCall) -> None:
     """Run the graph once, in eval mode, and mark every node."""
-    modes = {module: module.training for module in graph_module.modules()}
-    graph_module.eval()
-    try:
-        with torch.no_grad():
-            _Marker(graph_module, call).run(enable_io_processing=False)
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with evaluating(graph_module), torch.no_grad():
+        _Marker(graph_module, call).run(enable_io_processing=False)
 
 
 class _Marker(fx.Interpreter):

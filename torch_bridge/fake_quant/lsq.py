@@ -58,14 +58,8 @@ class Lsq(FakeQuantize):
         return self._rounded(x, self.scale / gain, spend_gradient=True)
 
     def _rounded(self, x: Tensor, scale: Tensor, *, spend_gradient: bool = False) -> Tensor:
-        return lsq(
-            x,
-            scale,
-            self.zero_point,
-            self.spec.grid,
-            grad_scale=self.grad_scale(x),
-            spend_gradient=spend_gradient,
-        )
+        given = x, scale, self.zero_point, self.spec.grid
+        return lsq(*given, grad_scale=self.grad_scale(x), spend_gradient=spend_gradient)
 
     def grad_scale(self, x: Tensor) -> float:
         """g of the formula."""

@@ -52,13 +52,8 @@ class LsqPlus(Lsq):
         """Round with a scale and an offset that learn."""
         if self.spec.symmetric:
             return super().quantize(x)
-        return lsq_plus(
-            x,
-            self.scale,
-            self.offset,
-            self.spec.grid,
-            grad_scale=self.grad_scale(x),
-        )
+        given = x, self.scale, self.offset, self.spec.grid
+        return lsq_plus(*given, grad_scale=self.grad_scale(x))
 
     def set_range(self, scale: Tensor, zero_point: Tensor) -> None:
         """Start from this grid."""

@@ -27,6 +27,16 @@ class HasBatchNorm(nn.Module):
     activation: nn.Module | None
     bn_frozen: bool
 
+    def __init__(
+        self,
+        *args: Any,
+        bn: _BatchNorm | None = None,
+        activation: nn.Module | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._join(bn, activation)
+
     def _join(self, bn: _BatchNorm | None, activation: nn.Module | None) -> None:
         reason = "" if bn is None else why_not_foldable(self, bn)
         if reason:
@@ -63,16 +73,6 @@ class FusedLayer(HasBatchNorm):
 
     fused_pattern: str = ""
     """Name of the pattern that made it; chooses its quantized form."""
-
-    def __init__(
-        self,
-        *args: Any,
-        bn: _BatchNorm | None = None,
-        activation: nn.Module | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        self._join(bn, activation)
 
     @classmethod
     def from_float(cls, layer: nn.Module, *others: nn.Module) -> Self:

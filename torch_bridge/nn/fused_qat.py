@@ -41,16 +41,6 @@ from torch_bridge.nn.qat import QatLayer
 class FusedQatLayer(HasBatchNorm, QatLayer):
     """The base of all fused quantized layers."""
 
-    def __init__(
-        self,
-        *args: Any,
-        bn: _BatchNorm | None = None,
-        activation: nn.Module | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        self._join(bn, activation)
-
     @classmethod
     def from_float(
         cls,
