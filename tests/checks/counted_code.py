@@ -350,7 +350,7 @@ def places(call: Callable[[], object]) -> Counter[str]:
         _work.places = None
 
 
-def assert_linear(prepare: Callable[[int], Callable[[], object]], size: int) -> None:
+def assert_every_line_linear(prepare: Callable[[int], Callable[[], object]], size: int) -> None:
     """Work for four times the size is at most 4.6 times as much, and on no line quadratic.
 
     `prepare(size)` makes the input and returns the call to be counted. A line whose work grows

@@ -8,9 +8,9 @@ from onnxq.graph import Model, from_proto
 from onnxq.pass_ import Trace
 from onnxq.pipeline import Pipeline
 from onnxq.quant.qparams import QParams
-from passes.collect_qparams import CollectQParams
 from passes.read_qdq import ReadQdq
 from passes.read_qoperator import ReadQoperator
+from tests.models.dialects import table
 
 
 def contrib(body: str, opset: int = 17) -> Model:
@@ -30,7 +30,7 @@ def canonical(model: Model) -> Model:
     return Pipeline(ReadQoperator(), ReadQdq()).run(from_proto(model.to_proto())).model
 
 
-def table(model: Model, *, biases: bool = True) -> dict[tuple[str, str, object], QParams]:
+def rows_by_tensor(model: Model, *, biases: bool = True) -> dict[tuple[str, str, object], QParams]:
     """The quantization table by tensor, role and readers."""
-    rows = Pipeline(CollectQParams()).run(model).model.qparams
+    rows = table(model)
     return {(r.tensor, str(r.role), r.readers): r for r in rows if biases or r.role != "bias"}

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from pathlib import Path
 
 from onnxq.backend import find_backend
 from onnxq.graph import Model
 from tests.models.dialects import WRITERS, written
+from tests.models.foreign_files import FOLDER as FIXTURES
 from tests.models.networks import quantized
 from tests.models.zoo import ZOO
 
-FIXTURES = Path(__file__).parent.parent.parent.parent / "shared" / "fixtures"
 _LARGEST = 40_000
 """Most bytes of a fixture: time is for many attacks, not for large models."""
 _QUANTIZED = ("qdq_", "qop_", "composed_", "qonnx_", "openvino_", "matmul_nbits")

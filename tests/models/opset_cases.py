@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 from onnx import (
     ModelProto,
@@ -185,14 +184,6 @@ STEPS = [
     for target in TARGETS
     if target > model.opset_import[0].version
 ]
-
-
-def run(proto: ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    session = ort.InferenceSession(proto.SerializeToString(), options)
-    return session.run(None, feeds)
 
 
 def raised(proto: ModelProto, target: int) -> ModelProto:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
-import onnxruntime as ort
 from onnx import (
     ModelProto,
     NodeProto,
@@ -51,14 +49,6 @@ def text(body: str, opset: int = 17, ir_version: int = 8) -> ModelProto:
     return parser.parse_model(
         f'<ir_version: {ir_version}, opset_import: ["" : {opset}, "com.x" : 1]>\n{body}'
     )
-
-
-def run(proto: ModelProto, **feeds: Any) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    session = ort.InferenceSession(proto.SerializeToString(), options)
-    return session.run(None, feeds)
 
 
 def kept(proto: ModelProto) -> Model:

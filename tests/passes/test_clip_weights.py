@@ -7,8 +7,8 @@ from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from passes.clip_weights import ClipWeights
+from tests.checks.applied import apply_checked
 from tests.models.build import parse, quantize, tensor, weight
-from tests.passes.applied import apply
 
 W = np.array([[-90, -1.3, 0.04], [3, 12.7, 1e30]], np.float32)
 
@@ -32,7 +32,7 @@ def weights(model: Model) -> np.ndarray:
 
 
 def test_values_beyond_the_range_take_its_ends() -> None:
-    applied = apply(weight(linear(), "w"), ClipWeights())
+    applied = apply_checked(weight(linear(), "w"), ClipWeights())
     low, high = np.float32(-128) * np.float32(0.1), np.float32(127) * np.float32(0.1)
     want = np.clip(W, low, high)
     np.testing.assert_array_equal(weights(applied.model), want)
@@ -43,13 +43,13 @@ def test_values_beyond_the_range_take_its_ends() -> None:
 def test_per_channel_and_narrow_range() -> None:
     scale = np.float32([0.01, 0.1, 10])
     model = weight(linear(), "w", scale=scale, zero_point=np.zeros(3), axis=1, lo=-127)
-    applied = apply(model, ClipWeights())
+    applied = apply_checked(model, ClipWeights())
     want = np.clip(W, -127 * scale, 127 * scale)
     np.testing.assert_array_equal(weights(applied.model), want)
 
 
 def test_largest_value_gives_back_the_trained_scale() -> None:
-    applied = apply(weight(linear(), "w", lo=-127), ClipWeights())
+    applied = apply_checked(weight(linear(), "w", lo=-127), ClipWeights())
     assert np.abs(weights(applied.model)).max() / np.float32(127) == np.float32(0.1)
 
 
@@ -60,20 +60,20 @@ def test_weight_shared_with_a_float_reader_is_not_touched() -> None:
     )
     weight(model, "w")
     model.nodes("MatMul")[1].inputs[1] = tensor(model, "w")
-    applied = apply(model, ClipWeights())
+    applied = apply_checked(model, ClipWeights())
     assert array(applied.model.nodes("MatMul")[1].inputs[1]).max() == 90
     assert weights(applied.model).max() < 13
 
 
 def test_weight_within_its_range_is_left_alone() -> None:
     model = weight(linear(np.clip(W, -1, 1)), "w")
-    applied = apply(model, ClipWeights())
+    applied = apply_checked(model, ClipWeights())
     assert not applied.trace.rewrites
     assert applied.reasons() == ["all values of 'w' lie within its range"]
 
 
 def test_activations_are_not_considered() -> None:
-    applied = apply(quantize(linear(), "x"), ClipWeights())
+    applied = apply_checked(quantize(linear(), "x"), ClipWeights())
     assert not applied.trace.rewrites
     assert not applied.trace.skips
 
@@ -85,7 +85,7 @@ def test_float16_ends_are_rounded_outwards() -> None:
     model = weight(linear(values, 21), "w", qtype="uint16", scale=scale)
     params = params_of(model.nodes(FAKE_QUANTIZE)[0])
     codes = params.quantize(values)
-    applied = apply(model, ClipWeights())
+    applied = apply_checked(model, ClipWeights())
     assert weights(applied.model).dtype == np.float16
     np.testing.assert_array_equal(params.quantize(weights(applied.model)), codes)
 
@@ -94,7 +94,7 @@ def test_nan_and_infinity() -> None:
     values = np.array([[np.nan, np.inf, -np.inf], [0, 1, 2]], np.float32)
     model = weight(linear(values), "w")
     params = params_of(model.nodes(FAKE_QUANTIZE)[0])
-    applied = apply(model, ClipWeights())
+    applied = apply_checked(model, ClipWeights())
     np.testing.assert_array_equal(params.quantize(weights(applied.model)), params.quantize(values))
     assert "2 of 6 values" in applied.trace.rewrites[0]
 
@@ -103,7 +103,7 @@ def test_nan_and_infinity() -> None:
 def test_extreme_scales(scale: float) -> None:
     model = weight(linear(), "w", scale=np.float32(scale))
     params = params_of(model.nodes(FAKE_QUANTIZE)[0])
-    applied = apply(model, ClipWeights())
+    applied = apply_checked(model, ClipWeights())
     np.testing.assert_array_equal(params.quantize(weights(applied.model)), params.quantize(W))
 
 
@@ -111,5 +111,5 @@ def test_extreme_scales(scale: float) -> None:
 def test_float8_values_beyond_the_range_take_its_ends(kind: str) -> None:
     model = weight(linear(), "w", qtype=kind, scale=np.float32(0.0001))
     largest = np.float32(params_of(model.nodes(FAKE_QUANTIZE)[0]).hi) * np.float32(0.0001)
-    applied = apply(model, ClipWeights())
+    applied = apply_checked(model, ClipWeights())
     np.testing.assert_array_equal(weights(applied.model), np.clip(W, -largest, largest))

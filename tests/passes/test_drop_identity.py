@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from onnxq.graph import from_proto
 from onnxq.pipeline import Pipeline
 from passes.drop_identity import DropIdentity
+from tests.checks.applied import apply_checked
 from tests.models import zoo
-from tests.passes.applied import apply, parse
+from tests.models.build import parse
 
 
 def test_runs_of_identities_vanish_and_the_output_keeps_its_name() -> None:
-    done = apply(
+    done = apply_checked(
         """g (float[2] x) => (float[2] y)
         { a = Identity(x) b = Identity(a) c = Relu(b) d = Identity(c) y = Identity(d) }""",
         DropIdentity(),
@@ -38,7 +38,7 @@ def test_runs_of_identities_vanish_and_the_output_keeps_its_name() -> None:
     ids=["input", "initializer", "two outputs", "dead"],
 )
 def test_an_identity_that_must_stay_does(graph: str, reason: str) -> None:
-    done = apply(graph, DropIdentity())
+    done = apply_checked(graph, DropIdentity())
     assert "Identity" in done.ops()
     assert done.trace.rewrites == []
     assert len(done.reasons()) == 1
@@ -46,7 +46,7 @@ def test_an_identity_that_must_stay_does(graph: str, reason: str) -> None:
 
 
 def test_a_body_that_returns_an_outer_value_keeps_its_identity() -> None:
-    done = apply(
+    done = apply_checked(
         """g (bool flag, float[2] x) => (float[2] y) {
           r = Relu(x)
           y = If(flag) <
@@ -60,7 +60,7 @@ def test_a_body_that_returns_an_outer_value_keeps_its_identity() -> None:
 
 
 def test_an_outer_identity_read_in_a_body_is_dropped() -> None:
-    done = apply(
+    done = apply_checked(
         """g (bool flag, float[2] x) => (float[2] y) {
           i = Identity(x)
           y = If(flag) <
@@ -73,7 +73,7 @@ def test_an_outer_identity_read_in_a_body_is_dropped() -> None:
 
 
 def test_weights_behind_identities_are_read_directly() -> None:
-    done = apply(zoo.ZOO["weight_behind_identity"](), DropIdentity())
+    done = apply_checked(zoo.ZOO["weight_behind_identity"](), DropIdentity())
     assert "Identity" not in done.ops()
     constants = set(done.initializers())
     for node in done.proto.graph.node:
@@ -96,7 +96,7 @@ def test_weights_behind_identities_are_read_directly() -> None:
     ids=["opset 10", "mask unread", "training_mode false", "to the output"],
 )
 def test_dropout_outside_training_vanishes(graph: str, opset: int) -> None:
-    done = apply(parse(graph, opset, ir=5 if opset < 11 else 8), DropIdentity())
+    done = apply_checked(parse(graph, opset, ir_version=5 if opset < 11 else 8), DropIdentity())
     assert done.ops() == ["Relu"]
 
 
@@ -125,7 +125,7 @@ def test_dropout_outside_training_vanishes(graph: str, opset: int) -> None:
     ids=["mask", "training", "dynamic", "opset 6"],
 )
 def test_dropout_that_may_drop_stays(graph: str, opset: int, reason: str) -> None:
-    model = from_proto(parse(graph, opset))
+    model = parse(graph, opset)
     trace = Pipeline(DropIdentity()).run(model).traces[0]
     assert trace.rewrites == []
     assert reason in trace.skips[0].reason

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from passes.drop_zero_pad import DropZeroPad
+from tests.checks.applied import apply_checked
 from tests.models import zoo
-from tests.passes.applied import apply, parse
+from tests.models.build import parse
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ from tests.passes.applied import apply, parse
     ids=["attribute", "initializer", "behind Identity, to the output", "with axes"],
 )
 def test_a_pad_of_nothing_vanishes(graph: str, opset: int) -> None:
-    done = apply(parse(graph, opset, ir=5 if opset < 11 else 8), DropZeroPad())
+    done = apply_checked(parse(graph, opset, ir_version=5 if opset < 11 else 8), DropZeroPad())
     assert "Pad" not in done.ops()
     assert "Relu" in done.ops()
     assert done.proto.graph.output[0].name == "y"
@@ -40,7 +41,7 @@ def test_a_pad_of_nothing_vanishes(graph: str, opset: int) -> None:
 
 @pytest.mark.parametrize("pads", ["1,0,0,0", "0,0,0,-1"])
 def test_a_pad_that_pads_or_crops_stays(pads: str) -> None:
-    done = apply(
+    done = apply_checked(
         f"g (float[2,3] x) => (float[M,N] y) <int64[4] p = {{{pads}}}> {{ y = Pad(x, p) }}",
         DropZeroPad(),
     )
@@ -49,12 +50,14 @@ def test_a_pad_that_pads_or_crops_stays(pads: str) -> None:
 
 
 def test_pads_that_are_an_input_are_left_with_a_reason() -> None:
-    done = apply("g (float[2,3] x, int64[4] p) => (float[M,N] y) { y = Pad(x, p) }", DropZeroPad())
+    done = apply_checked(
+        "g (float[2,3] x, int64[4] p) => (float[M,N] y) { y = Pad(x, p) }", DropZeroPad()
+    )
     assert done.reasons() == ["its pads 'p' are only known at run time"]
 
 
 def test_pads_the_caller_may_replace_are_not_constant() -> None:
-    done = apply(
+    done = apply_checked(
         """g (float[2,3] x, int64[4] p) => (float[M,N] y) <int64[4] p = {0,0,0,0}>
         { y = Pad(x, p) }""",
         DropZeroPad(),
@@ -63,7 +66,7 @@ def test_pads_the_caller_may_replace_are_not_constant() -> None:
 
 
 def test_between_input_and_output_it_becomes_an_identity() -> None:
-    done = apply(
+    done = apply_checked(
         "g (float[2,3] x) => (float[2,3] y) <int64[4] p = {0,0,0,0}> { y = Pad(x, p) }",
         DropZeroPad(),
     )
@@ -71,7 +74,7 @@ def test_between_input_and_output_it_becomes_an_identity() -> None:
 
 
 def test_one_nobody_reads_stays() -> None:
-    done = apply(
+    done = apply_checked(
         """g (float[2,3] x) => (float[2,3] y) <int64[4] p = {0,0,0,0}>
         { y = Relu(x) dead = Pad(x, p) }""",
         DropZeroPad(),
@@ -81,5 +84,5 @@ def test_one_nobody_reads_stays() -> None:
 
 
 def test_only_the_pad_that_pads_is_left_in_the_zoo_model() -> None:
-    done = apply(zoo.ZOO["zero_pad"](), DropZeroPad())
+    done = apply_checked(zoo.ZOO["zero_pad"](), DropZeroPad())
     assert done.ops().count("Pad") == 1

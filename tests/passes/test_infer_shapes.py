@@ -12,9 +12,10 @@ from onnxq.graph import from_proto
 from onnxq.pipeline import Pipeline
 from passes.infer_shapes import InferShapes
 from passes.read_qdq import ReadQdq
+from tests.checks.applied import apply_checked
 from tests.models import zoo
+from tests.models.build import parse
 from tests.models.zoo_build import Build
-from tests.passes.applied import apply, parse
 
 
 def types(graph: onnx.GraphProto) -> dict[str, tuple[int, list[int | str]]]:
@@ -29,7 +30,7 @@ def types(graph: onnx.GraphProto) -> dict[str, tuple[int, list[int | str]]]:
 
 
 def test_types_and_symbols_run_through_the_graph() -> None:
-    done = apply(zoo.ZOO["dynamic_batch"](), InferShapes())
+    done = apply_checked(zoo.ZOO["dynamic_batch"](), InferShapes())
     found = types(done.proto.graph)
     made = {t for n in done.proto.graph.node for t in n.output}
     assert set(found) == made - {o.name for o in done.proto.graph.output}
@@ -38,7 +39,7 @@ def test_types_and_symbols_run_through_the_graph() -> None:
 
 
 def test_shapes_that_are_computed_are_followed() -> None:
-    done = apply(
+    done = apply_checked(
         """g (float[2,3,4] x) => (float[A,B] y)
         <int64[1] minus = {-1}, int64 zero = {0}, int64[1] axes = {0}> {
           s = Shape(x) b = Gather(s, zero) u = Unsqueeze(b, axes) c = Concat<axis=0>(u, minus)
@@ -49,7 +50,7 @@ def test_shapes_that_are_computed_are_followed() -> None:
 
 
 def test_bodies_get_types_too() -> None:
-    done = apply(zoo.ZOO["if_outer_weights"](), InferShapes())
+    done = apply_checked(zoo.ZOO["if_outer_weights"](), InferShapes())
     holder = next(n for n in done.proto.graph.node if n.op_type == "If")
     for attribute in holder.attribute:
         assert types(attribute.g)["inner"] == (TensorProto.FLOAT, [1, 3, 6, 6])
@@ -57,9 +58,11 @@ def test_bodies_get_types_too() -> None:
 
 def test_existing_types_are_never_changed() -> None:
     """Neither refined nor corrected: what the file says stays."""
-    proto = parse("g (float[2,3] x) => (float[A,B] y) { a = Relu(x) b = Neg(a) y = Abs(b) }")
+    proto = parse(
+        "g (float[2,3] x) => (float[A,B] y) { a = Relu(x) b = Neg(a) y = Abs(b) }"
+    ).to_proto()
     proto.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, ["p", "q"]))
-    done = apply(proto, InferShapes())
+    done = apply_checked(proto, InferShapes())
     found = types(done.proto.graph)
     assert found["a"][1] == ["p", "q"]
     assert "b" in found
@@ -67,15 +70,17 @@ def test_existing_types_are_never_changed() -> None:
 
 
 def test_a_shape_is_added_to_a_type_without_one() -> None:
-    proto = parse("g (float[2,3] x) => (float[2,3] y) { a = Relu(x) y = Neg(a) }")
+    proto = parse("g (float[2,3] x) => (float[2,3] y) { a = Relu(x) y = Neg(a) }").to_proto()
     proto.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, None))
-    done = apply(proto, InferShapes())
+    done = apply_checked(proto, InferShapes())
     assert types(done.proto.graph)["a"][1] == [2, 3]
     assert len(done.trace.rewrites) == 1
 
 
 def test_sizes_known_only_at_run_time_get_no_made_up_name() -> None:
-    done = apply("g (float[4] x) => (int64[A,B] y) { n = NonZero(x) y = Neg(n) }", InferShapes())
+    done = apply_checked(
+        "g (float[4] x) => (int64[A,B] y) { n = NonZero(x) y = Neg(n) }", InferShapes()
+    )
     assert types(done.proto.graph)["n"][1] == [1, ""]
 
 
@@ -83,7 +88,7 @@ def test_sizes_known_only_at_run_time_get_no_made_up_name() -> None:
 def test_types_run_through_fake_quantize(name: str) -> None:
     model = Pipeline(ReadQdq()).run(from_proto(zoo.ZOO[name]())).model
     opset = model.opset
-    done = apply(model, InferShapes())
+    done = apply_checked(model, InferShapes())
     nodes = done.model.nodes("onnxq::FakeQuantize")
     assert nodes
     assert all(n.outputs[0].dtype == np.float32 for n in nodes)
@@ -124,7 +129,7 @@ def test_unknown_operators_are_left_with_a_reason() -> None:
 
 
 def test_sequences_get_their_type() -> None:
-    done = apply(
+    done = apply_checked(
         """g (float[2] x, float[2] z) => (float[M] y)
         { s = SequenceConstruct(x, z) y = ConcatFromSequence<axis=0>(s) }""",
         InferShapes(),
@@ -146,7 +151,9 @@ def test_a_failing_inference_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_model_that_contradicts_itself_does_not_stop_the_pass() -> None:
-    proto = parse("g (float[2,3] x, float[5,5] w) => (float y) { a = MatMul(x, w) y = Neg(a) }")
+    proto = parse(
+        "g (float[2,3] x, float[5,5] w) => (float y) { a = MatMul(x, w) y = Neg(a) }"
+    ).to_proto()
     proto.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.INT8, [9]))
     trace = Pipeline(InferShapes()).run(from_proto(proto)).traces[0]
     assert trace.rewrites == []
@@ -169,7 +176,7 @@ def test_external_data_is_never_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_untyped_outputs_get_their_type() -> None:
-    proto = parse("g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }")
+    proto = parse("g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }").to_proto()
     proto.graph.output[0].ClearField("type")
     result = Pipeline(InferShapes()).run(from_proto(proto)).model.to_proto()
     assert result.graph.output[0] == helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])

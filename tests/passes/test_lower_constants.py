@@ -10,7 +10,8 @@ from onnxq.graph import from_proto
 from onnxq.pipeline import Pipeline
 from onnxq.storage.tensors import StoredValues
 from passes.lower_constants import LowerConstants
-from tests.passes.applied import apply, parse
+from tests.checks.applied import apply_checked
+from tests.models.build import parse
 
 SPARSE = helper.make_sparse_tensor(
     helper.make_tensor("v", TensorProto.FLOAT, [2], [1.5, -2.0]),
@@ -48,7 +49,7 @@ def test_each_attribute_becomes_an_initializer_of_its_type(
         [helper.make_tensor_value_info("y", kind, np.shape(want))],
     )
     proto = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
-    done = apply(proto, LowerConstants())
+    done = apply_checked(proto, LowerConstants())
     assert done.ops() == ["Identity"]
     made = done.initializers()["c"]
     assert made.dtype == np.asarray(want).dtype
@@ -57,7 +58,7 @@ def test_each_attribute_becomes_an_initializer_of_its_type(
 
 
 def test_a_constant_that_is_a_graph_output_keeps_its_name() -> None:
-    done = apply(
+    done = apply_checked(
         """g (float[2] x) => (float[2] y, float[2] c)
         { c = Constant <value_floats = [1.0, 2.0]> () y = Add(x, c) }""",
         LowerConstants(),
@@ -68,7 +69,7 @@ def test_a_constant_that_is_a_graph_output_keeps_its_name() -> None:
 
 
 def test_bodies_may_use_one_name_for_different_constants() -> None:
-    done = apply(
+    done = apply_checked(
         """g (bool flag, float[2] x) => (float[2] y) {
           y = If(flag) <
             then_branch = t () => (float[2] a)
@@ -82,7 +83,7 @@ def test_bodies_may_use_one_name_for_different_constants() -> None:
 
 
 def test_a_body_may_return_a_constant() -> None:
-    done = apply(
+    done = apply_checked(
         """g (bool flag, float[2] x) => (float[2] y) {
           y = If(flag) <
             then_branch = t () => (float[2] c) { c = Constant <value_floats = [1.0, 2.0]> () },
@@ -94,7 +95,7 @@ def test_a_body_may_return_a_constant() -> None:
 
 
 def test_an_outer_constant_is_seen_in_bodies() -> None:
-    done = apply(
+    done = apply_checked(
         """g (bool flag, float[2] x) => (float[2] y) {
           c = Constant <value_floats = [1.0, 2.0]> ()
           y = If(flag) <
@@ -107,7 +108,7 @@ def test_an_outer_constant_is_seen_in_bodies() -> None:
 
 
 def test_what_nobody_reads_stays_as_it_was_put_there() -> None:
-    done = apply(
+    done = apply_checked(
         "g (float[2] x) => (float[2] y) { c = Constant <value_float = 2.0> () y = Relu(x) }",
         LowerConstants(),
     )
@@ -115,13 +116,13 @@ def test_what_nobody_reads_stays_as_it_was_put_there() -> None:
 
 
 def test_old_models_get_the_ir_version_that_allows_it() -> None:
-    proto = parse(
+    model = parse(
         """g (float[1] x) => (float[1] y)
         { c = Constant <value = float {2}> () y = Add(x, c) }""",
         opset=8,
-        ir=3,
+        ir_version=3,
     )
-    done = apply(proto, LowerConstants())
+    done = apply_checked(model, LowerConstants())
     assert done.proto.ir_version == 4
     assert any("IR version 3 -> 4" in note for note in done.trace.notes)
 
@@ -146,14 +147,16 @@ def test_four_bit_values_are_neither_unpacked_nor_copied() -> None:
     made = result.nodes("DequantizeLinear")[0].inputs[0]
     assert made._values is stored
     assert isinstance(made._values, StoredValues)
-    assert [t.data_type for t in apply(proto, LowerConstants()).proto.graph.initializer] == [
+    assert [
+        t.data_type for t in apply_checked(proto, LowerConstants()).proto.graph.initializer
+    ] == [
         TensorProto.FLOAT,
         TensorProto.INT4,
     ]
 
 
 def test_a_constant_without_a_value_is_left_with_a_reason() -> None:
-    model = from_proto(parse("g (float[2] x) => (float[2] y) { y = Relu(x) }"))
+    model = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }")
     proto = model.to_proto()
     proto.graph.node.insert(0, onnx.NodeProto(op_type="Constant", output=["c"]))
     trace = Pipeline(LowerConstants()).run(from_proto(proto)).traces[0]

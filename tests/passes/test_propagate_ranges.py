@@ -9,6 +9,7 @@ from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of
 from onnxq.graph import Model
 from onnxq.pipeline import Pipeline
 from passes.propagate_ranges import PropagateRanges
+from tests.checks.applied import Applied, apply_checked
 from tests.models.build import bit_equal, log_quantize, ops, parse, quantize, run, tensor, weight
 from tests.models.canonical import (
     Canonical,
@@ -18,7 +19,6 @@ from tests.models.canonical import (
     grid,
     put,
 )
-from tests.passes.applied import Applied, apply
 
 PADS = "i = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>()"
 MOVES = {
@@ -65,15 +65,15 @@ def quantized(applied: Applied) -> set[str]:
 
 def test_only_forward_where_asked() -> None:
     forward = PropagateRanges(backward=False)
-    behind = apply(quantize(around(MOVES["Flatten"]), "b"), forward)
+    behind = apply_checked(quantize(around(MOVES["Flatten"]), "b"), forward)
     assert quantized(behind) == {"b"}
-    assert quantized(apply(quantize(around(MOVES["Flatten"]), "a"), forward)) == {"a", "b"}
+    assert quantized(apply_checked(quantize(around(MOVES["Flatten"]), "a"), forward)) == {"a", "b"}
 
 
 @pytest.mark.parametrize("move", MOVES)
 @pytest.mark.parametrize("place", ["a", "b"])
 def test_range_moves_across(move: str, place: str) -> None:
-    applied = apply(quantize(around(MOVES[move]), place, zero_point=-3), PropagateRanges())
+    applied = apply_checked(quantize(around(MOVES[move]), place, zero_point=-3), PropagateRanges())
     assert quantized(applied) == {"a", "b"}
     first, second = map(params_of, applied.model.nodes(FAKE_QUANTIZE))
     assert first.same_grid(second)
@@ -83,7 +83,7 @@ def test_range_moves_across(move: str, place: str) -> None:
 @pytest.mark.parametrize("move", STAYS)
 @pytest.mark.parametrize("place", ["a", "b"])
 def test_operators_that_make_new_values(move: str, place: str) -> None:
-    applied = apply(quantize(around(STAYS[move]), place), PropagateRanges())
+    applied = apply_checked(quantize(around(STAYS[move]), place), PropagateRanges())
     assert quantized(applied) == {place}
     assert "makes new values" in applied.reasons()[0]
 
@@ -91,41 +91,41 @@ def test_operators_that_make_new_values(move: str, place: str) -> None:
 @pytest.mark.parametrize("move", OTHERS)
 @pytest.mark.parametrize("place", ["a", "b"])
 def test_unrelated_operators_are_not_mentioned(move: str, place: str) -> None:
-    applied = apply(quantize(around(OTHERS[move]), place), PropagateRanges())
+    applied = apply_checked(quantize(around(OTHERS[move]), place), PropagateRanges())
     assert quantized(applied) == {place}
     assert not applied.trace.skips
 
 
 def test_relu_passes_ranges_on_but_not_back() -> None:
-    applied = apply(quantize(around("b = Relu(a)"), "a"), PropagateRanges())
+    applied = apply_checked(quantize(around("b = Relu(a)"), "a"), PropagateRanges())
     assert quantized(applied) == {"a", "b"}
-    applied = apply(quantize(around("b = Relu(a)"), "b"), PropagateRanges())
+    applied = apply_checked(quantize(around("b = Relu(a)"), "b"), PropagateRanges())
     assert quantized(applied) == {"b"}
 
 
 @pytest.mark.parametrize("place", ["a", "d"])
 def test_chains_in_one_run(place: str) -> None:
     chain = "b1 = Transpose(a) b2 = MaxPool <kernel_shape = [1, 1]> (b1) d = Flatten(b2) b = Sin(d)"
-    applied = apply(quantize(around(chain), place), PropagateRanges())
+    applied = apply_checked(quantize(around(chain), place), PropagateRanges())
     assert quantized(applied) == {"a", "b1", "b2", "d"}
 
 
 def test_concat_of_equal_ranges() -> None:
     text = "t = Cos(x) b = Concat <axis = 1> (a, t)"
     model = quantize(quantize(around(text), "a"), "t")
-    assert quantized(apply(model, PropagateRanges())) == {"a", "t", "b"}
+    assert quantized(apply_checked(model, PropagateRanges())) == {"a", "t", "b"}
     model = quantize(quantize(around(text), "a"), "t", zero_point=1)
-    applied = apply(model, PropagateRanges())
+    applied = apply_checked(model, PropagateRanges())
     assert quantized(applied) == {"a", "t"}
     assert applied.reasons() == ["its inputs are quantized differently"]
-    applied = apply(quantize(around(text), "a"), PropagateRanges())
+    applied = apply_checked(quantize(around(text), "a"), PropagateRanges())
     assert quantized(applied) == {"a"}
     assert applied.reasons() == ["some of its inputs are not quantized"]
 
 
 def test_concat_passes_its_range_back_to_every_input_it_owns() -> None:
     text = "t = Cos(x) u = Tan(t) b = Concat <axis = 1> (a, t, u)"
-    applied = apply(quantize(around(text), "b"), PropagateRanges())
+    applied = apply_checked(quantize(around(text), "b"), PropagateRanges())
     assert quantized(applied) == {"a", "u", "b"}
     assert applied.reasons() == ["'t' has other readers"]
 
@@ -135,7 +135,7 @@ SPLIT = """g (float[2,4] x) => (float[1,4] y, float[1,4] z)
 
 
 def test_split_forward_reaches_all_results() -> None:
-    applied = apply(quantize(parse(SPLIT), "a"), PropagateRanges())
+    applied = apply_checked(quantize(parse(SPLIT), "a"), PropagateRanges())
     assert quantized(applied) == {"a", "b", "c"}
 
 
@@ -153,7 +153,7 @@ def test_split_backward_needs_all_results(
     model = parse(SPLIT)
     for name, zero_point in zero_points.items():
         quantize(model, name, zero_point=zero_point)
-    applied = apply(model, PropagateRanges())
+    applied = apply_checked(model, PropagateRanges())
     assert quantized(applied) == reached
     assert applied.reasons() == ([] if reason is None else [reason])
 
@@ -165,7 +165,7 @@ def test_backward_not_where_a_result_is_also_read_in_float() -> None:
     tensor(model, "b").dtype = np.dtype(np.float32)
     tensor(model, "b").shape = [2, 2, 4, 1]
     expose(model, tensor(model, "b"))
-    applied = apply(model, PropagateRanges())
+    applied = apply_checked(model, PropagateRanges())
     assert quantized(applied) == {"b"}
 
 
@@ -175,7 +175,7 @@ def test_maxpool_whose_indices_are_read() -> None:
         """g (float[1,1,2,2] x) => (float[1,1,1,1] y, int64[1,1,1,1] i)
            { a = Sin(x) b, i = MaxPool <kernel_shape = [2, 2]> (a) y = Neg(b) }"""
     )
-    applied = apply(quantize(model, "b", scale=np.float32(1)), PropagateRanges())
+    applied = apply_checked(quantize(model, "b", scale=np.float32(1)), PropagateRanges())
     assert quantized(applied) == {"b"}
     assert "indices are read" in applied.reasons()[0]
 
@@ -184,7 +184,7 @@ def test_per_channel_ranges_stay() -> None:
     model = quantize(
         around("b = Transpose(a)"), "a", scale=np.ones(4), zero_point=np.zeros(4), axis=1
     )
-    applied = apply(model, PropagateRanges())
+    applied = apply_checked(model, PropagateRanges())
     assert quantized(applied) == {"a"}
     assert "one scale per channel" in applied.reasons()[0]
 
@@ -195,7 +195,7 @@ def test_weights_have_one_quantizer(place: str) -> None:
         """g (float[1,2] x) => (float[1,3] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}>
            { t = Transpose(w) y = MatMul(x, t) }"""
     )
-    applied = apply(weight(model, place), PropagateRanges())
+    applied = apply_checked(weight(model, place), PropagateRanges())
     assert quantized(applied) == {place}
     assert applied.reasons() == ["its data is a weight"]
 
@@ -205,7 +205,7 @@ def test_table_of_an_embedding_takes_the_range_of_its_rows() -> None:
         """g (int64[2] i) => (float[2,2] y) <float[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8}>
            { t = Gather(w, i) y = Neg(t) }"""
     )
-    applied = apply(quantize(model, "t"), PropagateRanges())
+    applied = apply_checked(quantize(model, "t"), PropagateRanges())
     assert quantized(applied) == {"w", "t"}
 
 
@@ -217,7 +217,7 @@ def test_outputs_and_bodies() -> None:
              y = If (c) <then_branch = t () => (float[3,2] r) { r = Transpose(a) },
                          else_branch = e () => (float[3,2] q) { q = Identity(z) }> }"""
     )
-    applied = apply(quantize(model, "a"), PropagateRanges())
+    applied = apply_checked(quantize(model, "a"), PropagateRanges())
     names = {str(n.outputs[0].name) for n in applied.model.nodes(FAKE_QUANTIZE)}
     assert {"z", "r", "q"} < names
 
@@ -227,11 +227,11 @@ def test_float16() -> None:
     model = parse(text, 21, 10)
     tensor(model, "a").dtype = np.dtype(np.float16)
     quantize(model, "a", scale=np.float16(0.1))
-    assert quantized(apply(model, PropagateRanges())) == {"a", "b"}
+    assert quantized(apply_checked(model, PropagateRanges())) == {"a", "b"}
     model = parse(text, 21, 10)
     tensor(model, "a").dtype = np.dtype(np.float16)
     quantize(model, "a", qtype="int16", scale=np.float16(0.001))
-    applied = apply(model, PropagateRanges())
+    applied = apply_checked(model, PropagateRanges())
     assert quantized(applied) == {"a"}
     assert "float16 does not hold" in applied.reasons()[0]
 
@@ -257,7 +257,7 @@ def test_float8_moves_in_float32_alone(kind: str, moved: bool) -> None:
         ir_version=9,
     )
     quantize(model, "x", qtype="float8e5m2")
-    applied = apply(model, PropagateRanges())
+    applied = apply_checked(model, PropagateRanges())
     assert len(applied.model.nodes(FAKE_QUANTIZE)) == (2 if moved else 1)
     assert moved or "float16 does not hold the values of float8e5m2 codes exactly" in (
         applied.reasons()
@@ -268,7 +268,7 @@ def test_logarithmic_grids_move_too() -> None:
     text = """g (float[2,2] x) => (float[2,2] y) {
         a = Transpose(x)  b = Relu(a)  c = Add(b, x)  d = Transpose(c)  y = Abs(d) }"""
     model = log_quantize(log_quantize(parse(text), "x", 1.3), "d", 0.7)
-    applied = apply(model, PropagateRanges())
+    applied = apply_checked(model, PropagateRanges())
     found = {n.inputs[0].name: data_max_of(n) for n in applied.model.nodes(FAKE_QUANTIZE_LOG)}
     one, other = float(np.float32(1.3)), float(np.float32(0.7))
     assert found == {"x": one, "a": one, "b": one, "c": other, "d": other}

@@ -19,8 +19,8 @@ from onnxq.running import sessions
 from passes.read_composed import ReadComposed
 from passes.to_qdq import ToQdq
 from tests.models.build import apply, bit_equal, ops, parse, reasons, run
+from tests.models.foreign_files import FOLDER as FIXTURES
 
-FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 CONSTANTS = """float s = {0.1}, float r = {10}, float two = {0.25}, float four = {4}, float z = {7},
     float half = {0.5}, float lo = {0}, float hi = {255}, float a = {-7}, float b = {248},
     float far = {inf}, float none = {nan},

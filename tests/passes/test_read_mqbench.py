@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
@@ -19,8 +17,8 @@ from onnxq.running import sessions
 from onnxq.workflows.summary import summarize
 from passes.read_mqbench import ReadMqbench
 from tests.models.build import apply, ops, reasons, run
+from tests.models.foreign_files import FOLDER as FIXTURES
 
-FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 RNG = np.random.default_rng(0)
 F32, I64 = np.float32, np.int64
 

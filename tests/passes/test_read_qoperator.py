@@ -18,12 +18,12 @@ from onnxq.running import sessions
 from passes.read_qdq import ReadQdq
 from passes.read_qoperator import ReadQoperator
 from passes.to_qdq import ToQdq
-from tests.checks.integers import canonical, contrib, lowered, table
+from tests.checks.integers import canonical, contrib, lowered, rows_by_tensor
 from tests.checks.work import assert_linear
 from tests.models.build import apply, bit_equal, ops, parse, reasons, run
+from tests.models.foreign_files import FOLDER as FIXTURES
 from tests.models.zoo import QDQ, ZOO, inputs
 
-FIXTURES = Path(__file__).parent.parent.parent.parent / "shared" / "fixtures"
 PATTERNS = ("*/ort-qop-*", "*/onnxsim-qoperator", "*/onnxnc-static-qop-*")
 FILES = sorted(p / "model.onnx" for pattern in PATTERNS for p in FIXTURES.glob(pattern))
 BROKEN = {
@@ -54,7 +54,8 @@ def test_plain_qdq_is_read_as_without_this_pass(name: str) -> None:
     with_, without = (
         apply(model, *steps)[0] for steps in ((ReadQoperator(), ReadQdq()), (ReadQdq(),))
     )
-    assert {k: v for k, v in table(without).items() if k in table(with_)} == table(without)
+    found, want = rows_by_tensor(with_), rows_by_tensor(without)
+    assert {key: row for key, row in found.items() if key in want} == want
 
 
 def test_rows_have_the_parameters_of_the_operator() -> None:
@@ -67,7 +68,7 @@ def test_rows_have_the_parameters_of_the_operator() -> None:
             y = DequantizeLinear(c, t, u)
         }"""
     )
-    rows = {name: row for (name, _, _), row in table(canonical(model)).items()}
+    rows = {name: row for (name, _, _), row in rows_by_tensor(canonical(model)).items()}
     found = {
         n: (str(r.role), str(r.qtype), float(r.scale), int(r.zero_point)) for n, r in rows.items()
     }
@@ -239,7 +240,7 @@ def test_reading_does_not_depend_on_names(path: Path) -> None:
     def grids(model: Model) -> list[object]:
         return sorted(
             (str(r.role), str(r.qtype), r.scale.tobytes(), r.zero_point.tobytes(), r.axis or 0)
-            for r in table(canonical(model)).values()
+            for r in rows_by_tensor(canonical(model)).values()
         )
 
     assert grids(from_proto(renamed(onnx.load(path)))) == grids(load(path))

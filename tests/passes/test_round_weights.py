@@ -8,8 +8,8 @@ from onnxq.canonical.fake_quantize_log import logarithmic
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from passes.round_weights import RoundWeights
+from tests.checks.applied import apply_checked
 from tests.models.build import log_quantize, parse, quantize, tensor, weight
-from tests.passes.applied import apply
 
 W = np.array([[-90, -1.349, 0.05], [3, 12.7, 1e30]], np.float32)
 
@@ -33,7 +33,7 @@ def weights(model: Model) -> np.ndarray:
 
 
 def test_values_lie_on_the_grid() -> None:
-    applied = apply(weight(linear(), "w"), RoundWeights())
+    applied = apply_checked(weight(linear(), "w"), RoundWeights())
     want = np.float32([[-128, -13, 0], [30, 127, 127]]) * np.float32(0.1)
     np.testing.assert_array_equal(weights(applied.model), want)
     assert len(applied.trace.rewrites) == 1
@@ -43,13 +43,13 @@ def test_per_channel_zero_point() -> None:
     scale, zero_point = np.float32([0.5, 0.1]), np.array([3, -7])
     model = weight(linear(), "w", scale=scale, zero_point=zero_point, axis=0)
     params = params_of(model.nodes(FAKE_QUANTIZE)[0])
-    applied = apply(model, RoundWeights())
+    applied = apply_checked(model, RoundWeights())
     np.testing.assert_array_equal(weights(applied.model), params.fake(W))
 
 
 def test_float16_stays_float16() -> None:
     values = np.array([[0.26, 0.5, 1.9], [2.5, 60, 1]], np.float16)
-    applied = apply(weight(linear(values, 21), "w", scale=np.float16(0.1)), RoundWeights())
+    applied = apply_checked(weight(linear(values, 21), "w", scale=np.float16(0.1)), RoundWeights())
     assert weights(applied.model).dtype == np.float16
     assert len(applied.trace.rewrites) == 1
 
@@ -57,7 +57,7 @@ def test_float16_stays_float16() -> None:
 def test_float16_that_cannot_hold_a_16_bit_grid_is_declined() -> None:
     values = np.array([[0.26, 0.5, 1.9], [2.5, 60, 1]], np.float16)
     model = weight(linear(values, 21), "w", qtype="int16", scale=np.float16(7e-4), hi=31010)
-    applied = apply(model, RoundWeights())
+    applied = apply_checked(model, RoundWeights())
     assert applied.reasons() == ["float16 cannot tell the int16 values of 'w' apart"]
 
 
@@ -68,7 +68,7 @@ def test_shared_constant_is_not_overwritten() -> None:
     )
     weight(model, "w")
     model.nodes("Mul")[0].inputs[1] = tensor(model, "w")
-    applied = apply(model, RoundWeights())
+    applied = apply_checked(model, RoundWeights())
     assert (
         array(applied.model.nodes("Mul")[0].inputs[1]).tolist()
         == W.dtype.type([0.13, 0.29]).tolist()
@@ -78,9 +78,9 @@ def test_shared_constant_is_not_overwritten() -> None:
 
 def test_logarithmic_values_lie_on_the_grid() -> None:
     model = log_quantize(log_quantize(linear(), "w", 12.7), "x", 1.0)
-    applied = apply(model, RoundWeights())
+    applied = apply_checked(model, RoundWeights())
     assert len(applied.trace.rewrites) == 1
-    again = apply(applied.model, RoundWeights())
+    again = apply_checked(applied.model, RoundWeights())
     assert again.reasons() == ["'w' lies on its grid"]
     found = array(tensor(applied.model, "w"))
     assert found is not None
@@ -97,12 +97,12 @@ def test_no_float16_leaves_its_logarithmic_value_when_rounded_again(reach: float
 
 def test_weight_on_its_grid_and_activations_are_left_alone() -> None:
     model = weight(linear(np.float32([[1, 2, 3], [4, 5, 6]])), "w", scale=np.float32(0.5))
-    applied = apply(quantize(model, "x"), RoundWeights())
+    applied = apply_checked(quantize(model, "x"), RoundWeights())
     assert applied.reasons() == ["'w' lies on its grid"]
 
 
 def test_float8_values_lie_on_the_grid() -> None:
     model = weight(linear(), "w", qtype="float8e4m3fn", scale=np.float32(0.1))
     params = params_of(model.nodes(FAKE_QUANTIZE)[0])
-    applied = apply(model, RoundWeights())
+    applied = apply_checked(model, RoundWeights())
     np.testing.assert_array_equal(weights(applied.model), params.fake(W))

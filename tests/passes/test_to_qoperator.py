@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
@@ -17,13 +15,13 @@ from onnxq.running import sessions
 from passes.read_qdq import ReadQdq
 from passes.to_qdq import ToQdq
 from passes.to_qoperator import ToQoperator
-from tests.checks.integers import canonical, table
+from tests.checks.integers import canonical, rows_by_tensor
 from tests.models.build import apply, bit_equal, ops
 from tests.models.canonical import Canonical, canonical_models
+from tests.models.foreign_files import FOLDER as FIXTURES
 from tests.models.strategies import qdq_graphs
 from tests.models.zoo import CNN, QDQ, ZOO, inputs
 
-FIXTURES = Path(__file__).parent.parent.parent.parent / "shared" / "fixtures"
 EXAMPLES = settings(
     max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
@@ -38,7 +36,7 @@ def grids(model: Model) -> dict[object, object]:
     A row's reader is named after what it makes, which is another tensor where Relu has gone into
     the operator in front of it.
     """
-    rows = table(model, biases=False).values()
+    rows = rows_by_tensor(model, biases=False).values()
     return {(r.tensor, str(r.role), r.grid_key(), str(r.qtype)): len(r.readers or ()) for r in rows}
 
 

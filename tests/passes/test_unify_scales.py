@@ -9,10 +9,9 @@ from onnxq.pipeline import Pipeline
 from onnxq.quant.qparams import QParams, Reader
 from onnxq.quant.qtype import qtype
 from passes.unify_scales import UnifyScales
-from tests.models.build import apply as run
-from tests.models.build import ops, parse, reasons, tensor
+from tests.checks.applied import apply_checked
+from tests.models.build import apply, ops, parse, reasons, tensor
 from tests.models.canonical import expose, grid, put
-from tests.passes.applied import apply
 
 FORK = """g (float[2,3] x) => (float[2,3] y, float[2,3] z)
    { a = Relu(x)  y = Add(a, a)  z = Neg(a) }"""
@@ -29,14 +28,14 @@ def forked(*numbers: int) -> Model:
 
 
 def test_equal_grids_become_one_quantizer() -> None:
-    applied = apply(forked(0, 0, 0), UnifyScales())
+    applied = apply_checked(forked(0, 0, 0), UnifyScales())
     assert ops(applied.model).count("FakeQuantize") == 1
     assert len(applied.trace.rewrites) == 2
     assert not applied.trace.skips
 
 
 def test_different_grids_are_left_alone_with_the_reason() -> None:
-    applied = apply(forked(0, 2, 0), UnifyScales())
+    applied = apply_checked(forked(0, 2, 0), UnifyScales())
     assert ops(applied.model).count("FakeQuantize") == 2
     assert applied.reasons() == ["'a' has quantizers with different grids"]
 
@@ -46,7 +45,7 @@ def test_quantizers_that_are_graph_outputs_keep_their_names() -> None:
     for node in model.nodes(FAKE_QUANTIZE):
         node.outputs[0].shape = [2, 3]
         expose(model, node.outputs[0])
-    applied = apply(model, UnifyScales())
+    applied = apply_checked(model, UnifyScales())
     assert ops(applied.model).count("FakeQuantize") == 1
     assert ops(applied.model).count("Identity") == 2
 
@@ -62,7 +61,7 @@ def test_quantizer_beside_the_tensor_serves_bodies() -> None:
     for reader in ("r", "q", "z"):
         put(model, tensor(model, "a"), grid("a"), [Reader(reader, 0)])
     move_into_bodies(model, "r", "q")
-    applied = apply(model, UnifyScales())
+    applied = apply_checked(model, UnifyScales())
     assert len(applied.model.nodes(FAKE_QUANTIZE)) == 1
     assert applied.model.nodes(FAKE_QUANTIZE)[0].owner is applied.model.graph
 
@@ -77,7 +76,7 @@ def test_quantizers_in_different_bodies_cannot_share() -> None:
     for reader in ("r", "q"):
         put(model, tensor(model, "a"), grid("a"), [Reader(reader, 0)])
     move_into_bodies(model, "r", "q")
-    applied = apply(model, UnifyScales())
+    applied = apply_checked(model, UnifyScales())
     assert applied.reasons() == ["the same quantizer of 'a' stands in another body"]
 
 
@@ -92,12 +91,12 @@ def move_into_bodies(model: Model, *results: str) -> None:
 
 
 def test_widest_grid_wins_on_request() -> None:
-    result, trace = run(forked(1, 0, 4), UnifyScales(widest=True))
+    result, trace = apply(forked(1, 0, 4), UnifyScales(widest=True))
     (node,) = result.nodes(FAKE_QUANTIZE)
     # -128..127 by 0.05 reaches further than -127..127 by 0.03 and -8..7 by 0.3
     assert params_of(node).same_grid(grid("a", 0))
     assert sum("takes over the widest grid of 'a'" in text for text in trace.rewrites) == 2
-    _, again = run(result, UnifyScales(widest=True))
+    _, again = apply(result, UnifyScales(widest=True))
     assert not again.rewrites
 
 
@@ -107,7 +106,7 @@ def test_of_equally_wide_grids_the_finest_wins() -> None:
     fine = QParams("a", qtype("int8"), np.float32(0.1), np.int64(0), lo=-112, hi=112)
     put(model, tensor(model, "a"), coarse, [Reader("y", 0)])
     put(model, tensor(model, "a"), fine, [Reader("z", 0)])
-    result, _ = run(model, UnifyScales(widest=True))
+    result, _ = apply(model, UnifyScales(widest=True))
     assert params_of(result.nodes(FAKE_QUANTIZE)[0]).same_grid(fine)
 
 
@@ -116,7 +115,7 @@ def test_no_grid_covers_all() -> None:
     for use, kind in (("y", "uint8"), ("z", "int8")):
         params = QParams("a", qtype(kind), np.float32(0.1), np.int64(0))
         put(model, tensor(model, "a"), params, [Reader(use, 0)])
-    result, trace = run(model, UnifyScales(widest=True))
+    result, trace = apply(model, UnifyScales(widest=True))
     assert len(result.nodes(FAKE_QUANTIZE)) == 2
     assert "none of its quantizers covers" in reasons(trace)
 
@@ -126,7 +125,7 @@ def test_per_channel_and_per_tensor_are_not_mixed() -> None:
     channels = QParams("a", qtype("int8"), np.ones(3), np.zeros(3), axis=1)
     put(model, tensor(model, "a"), channels, [Reader("y", 0)])
     put(model, tensor(model, "a"), grid("a"), [Reader("z", 0)])
-    result, trace = run(model, UnifyScales(widest=True))
+    result, trace = apply(model, UnifyScales(widest=True))
     assert len(result.nodes(FAKE_QUANTIZE)) == 2
     assert "per tensor and per channel" in reasons(trace)
 
@@ -146,13 +145,13 @@ def float8_fork(first: str, second: str) -> Model:
 
 
 def test_widest_grid_of_one_float8_type() -> None:
-    applied = apply(float8_fork("float8e4m3fn", "float8e4m3fn"), UnifyScales(widest=True))
+    applied = apply_checked(float8_fork("float8e4m3fn", "float8e4m3fn"), UnifyScales(widest=True))
     (node,) = applied.model.nodes(FAKE_QUANTIZE)
     assert params_of(node).scale == 2
 
 
 @pytest.mark.parametrize("other", ["int8", "float8e5m2"])
 def test_widest_grid_of_different_values_is_not_chosen(other: str) -> None:
-    applied = apply(float8_fork("float8e4m3fn", other), UnifyScales(widest=True))
+    applied = apply_checked(float8_fork("float8e4m3fn", other), UnifyScales(widest=True))
     assert len(applied.model.nodes(FAKE_QUANTIZE)) == 2
     assert "it is quantized to types whose values differ" in applied.reasons()

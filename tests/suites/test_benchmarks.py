@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 
 import onnxq
@@ -23,14 +22,12 @@ from benchmarks.models import (
     quantized_model,
 )
 from benchmarks.targets import judge
+from tests.checks.plain_run import run_plain
 
 
 def run(data: bytes) -> np.ndarray:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     x = np.random.default_rng(1).normal(0.0, 1.0, (1, CHANNELS, SIZE, SIZE)).astype(np.float32)
-    return session.run(None, {"input": x})[0]
+    return run_plain(data, {"input": x})[0]
 
 
 def ops(data: bytes) -> Counter[str]:

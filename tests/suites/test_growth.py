@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onnxq.backend import Backend, backends
-from tests.checks.counted_code import assert_linear, counted
+from tests.checks.counted_code import assert_every_line_linear, counted
 from tests.models.growing_models import SHAPES
 
 SIZE = 8
@@ -66,7 +66,7 @@ def _check(shape: str, command: Callable[[Any], object]) -> None:
         return call
 
     prepare(2)()  # tables that are made once
-    assert_linear(prepare, SIZE)
+    assert_every_line_linear(prepare, SIZE)
 
 
 @pytest.mark.parametrize(

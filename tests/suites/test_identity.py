@@ -18,10 +18,9 @@ from onnxq.canonical import fake_quantize
 from onnxq.graph import Model, from_proto, load, save
 from tests.checks.same_model import assert_same, differences, is_sorted
 from tests.models import real_models
+from tests.models.foreign_files import FOLDER as FIXTURES
 from tests.models.zoo import ZOO
 
-ROOT = Path(__file__).parents[2]
-FIXTURES = ROOT.parent / "shared" / "fixtures"
 ONNX_DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
 
 NODE_TESTS = 1884

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from onnx import TensorProto, helper
 
+from tests.checks.plain_run import run_plain
 from tests.models import zoo
 from tests.models.strategies import RANGES, QArrays, graphs, qdq_graphs, qparams_arrays
 from tests.models.zoo_build import ir_for
@@ -24,13 +25,7 @@ some_examples = settings(
 
 
 def run(proto: onnx.ModelProto, seed: int = 0) -> list[npt.NDArray[np.generic]]:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    data = proto.SerializeToString()
-    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    return session.run(None, zoo.inputs(proto, seed))  # type: ignore[no-any-return]
+    return run_plain(proto, zoo.inputs(proto, seed))
 
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

@@ -25,9 +25,10 @@ from onnxq.workflows import demo, explain, lint_model, summary
 from onnxq.workflows.convert import Conversion
 from onnxq.workflows.encodings import with_encodings
 from tests.models.build import log_quantize, parse
+from tests.models.foreign_files import FOLDER
 from tests.models.networks import NETWORKS, quantized, samples
 
-FIXTURE = Path(__file__).parents[4] / "shared" / "fixtures" / "A1" / "mqbench-classic-nnie"
+FIXTURE = FOLDER / "A1" / "mqbench-classic-nnie"
 fixture = pytest.mark.skipif(not FIXTURE.exists(), reason="no ../shared/fixtures")
 
 

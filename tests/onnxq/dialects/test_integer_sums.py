@@ -6,7 +6,7 @@ import pytest
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from onnxq.graph.constants import array
-from tests.checks.integers import canonical, lowered, table
+from tests.checks.integers import canonical, lowered, rows_by_tensor
 from tests.models.build import bit_equal, ops, parse, reasons, run
 
 X = np.random.default_rng(0).normal(0, 3, (2, 4)).astype(np.float32)
@@ -28,7 +28,7 @@ def product(scaling: str, extra: str = "", *, zeros: str = "z, wz") -> Model:
 
 
 def weight_scale(model: Model) -> np.ndarray:
-    (found,) = [r for r in table(canonical(model)).values() if r.role == "weight"]
+    (found,) = [r for r in rows_by_tensor(canonical(model)).values() if r.role == "weight"]
     return found.scale
 
 

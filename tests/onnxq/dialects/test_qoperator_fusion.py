@@ -9,7 +9,7 @@ from onnxq.graph.constants import array
 from onnxq.running import sessions
 from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, metadata
 from passes.to_qoperator import ToQoperator
-from tests.checks.integers import canonical, table
+from tests.checks.integers import canonical, rows_by_tensor
 from tests.models.build import apply, ops, parse, quantize, reasons, run, weight
 
 RNG = np.random.default_rng(3)
@@ -203,4 +203,4 @@ def test_narrow_ranges_survive() -> None:
     (node,) = made.nodes("QLinearConv")
     stated = metadata(node)
     assert (stated[f"{QUANT_MIN}.3"], stated[f"{QUANT_MAX}.3"]) == ("-127", "127")
-    assert table(canonical(made), biases=False) == table(model)
+    assert rows_by_tensor(canonical(made), biases=False) == rows_by_tensor(model)

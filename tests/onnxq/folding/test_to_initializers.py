@@ -4,16 +4,14 @@ import numpy as np
 
 from onnxq.edit import remove_all, set_inputs, users
 from onnxq.folding.to_initializers import freeze
-from onnxq.graph import Model, from_proto
-from tests.passes.applied import parse
+from onnxq.graph import Model
+from tests.models.build import parse
 
 
 def shared() -> Model:
     """One weight read by two nodes, by one of them twice."""
-    return from_proto(
-        parse("""g (float[2] x) => (float[2] y) <float[2] w = {1, 2}, float[2] v = {3, 4}>
+    return parse("""g (float[2] x) => (float[2] y) <float[2] w = {1, 2}, float[2] v = {3, 4}>
         { a = Sum(w, x, w) b = Mul(w, a) y = Add(a, b) }""")
-    )
 
 
 def test_set_inputs_moves_single_links() -> None:
@@ -40,14 +38,12 @@ def test_remove_all_cuts_every_link_of_the_removed_nodes_alone() -> None:
 
 
 def test_a_frozen_tensor_keeps_name_place_and_output() -> None:
-    model = from_proto(
-        parse("""g (bool f, float[2] x) => (float[2] y, float[2] k) <float[2] w = {1, 2}> {
+    model = parse("""g (bool f, float[2] x) => (float[2] y, float[2] k) <float[2] w = {1, 2}> {
           k = Neg(w)
           y = If(f) <
             then_branch = t () => (float[2] a) { n = Exp(k) a = Mul(n, x) },
             else_branch = e () => (float[2] b) { b = Add(k, x) }
           > }""")
-    )
     neg, exp = model.nodes("Neg", "Exp")
     values = {
         id(neg.outputs[0]): np.array([-1, -2], np.float32),
@@ -65,6 +61,6 @@ def test_a_frozen_tensor_keeps_name_place_and_output() -> None:
 
 
 def test_nothing_to_freeze_changes_no_version() -> None:
-    model = from_proto(parse("g (float[2] x) => (float[2] y) { y = Relu(x) }", opset=8, ir=3))
+    model = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }", opset=8, ir_version=3)
     freeze(model, [], {})
     assert model.ir_version == 3

@@ -17,6 +17,7 @@ from onnx import (
 
 from onnxq.graph import MAX_OPSET
 from onnxq.opsets.opset_upgrade import MOVED, RULES
+from tests.checks.plain_run import run_plain
 from tests.models.opset_cases import (
     CASES,
     EMPTY,
@@ -28,7 +29,6 @@ from tests.models.opset_cases import (
     floats,
     raised,
     refused,
-    run,
 )
 
 NO_KERNEL = {("RoiAlign-16", 25)}
@@ -43,10 +43,10 @@ BEFORE_ORT = {("BatchNormalization", 7), ("Dropout", 7), ("PRelu", 7), ("Scan", 
 @pytest.mark.parametrize(("name", "target"), sorted(set(STEPS) - NO_KERNEL))
 def test_outputs_stay_equal(name: str, target: int) -> None:
     proto, feeds = CASES[name]
-    before = run(proto, feeds)
+    before = run_plain(proto, feeds)
     written = raised(proto, target)
     assert written.opset_import[0].version == target
-    after = run(written, feeds)
+    after = run_plain(written, feeds)
     for a, b in zip(before, after, strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
@@ -56,7 +56,7 @@ def test_outputs_stay_equal(name: str, target: int) -> None:
 def test_missing_kernels_are_still_missing(name: str, target: int) -> None:
     proto, feeds = CASES[name]
     with pytest.raises(ort.capi.onnxruntime_pybind11_state.NotImplemented):
-        run(raised(proto, target), feeds)
+        run_plain(raised(proto, target), feeds)
 
 
 @pytest.mark.parametrize("key", sorted({*RULES, *MOVED} - BEFORE_ORT))
@@ -172,7 +172,7 @@ def test_versions_before_7() -> None:
     assert not add.graph.node[1].attribute
     refused(case(6, "Add", X, fixed=(floats(4),), broadcast=1, axis=1)[0], 13, "along an axis")
     tested, _ = case(6, "Dropout", X, ratio=0.5, is_test=1)
-    assert np.array_equal(run(raised(tested, 13), {"in0": X})[0], -X)
+    assert np.array_equal(run_plain(raised(tested, 13), {"in0": X})[0], -X)
     refused(case(6, "Dropout", X, ratio=0.5)[0], 13, "training form")
     stats = (*FIVE[:3], abs(FIVE[3]))
     raised(case(6, "BatchNormalization", X, fixed=stats, is_test=1)[0], 13)

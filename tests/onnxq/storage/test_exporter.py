@@ -19,8 +19,9 @@ from onnx import (
 from onnxq.edit import constant, new_node, set_input, variable
 from onnxq.graph import from_proto
 from onnxq.graph.constants import array
+from tests.checks.plain_run import run_plain
 from tests.checks.work import assert_linear
-from tests.models.protos import chain, info, kept, make, node_of, one, run, text
+from tests.models.protos import chain, info, kept, make, node_of, one, text
 
 # -- rows 1 and 2: constants of types numpy lacks ---------------------------------------------
 
@@ -84,7 +85,7 @@ def test_row_01_int4_weight_runs_in_onnxruntime() -> None:
     weight = np.array([[-8, 7], [3, -1]], np.float32)
     codes = constant(model, "codes", weight.astype(ml_dtypes.int4))
     set_input(node_of(model, "DequantizeLinear"), 0, codes)
-    (y,) = run(model.to_proto(), x=np.array([2, 4], np.float32))
+    (y,) = run_plain(model.to_proto(), {"x": np.array([2, 4], np.float32)})
     assert y.tolist() == (np.array([2, 4]) @ weight * 0.5).tolist()
 
 

@@ -11,6 +11,7 @@ from onnxq.graph import Model, from_proto
 from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Pipeline
 from onnxq.running.sessions import reference
+from tests.models.build import parse
 from tests.models.zoo import inputs
 
 
@@ -34,19 +35,16 @@ class Applied(NamedTuple):
         return [skip.reason for skip in self.trace.skips]
 
 
-def parse(text: str, opset: int = 17, ir: int = 8) -> onnx.ModelProto:
-    """A model from onnx's text form, without its header."""
-    return onnx.parser.parse_model(f'<ir_version: {ir}, opset_import: ["" : {opset}]>\n{text}')
-
-
-def apply(source: str | onnx.ModelProto | Model, step: Pass, *, rtol: float = 0.0) -> Applied:
+def apply_checked(
+    source: str | onnx.ModelProto | Model, step: Pass, *, rtol: float = 0.0
+) -> Applied:
     """Run `step`; results must agree (bit for bit unless `rtol` is given), a second run do nothing.
 
     `rtol` is relative to the largest value of each output.
     """
     if isinstance(source, str):
         source = parse(source)
-    model = source if isinstance(source, Model) else from_proto(source)
+    model = from_proto(source) if isinstance(source, onnx.ModelProto) else source
     result = Pipeline(step).run(model)
     proto = result.model.to_proto()
     onnx.checker.check_model(proto, full_check=True)
