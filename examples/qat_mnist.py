@@ -35,7 +35,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from onnxq.backend import Backend, find_backend
-from onnxq.quant.placement import WEIGHTED, Placement
+from onnxq.operators.placement import WEIGHTED, Placement
 from onnxq.running.sessions import reference
 from torch_bridge.deploy import deploy
 from torch_bridge.prepare import prepare

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onnxq.discovery import Broken, discover, find
 from onnxq.errors import OptionError, near_matches
+from onnxq.operators.placement import INPUTS_ONLY, Placement
 from onnxq.parsing.argument_types import takes
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import INPUTS_ONLY, Placement
 from onnxq.quant.scheme import Scheme
 from onnxq.running.sessions import Kind
 from onnxq.side_files.native_format import NativeFile
@@ -204,6 +204,6 @@ def _backends_in(thing: Any) -> dict[str, Any]:
 
 
 __all__ = [
-    *("BACKENDS_GROUP", "Backend", "OnnxFile", "Output", "TableFile", "Variant"),
+    *("BACKENDS_GROUP", "Backend", "OnnxFile", "Output", "Placement", "TableFile", "Variant"),
     *("backends", "chosen_backend", "find_backend"),
 ]

@@ -48,15 +48,18 @@ __all__ += ["set_input", "set_inputs", "set_output", "users", "variable"]
 # -- looking --------------------------------------------------------------------------------
 
 
+def op_name(node: gs.Node) -> str:
+    """The operator with its domain, as users write it: 'Conv', 'domain::Op'."""
+    domain = domain_of(node)
+    return f"{domain}::{node.op}" if domain else str(node.op)
+
+
 def producer(tensor: gs.Tensor, *ops: str) -> gs.Node | None:
     """The node that makes `tensor`, if it is one of `ops` ('Conv', 'domain::Op'; none = any)."""
     if not tensor.inputs:
         return None
     node: gs.Node = tensor.inputs[0]
-    if not ops:
-        return node
-    domain = domain_of(node)
-    return node if (f"{domain}::{node.op}" if domain else node.op) in ops else None
+    return node if not ops or op_name(node) in ops else None
 
 
 def readers(tensor: gs.Tensor) -> list[gs.Node]:

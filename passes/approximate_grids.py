@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from onnxq.analysis.signs import Signs
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of, set_params
 from onnxq.canonical.grid_fit import clamp_error, covering_fit, largest_error, lost_clamp
 from onnxq.graph import Model
@@ -40,7 +41,7 @@ class ApproximateGrids(Pass):
 
     def run(self, model: Model, trace: Trace) -> None:
         rules = rules_by_role(self.weights, self.activations)
-        signs: dict[int, bool] = {}
+        signs = Signs()
         for node in model.nodes(FAKE_QUANTIZE):
             params = params_of(node)
             spec = rules[params.role]

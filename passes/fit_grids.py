@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple, TypedDict
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from onnxq.analysis.signs import Signs
 from onnxq.arrays.pieces import equal
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of, set_params
 from onnxq.canonical.grid_fit import exact_fit
@@ -26,7 +27,6 @@ from onnxq.quant.blockwise import same_codes
 from onnxq.quant.qparams import Array, QParams, Role
 from onnxq.quant.scheme import QSpec
 from onnxq.quant.scheme_text import parse_rules
-from passes.retype_activations import non_negative
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class FitGrids(Pass):
 
     def run(self, model: Model, trace: Trace) -> None:
         rules = rules_by_role(self.weights, self.activations)
-        signs: dict[int, bool] = {}
+        signs = Signs()
         for node in model.nodes(FAKE_QUANTIZE):
             params = params_of(node)
             choices = [rules[params.role], *([rules[Role.ACTIVATION]] if is_operand(node) else [])]
@@ -93,11 +93,11 @@ class Known(TypedDict):
     non_negative: bool
 
 
-def data_of(node: gs.Node, params: QParams, signs: dict[int, bool]) -> Data:
+def data_of(node: gs.Node, params: QParams, signs: Signs) -> Data:
     """What a quantizer reads; `signs` remembers what is known of tensors."""
     weight = unread(node.inputs[0])
     if weight is None:
-        return Data(None, None, non_negative(node.inputs[0], signs))
+        return Data(None, None, signs.never_negative(node.inputs[0]))
     values = loaded(weight)
     lies = isinstance(weight, DequantizedValues) and weight.lies_on(params)
     return Data(values, values if lies else params.fake(values), False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from onnxq.analysis.signs import Signs
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of, set_params
 from onnxq.canonical.grid_fit import covering_fit, largest_error
 from onnxq.graph import Model
@@ -32,7 +33,7 @@ class PowerOfTwoScales(Pass):
     activations: bool = True
 
     def run(self, model: Model, trace: Trace) -> None:
-        signs: dict[int, bool] = {}
+        signs = Signs()
         for node in model.nodes(FAKE_QUANTIZE):
             params = params_of(node)
             if not (self.weights if params.role is Role.WEIGHT else self.activations):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,37 +12,18 @@ import onnx_graphsurgeon as gs
 from onnxq.canonical.quantizers import QUANTIZERS, Row, is_quantizer, make, row_of
 from onnxq.edit import describe, insert, only_reader, producer
 from onnxq.graph import Model, domain_of
-from onnxq.graph.constants import is_constant, scalar
+from onnxq.graph.constants import is_constant
+from onnxq.operators.traits import MOVES, moved_outputs, moves
 from onnxq.pass_ import Pass, Trace
 from onnxq.quant.qparams import QParams
 from onnxq.storage.exporter import sorted_nodes
 from onnxq.storage.importer import bodies
 
 
-def _always(node: gs.Node) -> bool:
-    return True
-
-
-def _pads_with_zero_or_values(node: gs.Node) -> bool:
-    """Pad with its own values, or with the constant 0, which lies on every grid."""
-    if node.attrs.get("mode", "constant") != "constant":
-        return True
-    if "value" in node.attrs:  # an attribute before opset 11
-        return bool(node.attrs["value"] == 0)
-    return len(node.inputs) < 3 or not node.inputs[2].name or scalar(node.inputs[2]) == 0
-
-
-def _takes_nearest(node: gs.Node) -> bool:
-    """Resize or Upsample that interpolates nothing and invents no border."""
-    border = node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
-    return node.attrs.get("mode", "nearest") == "nearest" and not border
-
-
 @dataclass(frozen=True)
 class Mover:
-    """An operator whose result holds values of its data inputs and nothing else."""
+    """How a quantizer is carried across an operator."""
 
-    moves: Callable[[gs.Node], bool] = _always
     all_inputs: bool = False
     """Whether all inputs are data, not only the first."""
     backward: bool = True
@@ -50,19 +31,12 @@ class Mover:
 
 
 MOVERS = {
-    **dict.fromkeys(
-        ("Identity", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Gather",
-         "Expand", "Tile", "Split", "MaxPool", "GlobalMaxPool", "DepthToSpace", "SpaceToDepth"),
-        Mover(),
-    ),
+    **dict.fromkeys(MOVES | {"Pad", "Resize", "Upsample"}, Mover()),
     "Concat": Mover(all_inputs=True),
-    "Pad": Mover(_pads_with_zero_or_values),
-    "Resize": Mover(_takes_nearest),
-    "Upsample": Mover(_takes_nearest),
     # A quantizer between a layer and its Relu would keep runtimes from fusing the two.
     "Relu": Mover(backward=False),
-}  # fmt: skip
-"""Operators that move, select or duplicate values. Maximum counts: rounding is monotone."""
+}
+"""Operators that move values, and two more that make none off the grid."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +132,7 @@ def _declined(node: gs.Node, grid: Row, quantizer: gs.Node | None) -> str:
     """Why this grid cannot be moved across `node`, "" if it can."""
     if not grid.is_per_tensor:
         return "its quantizer has one scale per channel or block, which may move"
-    if not MOVERS[node.op].moves(node):
+    if node.op not in ("Concat", "Relu") and not moves(node):
         return f"{describe(node)} makes new values"
     assert quantizer is not None
     half = quantizer.inputs[1].dtype == np.float16
@@ -172,8 +146,7 @@ def _data(node: gs.Node) -> list[gs.Tensor]:
 
 
 def _results(node: gs.Node) -> list[gs.Tensor]:
-    """Outputs that hold moved values: MaxPool's second one holds indices."""
-    return [t for t in (node.outputs[:1] if node.op == "MaxPool" else node.outputs) if t.name]
+    return [node.outputs[i] for i in moved_outputs(node)]
 
 
 def _used(tensor: gs.Tensor, model: Model) -> bool:

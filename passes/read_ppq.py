@@ -28,11 +28,11 @@ import onnx_graphsurgeon as gs
 
 from onnxq.canonical import fake_quantize
 from onnxq.dialects.node_rewrite import Declined, attempt
-from onnxq.dialects.qdq_params import DEQUANTIZE
 from onnxq.edit import constant, producer, remove, set_input, variable
 from onnxq.edit import new_node as make_node
 from onnxq.graph import Model, domain_of
 from onnxq.graph.constants import array, computed, is_constant
+from onnxq.operators.traits import DEQUANTIZE
 from onnxq.pass_ import Pass, Trace
 from onnxq.quant.qparams import QParams
 from onnxq.quant.qtype import qtype

@@ -29,7 +29,6 @@ from onnxq.canonical import fake_quantize, requantize
 from onnxq.canonical.quantized_weights import quantized_values
 from onnxq.dialects import qdq_params
 from onnxq.dialects.node_rewrite import Declined, attempt
-from onnxq.dialects.qdq_params import DEQUANTIZE, QUANTIZE
 from onnxq.edit import (
     constant,
     describe,
@@ -47,6 +46,7 @@ from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from onnxq.graph.constants import array, computed, scalar
 from onnxq.graph.dequantized import dequantized, stored_codes
+from onnxq.operators.traits import DEQUANTIZE, QUANTIZE
 from onnxq.pass_ import Pass, Trace
 from onnxq.quant.qparams import QParams, Role
 from onnxq.quant.qtype import QType
@@ -370,4 +370,4 @@ def _reader_of(codes: gs.Tensor, model: Model) -> gs.Node | None:
     return None
 
 
-__all__ = ["DEQUANTIZE", "QUANTIZE", "ReadQdq"]
+__all__ = ["ReadQdq"]

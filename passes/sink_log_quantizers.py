@@ -19,12 +19,13 @@ from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG, data_max_of, is
 from onnxq.edit import insert, producer, set_input, users
 from onnxq.graph import Model, domain_of
 from onnxq.graph.constants import is_constant
+from onnxq.operators.traits import MOVES
 from onnxq.pass_ import Pass, Trace
 from onnxq.side_files.nnie_inputs import UNWRITABLE
 from onnxq.storage.exporter import sorted_nodes
 from onnxq.storage.importer import bodies
 
-_TRANSPARENT = UNWRITABLE & {"Flatten", "Relu", "Reshape"}
+_TRANSPARENT = UNWRITABLE & (MOVES | {"Relu"})
 
 
 @dataclass(frozen=True)

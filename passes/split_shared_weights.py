@@ -9,18 +9,17 @@ from typing import ClassVar
 import onnx_graphsurgeon as gs
 
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
-from onnxq.edit import constant, new_node, set_inputs, variable
-from onnxq.graph import Model, domain_of
+from onnxq.edit import constant, new_node, op_name, set_inputs, variable
+from onnxq.graph import Model
+from onnxq.graph.constant_folding import MOVING
 from onnxq.graph.constants import array
+from onnxq.operators.traits import DEQUANTIZE, QUANTIZE
 from onnxq.operators.weight_axis import BIAS_INPUT, LINEAR_OPS
 from onnxq.pass_ import Pass, Trace
 from onnxq.running.constant_evaluation import known_values
 
-_QUANTIZERS = ("QuantizeLinear", "DequantizeLinear", FAKE_QUANTIZE)
-_BETWEEN = {
-    *(*_QUANTIZERS, "Clip"),
-    *("Identity", "Cast", "Transpose", "Reshape", "Squeeze", "Unsqueeze"),
-}
+_QUANTIZERS = (*QUANTIZE, *DEQUANTIZE, FAKE_QUANTIZE)
+_BETWEEN = {*_QUANTIZERS, *MOVING, "Clip"}
 """What may stand between a constant and the layer that reads it as its weight."""
 
 
@@ -81,16 +80,11 @@ def _branches(layer: gs.Node) -> Iterator[_Branch]:
         if index is None or index >= len(layer.inputs):
             continue
         tensor, nodes = layer.inputs[index], []
-        while tensor.inputs and _name(tensor.inputs[0]) in _BETWEEN:
+        while tensor.inputs and op_name(tensor.inputs[0]) in _BETWEEN:
             nodes.append(tensor.inputs[0])
             tensor = tensor.inputs[0].inputs[0]
         if isinstance(tensor, gs.Constant) or known_values(tensor) is not None:
             yield _Branch(layer, index, nodes, tensor)
-
-
-def _name(node: gs.Node) -> str:
-    domain = domain_of(node)
-    return f"{domain}::{node.op}" if domain else str(node.op)
 
 
 def _copy(model: Model, branch: _Branch, depth: int) -> gs.Tensor:
@@ -106,12 +100,12 @@ def _copy(model: Model, branch: _Branch, depth: int) -> gs.Tensor:
     value = _share(model, branch.root)
     for node in reversed(branch.nodes[depth:]):
         others = node.inputs[1:]
-        if _name(node) in _QUANTIZERS:
+        if op_name(node) in _QUANTIZERS:
             others = [parameter(t) for t in others]
         result = variable(model, node.outputs[0].name, like=node.outputs[0])
         copy = new_node(
             model,
-            _name(node),
+            op_name(node),
             [value, *others],
             [result],
             name=node.name or node.outputs[0].name,

@@ -13,20 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from onnxq.analysis.signs import Signs
 from onnxq.canonical.quantizers import QUANTIZERS
 from onnxq.edit import describe
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.operators.op_kind import gelu_of, is_bias_of, kind_of, weight_of
-from onnxq.quant.placement import WEIGHTED, Placement
+from onnxq.operators.placement import Placement
+from onnxq.operators.traits import SEVERAL, WEIGHTED
 
-_SEVERAL = frozenset({"Add", "Sub", "Mul", "Div", "MatMul", "Concat"})
 _FUSED = frozenset({"Relu", "Clip"})
 """Activation functions that training fuses into a layer that nothing else reads."""
-_NOT_NEGATIVE = frozenset({"Relu", "Sigmoid", "HardSigmoid", "Softmax"})
-_KEEPS_SIGN = frozenset(
-    {"Add", "Mul", "Concat", "AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum"}
-)
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class QuantizerPlaces:
         self._nodes = model.nodes()
         self._order = {id(node): at for at, node in enumerate(self._nodes)}
         self._sources: dict[int, tuple[gs.Tensor, ...]] = {}
-        self._not_negative: dict[int, bool] = {}
+        self._signs = Signs()
         self._settled_from: set[tuple[int, str]] = set()
         self._gelu: dict[int, gs.Tensor] = {}
         """Input of each Gelu that is spelled out, by its last node."""
@@ -86,7 +83,7 @@ class QuantizerPlaces:
         return [
             Place(
                 tuple(tensor for tensor, _ in group),
-                self.placement.unsigned and all(self.not_negative(t) for t, _ in group),
+                self.placement.unsigned and all(self._signs.never_negative(t) for t, _ in group),
                 group[0][1],
             )
             for group in self._groups(wanted)
@@ -113,7 +110,7 @@ class QuantizerPlaces:
         if id(node) in self._gelu:
             return [self._gelu[id(node)]]
         kind, weight = self.kind(node), weight_of(node)
-        count = len(node.inputs) if kind in _SEVERAL else 2 if kind in WEIGHTED else 1
+        count = len(node.inputs) if kind in SEVERAL else 2 if kind in WEIGHTED else 1
         if kind == "Embedding" or is_bias_of(node) is not None:
             return []
         read = [t for t in node.inputs[:count] if t.name and t is not weight]
@@ -135,47 +132,13 @@ class QuantizerPlaces:
         moved = maker is not None and self.kind(maker) in self.placement.moves
         return self.operands(maker) if moved else []
 
-    def not_negative(self, tensor: gs.Tensor) -> bool:
-        """Whether no value of `tensor` can be negative."""
-        known = self._not_negative
-
-        def deciding(tensor: gs.Tensor) -> list[gs.Tensor]:
-            sign = self._sign_from(tensor)
-            if isinstance(sign, bool):
-                known[id(tensor)] = sign
-                return []
-            return sign
-
-        for found, read in _from_the_ends(tensor, known, deciding):
-            known.setdefault(id(found), all(known[id(t)] for t in read))
-        return known[id(tensor)]
-
-    def _sign_from(self, tensor: gs.Tensor) -> bool | list[gs.Tensor]:
-        """Whether no value of `tensor` can be negative, or those tensors that decide it."""
-        values = array(tensor)
-        if values is not None:
-            return bool(np.all(values >= 0))
-        node = _maker(tensor)
-        kind = None if node is None else self.kind(node)
-        if node is None or kind is None:
-            return False
-        if kind in _NOT_NEGATIVE:
-            return True
-        if kind == "Clip":
-            low = array(node.inputs[1]) if len(node.inputs) > 1 else node.attrs.get("min")
-            return low is not None and float(low) >= 0
-        linear = kind == "Resize" and "cubic" not in str(node.attrs.get("mode", ""))
-        if kind not in _KEEPS_SIGN and kind not in self.placement.moves and not linear:
-            return False
-        return self.operands(node) or False
-
     # -- what is asked for ---------------------------------------------------------------------
 
     def _asks(self, node: gs.Node) -> bool:
         kind = self.kind(node)
         if kind not in self.placement.inputs or is_bias_of(node) is not None:
             return False
-        if self.placement.tensors_only and kind in _SEVERAL - {"Concat", "MatMul"}:
+        if self.placement.tensors_only and kind in SEVERAL - {"Concat", "MatMul"}:
             return not any(_is_number(t) for t in node.inputs)
         return True
 

@@ -6,8 +6,9 @@ it is: any number of bits, any zero point and granularity.
 """
 
 from onnxq.backend import Backend, OnnxFile
+from onnxq.operators.placement import Placement
+from onnxq.operators.traits import WEIGHTED
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import WEIGHTED, Placement
 from onnxq.quant.qtype import QTYPES
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.phases import CLEAN, READ

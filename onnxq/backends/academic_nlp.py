@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from onnxq.backends import academic
-from onnxq.quant.placement import Placement, kinds
+from onnxq.operators.placement import Placement, kinds
 
 BACKEND = replace(
     academic.BACKEND,

@@ -5,8 +5,9 @@ float. Zero points are free, weights have one scale per channel. Biases stay flo
 """
 
 from onnxq.backend import Backend, OnnxFile
+from onnxq.operators.placement import Placement
+from onnxq.operators.traits import WEIGHTED
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import WEIGHTED, Placement
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD, READ
 from passes.to_qdq import ToQdq

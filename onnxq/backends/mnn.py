@@ -12,8 +12,8 @@ model is the one to give:
 
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import mnn_compression
+from onnxq.operators.placement import TOTAL_INTEGER
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import TOTAL_INTEGER
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
 from passes.propagate_ranges import PropagateRanges

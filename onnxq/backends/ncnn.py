@@ -13,8 +13,8 @@ of all.
 from onnxq.backend import Backend, OnnxFile, TableFile, Variant
 from onnxq.formats import ncnn_table
 from onnxq.ncnn import reader, writer
+from onnxq.operators.placement import Placement, kinds
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import Placement, kinds
 from onnxq.quant.scheme import QSpec, Scheme
 from onnxq.side_files.native_format import NativeFile, NativeFormat
 from passes.clip_weights import ClipWeights

@@ -17,8 +17,8 @@ from dataclasses import replace
 
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import mqbench_nnie
+from onnxq.operators.placement import INPUTS_ONLY, KINDS
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import INPUTS_ONLY, KINDS
 from onnxq.quant.scheme import QSpec, Scheme
 from onnxq.side_files.nnie_inputs import UNWRITABLE
 from passes.collect_qparams import CollectQParams

@@ -24,8 +24,8 @@ from onnxq.backend import Backend, OnnxFile, Variant
 from onnxq.lint.gemm_bias_scale import GEMM_BIAS_SCALE
 from onnxq.lint.onnxruntime_kernels import ONNXRUNTIME_KERNELS
 from onnxq.lint.pair_saturation import PAIR_SATURATION
+from onnxq.operators.placement import MOVES, Placement, kinds
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import MOVES, Placement, kinds
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.absorb_clip import AbsorbClip
 from passes.dequantize_off_axis import DequantizeOffAxis

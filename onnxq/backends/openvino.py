@@ -14,8 +14,8 @@ its bounds: -128..127 steps and 256 levels for weights of 7 bits. `avx2` rounds 
 
 from onnxq.backend import Backend, OnnxFile, Variant
 from onnxq.lint.pair_saturation import PAIR_SATURATION
+from onnxq.operators.placement import MOVES, Placement, kinds
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import MOVES, Placement, kinds
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.dequantize_off_axis import DequantizeOffAxis
 from passes.drop_summed_quantizers import DropSummedQuantizers

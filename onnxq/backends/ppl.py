@@ -6,8 +6,8 @@ MQBench lets them learn: `torch_bridge.insertion.overrides` says why.
 
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import mqbench_ppl
+from onnxq.operators.placement import TOTAL_INTEGER
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import TOTAL_INTEGER
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD, READ, STRIP, WHOLE_UINT8
 

@@ -7,8 +7,8 @@ the public engine (ppl.nn) reads; it holds everything, and the proof is by it.
 
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import mqbench_ppl_cuda, ppl_nn
+from onnxq.operators.placement import TOTAL_INTEGER
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import TOTAL_INTEGER
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD, READ, STRIP, WHOLE_UINT8
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import aimet_0_6_1, aimet_1_0_0, aimet_2_0_0
 from onnxq.lint.qnn_node_units import QNN_NODE_UNITS
+from onnxq.operators.placement import LAYERS, MOVES, TOTAL_INTEGER, kinds
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import LAYERS, MOVES, TOTAL_INTEGER, kinds
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.absorb_clip import AbsorbClip
 from passes.fill_weight_range import FillWeightRange

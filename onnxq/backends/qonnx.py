@@ -6,8 +6,9 @@ it rounds, so training keeps zero points at 0, where that makes no difference.
 """
 
 from onnxq.backend import Backend, OnnxFile
+from onnxq.operators.placement import Placement
+from onnxq.operators.traits import WEIGHTED
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import WEIGHTED, Placement
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD, READ
 from passes.to_qonnx import ToQonnx

@@ -7,8 +7,8 @@ are written out: the toolkit gives up where a LayerNormalization leaves its epsi
 
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import rknn_hybrid
+from onnxq.operators.placement import TOTAL_INTEGER
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import TOTAL_INTEGER
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.materialize_attributes import MaterializeAttributes
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP, WHOLE_INT8

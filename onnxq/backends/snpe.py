@@ -6,8 +6,8 @@ parameters stand in it too. Version 1.0.0 lies beside it for newer tools.
 
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import aimet_0_6_1, aimet_1_0_0
+from onnxq.operators.placement import TOTAL_INTEGER
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import TOTAL_INTEGER
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD, READ, STRIP, WHOLE_UINT8
 

@@ -5,8 +5,8 @@ File names and keys are MQBench's.
 
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import mqbench_stpu
+from onnxq.operators.placement import TOTAL_INTEGER
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import TOTAL_INTEGER
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
 from passes.propagate_ranges import PropagateRanges

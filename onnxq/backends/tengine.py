@@ -7,8 +7,8 @@ largest value: the clean model has them cut to the range they were trained with.
 
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import tengine_scale
+from onnxq.operators.placement import LAYERS, MOVES, Placement, kinds
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import LAYERS, MOVES, Placement, kinds
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD, READ, STRIP
 from passes.propagate_ranges import PropagateRanges

@@ -15,8 +15,9 @@ from dataclasses import replace
 
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import tensorrt_cache, tensorrt_ranges
+from onnxq.operators.placement import INPUTS_ONLY
+from onnxq.operators.traits import WEIGHTED
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import INPUTS_ONLY, WEIGHTED
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.dequantize_off_axis import DequantizeOffAxis
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP

@@ -7,7 +7,7 @@ scaled scores, and the sum of embeddings stay float.
 from dataclasses import replace
 
 from onnxq.backends import tensorrt
-from onnxq.quant.placement import Placement, kinds
+from onnxq.operators.placement import Placement, kinds
 
 BACKEND = replace(
     tensorrt.BACKEND,

@@ -6,8 +6,8 @@ float. One scale per tensor is a scalar: TVM does not take it as a vector.
 """
 
 from onnxq.backend import Backend, OnnxFile
+from onnxq.operators.placement import MOVES, Placement, kinds
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import MOVES, Placement, kinds
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD, READ
 from passes.to_qdq import ToQdq

@@ -9,8 +9,8 @@ layers that break them, and biases without a scale, which the DPU cannot add.
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import mqbench_vitis
 from onnxq.lint.vitis_shifts import VITIS_SHIFTS
+from onnxq.operators.placement import Placement, kinds
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import Placement, kinds
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP, WHOLE_INT8
 

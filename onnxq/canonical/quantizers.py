@@ -9,8 +9,8 @@ from onnxq.edit import producer
 from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
 from onnxq.operators.op_kind import kind_of
+from onnxq.operators.placement import MOVES
 from onnxq.quant.log_params import LogParams
-from onnxq.quant.placement import MOVES
 from onnxq.quant.qparams import QParams, Reader, Role
 from onnxq.storage.domains import QUANTIZERS as QUANTIZERS
 

@@ -17,13 +17,13 @@ import onnx_graphsurgeon as gs
 from onnx import TensorProto
 
 from onnxq.dialects.code_nodes import CodeNodes, Grid, grid_of
-from onnxq.dialects.moves_on_codes import QUANTIZE
 from onnxq.dialects.node_rewrite import Declined, attempt
 from onnxq.edit import inputs_of, new_node, only_reader, producer, remove
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from onnxq.graph.constants import array, computed
 from onnxq.operators.integer_operators import DYNAMIC, SUMS
+from onnxq.operators.traits import QUANTIZE
 from onnxq.pass_ import Trace
 from onnxq.quant.qparams import Array
 

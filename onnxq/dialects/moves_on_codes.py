@@ -27,6 +27,7 @@ from onnxq.edit import (
     describe,
     inputs_of,
     new_node,
+    op_name,
     producer,
     remove,
     replace,
@@ -39,19 +40,16 @@ from onnxq.errors import InvalidModelError, QParamsError
 from onnxq.graph import domain_of
 from onnxq.graph.constants import computed
 from onnxq.operators.integer_operators import MICROSOFT
+from onnxq.operators.traits import DEQUANTIZE, MOVES, QUANTIZE, moved_outputs, picks_nearest
 from onnxq.pass_ import Trace
 from onnxq.quant.qparams import Array
 from onnxq.storage.tensors import numpy_dtype
 
-QUANTIZE = ("QuantizeLinear", "com.microsoft::QuantizeLinear")
-DEQUANTIZE = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
+_ON_CODES = (MOVES - {"Dropout", "GlobalMaxPool", "Identity"}) | {"Pad", "Resize"}
+"""Operators that may move codes: Dropout and GlobalMaxPool take floats only, Identity vanishes.
 
-LAYOUT = {
-    *("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Tile"),
-    *("Slice", "Gather", "GatherElements", "GatherND", "Split", "MaxPool", "Pad", "Resize"),
-    *("DepthToSpace", "SpaceToDepth"),
-}
-"""Operators whose first input is moved or selected from (Concat, where all are, comes extra)."""
+A Pad with any code is known; so is Concat, where all inputs are codes. Both are handled apart.
+"""
 
 
 def move_layout(make: CodeNodes, trace: Trace) -> None:
@@ -88,6 +86,7 @@ class _Mover:
             kind = numpy_dtype(stated) if stated else np.dtype(np.uint8)
             axis = int(quantize.attrs.get("axis", 1))
             grid = grid_of(quantize, 1, None, axis, kind)
+            qdq_params.code_type(grid.zero_point.dtype)
         except (Declined, QParamsError):
             return False  # 'read-qdq' says why
         wrong = grid.scale[~(np.isfinite(grid.scale) & (grid.scale > 0))]
@@ -123,7 +122,7 @@ class _Mover:
             return self._copied(node, codes, grid)
         if node.op == "Concat":
             self._concat(node, codes, grid)
-        elif node.op in LAYOUT:
+        elif node.op in _ON_CODES:
             if index == 0:
                 self._moved(node, codes, grid)
         elif node.op not in ("DequantizeLinear", "Clip"):
@@ -200,12 +199,8 @@ class _Mover:
     def _obstacle(self, node: gs.Node, grid: Grid) -> str:
         if grid.axis is not None:
             return "it moves codes that have one scale per channel"
-        if node.op == "Resize" and node.attrs.get("mode", "nearest") != "nearest":
-            return "it computes new values between codes"
-        if node.op == "Resize" and node.attrs.get("coordinate_transformation_mode") == (
-            "tf_crop_and_resize"
-        ):
-            return "it may fill in a value that is no code"
+        if node.op == "Resize" and not picks_nearest(node.attrs):
+            return "it computes new values between codes, or a border that is no code"
         fill = inputs_of(node, 3)[2] if node.op == "Pad" else None
         if fill is not None and _code_of(fill) is None:
             return f"the value it pads with ('{fill.name}') is computed at run time"
@@ -238,11 +233,8 @@ class _Mover:
 
     def _requantized(self, node: gs.Node, grid: Grid) -> None:
         """Let quantizers make the codes the node made."""
-        count = 1 if node.op == "MaxPool" else len(node.outputs)  # its second output are indices
-        for index in range(count):
+        for index in moved_outputs(node):
             codes = node.outputs[index]
-            if not codes.name:
-                continue
             set_output(node, index, gs.Variable(""))
             set_output(node, index, self.make.source(codes, grid, node.owner))
             self.grids[id(codes)] = grid
@@ -252,7 +244,7 @@ class _Mover:
 
 def is_dequantize(node: gs.Node) -> bool:
     """Whether a reader of codes is a DequantizeLinear."""
-    return node.op == "DequantizeLinear" and domain_of(node) in ("", "com.microsoft")
+    return op_name(node) in DEQUANTIZE
 
 
 def _gather_of_stored(node: gs.Node, make: CodeNodes, trace: Trace) -> None:
@@ -342,4 +334,4 @@ def _code_of(tensor: gs.Tensor | None) -> Array | None:
     return qdq_params.of_quantize(maker, maker.inputs[0].name).quantize(value)
 
 
-__all__ = ["DEQUANTIZE", "LAYOUT", "QUANTIZE", "move_layout"]
+__all__ = ["check_concat", "check_type", "is_dequantize", "move_layout"]

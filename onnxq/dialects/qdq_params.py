@@ -33,18 +33,10 @@ from onnxq.edit import inputs_of
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from onnxq.graph.constants import array, computed
+from onnxq.operators.traits import DEQUANTIZE, QUANTIZE
 from onnxq.quant.qparams import Array, QParams
 from onnxq.quant.qtype import QType, qtype
 from onnxq.storage.tensors import Codes, StoredValues, numpy_dtype, parts_of
-
-QUANTIZE = (
-    *("QuantizeLinear", "com.microsoft::QuantizeLinear"),
-    *("com.amd.quark::ExtendedQuantizeLinear", "com.vai.quantize::VitisQuantizeLinear"),
-)
-DEQUANTIZE = (
-    *("DequantizeLinear", "com.microsoft::DequantizeLinear"),
-    *("com.amd.quark::ExtendedDequantizeLinear", "com.vai.quantize::VitisDequantizeLinear"),
-)
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float16))
 _WIDE = (np.dtype(np.int32), np.dtype(np.int64))
@@ -315,6 +307,6 @@ def _known(shape: Sequence[int | str] | None, rank: int) -> tuple[int, ...] | No
 
 
 __all__ = [
-    *("DEQUANTIZE", "QUANTIZE", "code_type", "float_type", "of_dequantize"),
+    *("code_type", "float_type", "of_dequantize"),
     *("of_quantize", "of_stored", "type_for_wide_zero_points"),
 ]

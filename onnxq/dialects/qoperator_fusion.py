@@ -16,7 +16,6 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq.dialects.code_nodes import CODES_SUFFIX, Grid, grid_of
-from onnxq.dialects.moves_on_codes import DEQUANTIZE, QUANTIZE
 from onnxq.dialects.node_rewrite import Declined
 from onnxq.edit import (
     constant,
@@ -24,6 +23,7 @@ from onnxq.edit import (
     inputs_of,
     new_node,
     only_reader,
+    op_name,
     producer,
     remove,
     set_input,
@@ -33,6 +33,7 @@ from onnxq.edit import (
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.operators.integer_operators import MICROSOFT, QOPERATORS, QOperator
+from onnxq.operators.traits import DEQUANTIZE, QUANTIZE
 from onnxq.quant.qparams import Array
 from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, add_metadata, metadata
 
@@ -101,7 +102,7 @@ def _quantizer(node: gs.Node, model: Model) -> tuple[gs.Node | None, gs.Node]:
         if only_reader(out, relu, model):
             out = relu.outputs[0]
     quantize = out.outputs[0] if out.outputs else None
-    if quantize is None or f"{quantize.op}" != "QuantizeLinear":
+    if quantize is None or op_name(quantize) not in QUANTIZE:
         raise Declined(
             "its result is not quantized"
             if quantize is None
@@ -109,7 +110,7 @@ def _quantizer(node: gs.Node, model: Model) -> tuple[gs.Node | None, gs.Node]:
         )
     if not only_reader(out, quantize, model):
         raise Declined("its result is read in float, or quantized more than once")
-    if quantize.owner is not node.owner or producer(quantize.outputs[0], *QUANTIZE) is None:
+    if quantize.owner is not node.owner:
         raise Declined("its result is quantized in another graph")
     return relu, quantize
 

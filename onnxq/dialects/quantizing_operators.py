@@ -16,12 +16,12 @@ from onnxq.canonical.local_functions import own_forms
 from onnxq.canonical.node_form import check_nodes
 from onnxq.canonical.quantizers import QUANTIZERS
 from onnxq.dialects import mqbench, openvino, qonnx
-from onnxq.dialects.qdq_params import DEQUANTIZE, QUANTIZE
-from onnxq.edit import describe
+from onnxq.edit import describe, op_name
 from onnxq.errors import UnsupportedModelError
-from onnxq.graph import Model, domain_of
+from onnxq.graph import Model
 from onnxq.graph.hooks import HOOKS
 from onnxq.operators.integer_operators import MICROSOFT, SUMS, find
+from onnxq.operators.traits import DEQUANTIZE, QUANTIZE
 from onnxq.operators.weight_axis import LINEAR_OPS
 
 QDQ = (*QUANTIZE, *DEQUANTIZE)
@@ -69,11 +69,6 @@ UNREADABLE = (
     ),
 )
 """What is recognised and refused; QLSTM and the like are simply not among the readers' ops."""
-
-
-def op_name(node: gs.Node) -> str:
-    """The operator with its domain, as users write it."""
-    return f"{domain_of(node)}::{node.op}" if domain_of(node) else str(node.op)
 
 
 def quantizes(domain: str, op: str) -> bool:

@@ -17,8 +17,9 @@ from onnxq.canonical.quantizers import QUANTIZERS
 from onnxq.edit import describe, producer, read_by, users
 from onnxq.graph import Model
 from onnxq.operators.op_kind import kind_of
+from onnxq.operators.placement import Placement
+from onnxq.operators.traits import WEIGHTED
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import WEIGHTED, Placement
 from onnxq.quant.qparams import Reader
 from passes.remove_fake_quant import RemoveFakeQuant
 

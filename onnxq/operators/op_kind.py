@@ -1,9 +1,9 @@
-"""Which op kind of `onnxq.quant.placement` a node of an ONNX graph is.
+"""Which op kind of `onnxq.operators.placement` a node of an ONNX graph is.
 
 A kind is the operator's name, except where the operands decide: a MatMul or Gemm with a constant
 is `Linear`, without one `MatMul`; a ConvTranspose whose kernels are a single 1 only spreads values
-apart, like `Pad`; a Gather from a constant of real numbers is `Embedding`, from
-an activation it selects, like `Slice`.
+apart, like `Pad`; a Gather from a constant of real numbers is `Embedding`. GlobalMaxPool is
+`MaxPool`. A Pad with other numbers than zeros and a Dropout that drops values have no kind.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import onnx_graphsurgeon as gs
 
 from onnxq.graph import domain_of
 from onnxq.graph.constants import array, is_constant
-from onnxq.quant.placement import KINDS, WEIGHTED
+from onnxq.operators.placement import KINDS
+from onnxq.operators.traits import WEIGHTED, moves
 
 _NAMED = KINDS - {"Linear", "Embedding"}
 """Kinds that are the name of an operator."""
@@ -28,8 +29,12 @@ def kind_of(node: gs.Node) -> str | None:
     if node.op == "Gather":
         table = array(node.inputs[0])
         if table is None:
-            return "Slice"
+            return "Gather"
         return "Embedding" if np.issubdtype(table.dtype, np.floating) else None
+    if node.op == "GlobalMaxPool":
+        return "MaxPool"
+    if node.op in ("Dropout", "Pad") and not moves(node):
+        return None
     if node.op == "ConvTranspose" and _inserts_zeros(node):
         return "Pad"
     return node.op if node.op in _NAMED else None

@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 import onnx
 
+from onnxq.operators.traits import MOVES
 from onnxq.proof.step_size import Steps, attribute
-from onnxq.quant.placement import MOVES
 from onnxq.running.sessions import OpenModel
 from onnxq.storage.node_order import ordered
 
@@ -31,7 +31,7 @@ def input_ranges(model: OpenModel) -> Ranges:
         name = origin.get(node.input[0]) if node.input else None
         if name is None:
             continue
-        if node.op_type in MOVES:
+        if node.op_type in MOVES | {"Pad"}:
             origin.update((output, name) for output in node.output)
             continue
         ends = _ends(node, steps)

@@ -16,17 +16,14 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from onnxq.operators.traits import MOVES
 from onnxq.quant.qparams import Array
 from onnxq.quant.qtype import QTYPES
 from onnxq.running.sessions import OpenModel
 from onnxq.storage.tensors import StoredValues
 
 # What they return are values of their first input, or a bound such as Relu's 0.
-_SELECTING = {
-    *("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Expand"),
-    *("Slice", "Split", "Gather", "GatherElements", "GatherND", "Tile", "DepthToSpace"),
-    *("SpaceToDepth", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "Relu", "Clip", "Pad"),
-}
+_SELECTING = MOVES | {"Clip", "Pad", "ReduceMax", "ReduceMin", "Relu"}
 _QUANTIZERS = {"QuantizeLinear", "DynamicQuantizeLinear"}
 _FLOAT8 = {kind.onnx for kind in QTYPES.values() if kind.floating}
 _UNCHANGED = {"Identity", "Dropout", "Relu"}  # elementwise: a scale per channel survives them

@@ -14,17 +14,16 @@ import onnx_graphsurgeon as gs
 from onnxq.analysis.quantizer_places import QuantizerPlaces
 from onnxq.backend import Backend, chosen_backend
 from onnxq.canonical.quantizers import QUANTIZERS, Row, is_quantizer
-from onnxq.dialects import quantizing_operators
-from onnxq.edit import describe, producer
+from onnxq.edit import describe, op_name, producer
 from onnxq.errors import BackendError, OptionError, near_matches
 from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
 from onnxq.operators.op_kind import kind_of
+from onnxq.operators.placement import Placement
 from onnxq.ort_fusion.prediction import predict
 from onnxq.parsing.argument_types import takes
 from onnxq.pass_ import Trace
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import Placement
 from onnxq.reading import canonical, dialects_of
 from onnxq.workflows.convert import convert
 from onnxq.workflows.torch_names import module_of, selector_of
@@ -225,7 +224,7 @@ def _origin(
     """The origin of the numbers: the dialect, the quantizer, and what readers did with it."""
     if not rows:
         return ()
-    kinds = dialects_of([quantizing_operators.op_name(n) for n in model.nodes()], traces)
+    kinds = dialects_of([op_name(n) for n in model.nodes()], traces)
     found = [f"stored in the model ({', '.join(kinds) or 'canonical'})"]
     names = {str(n.name) for n in tensor.outputs if is_quantizer(n) and n.name}
     found += [f"quantizer '{name}'" for name in sorted(names | {r.source for r in rows} - {""})]

@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxq.canonical.quantizers import is_quantizer, quantizer_behind
 from onnxq.dialects import quantizing_operators
-from onnxq.edit import describe
+from onnxq.edit import describe, op_name
 from onnxq.graph import Model
 from onnxq.operators.weight_axis import LINEAR_OPS
 from onnxq.parsing.argument_types import takes
@@ -76,7 +76,7 @@ class Summary:
 @takes(model=Model)
 def summarize(model: Model) -> Summary:
     """Summarize a model; quantizers of every dialect are read into one table."""
-    ops = Counter(quantizing_operators.op_name(node) for node in model.nodes())
+    ops = Counter(op_name(node) for node in model.nodes())
     readable = readable_form(model)
     read, traces = canonical(readable)
     table = Pipeline(CollectQParams()).run(read).model.qparams
@@ -95,7 +95,7 @@ def summarize(model: Model) -> Summary:
         ops=dict(ops.most_common()),
         constants=len(constants),
         constant_bytes=sum(int(c._values.nbytes) for c in constants),
-        dialects=dialects_of([quantizing_operators.op_name(n) for n in readable.nodes()], traces),
+        dialects=dialects_of([op_name(n) for n in readable.nodes()], traces),
         table=table,
         layers=[_layer(node, known) for node in read.nodes(*LINEAR_OPS)],
         unread=[

@@ -11,8 +11,8 @@ import pytest
 from onnxq.backend import Backend, OnnxFile, TableFile, Variant
 from onnxq.errors import OptionError
 from onnxq.formats import mqbench_ppl_cuda, tensorrt_cache, tensorrt_ranges
+from onnxq.operators.placement import INPUTS_ONLY
 from onnxq.pipeline import Pipeline
-from onnxq.quant.placement import INPUTS_ONLY
 from onnxq.quant.scheme import QSpec, Scheme
 
 SCHEME = Scheme(

@@ -23,6 +23,7 @@ from tests.models.canonical import (
 PADS = "i = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>()"
 MOVES = {
     "Identity": "b = Identity(a)",
+    "Dropout": "b, mask = Dropout(a)",
     "Reshape": "i = Constant<value_ints = [4, 4]>() b = Reshape(a, i)",
     "Flatten": "b = Flatten(a)",
     "Transpose": "b = Transpose(a)",
@@ -30,6 +31,10 @@ MOVES = {
     "Unsqueeze": "i = Constant<value_ints = [0]>() b = Unsqueeze(a, i)",
     "Slice": "i = Constant<value_ints = [0]>() j = Constant<value_ints = [1]>() b = Slice(a, i, j)",
     "Gather": "i = Constant<value_ints = [0, 0]>() b = Gather <axis = 3> (a, i)",
+    "GatherElements": """i = Constant<value_ints = [1, 0]>()
+        j = Constant<value_ints = [1, 1, 1, 2]>() k = Reshape(i, j)
+        b = GatherElements <axis = 3> (a, k)""",
+    "GatherND": "i = Constant<value_ints = [0, 2]>() b = GatherND(a, i)",
     "Expand": "i = Constant<value_ints = [3, 4, 2, 2]>() b = Expand(a, i)",
     "Tile": "i = Constant<value_ints = [1, 1, 2, 3]>() b = Tile(a, i)",
     "MaxPool": "b = MaxPool <kernel_shape = [2, 2], pads = [1, 1, 1, 1]> (a)",

@@ -72,6 +72,37 @@ def test_sign_is_followed_through_pools_sums_and_quantizers() -> None:
     assert bit_equal(run(made, X), run(model, X))
 
 
+PADS = "p = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>()"
+KEPT = {
+    "Expand": "i = Constant<value_ints = [4, 1, 1, 1, 1]>() r = Expand(a, i)",
+    "Gather": "i = Constant<value_ints = [2, 0]>() r = Gather <axis = 1> (a, i)",
+    "Pad": f"{PADS} r = Pad(a, p)",
+    "ReduceMean": "r = ReduceMean <axes = [2, 3]> (a)",
+    "Resize": """s = Constant<value_floats = [1., 1., 2., 2.]>()
+        r = Resize <mode = "linear"> (a, , s)""",
+    "Split": "r, other = Split <axis = 2> (a)",
+    "Tile": "i = Constant<value_ints = [1, 1, 2, 3]>() r = Tile(a, i)",
+}
+
+
+@pytest.mark.parametrize("body", KEPT.values(), ids=KEPT)
+def test_sign_is_followed_through_operators_that_keep_it(body: str) -> None:
+    text = f"g (float[2,3,4,4] x) => (float y) {{ a = Relu(x) {body} y = Neg(r) }}"
+    model = quantize(parse(text, opset=17), "r", scale=np.float32(0.11), zero_point=0)
+    made, _ = apply(model, RetypeActivations())
+    params = params_of(made.nodes(FAKE_QUANTIZE)[0])
+    assert (params.qtype.name, int(params.zero_point), params.lo, params.hi) == ("uint8", 0, 0, 127)
+    assert bit_equal(run(made, X), run(model, X))
+
+
+def test_a_border_below_zero_keeps_its_codes() -> None:
+    body = f"{PADS} v = Constant<value_float = -5.>() a = Relu(x) r = Pad(a, p, v) y = Neg(r)"
+    model = quantize(parse(f"g (float[2,3,4,4] x) => (float y) {{ {body} }}"), "r", zero_point=0)
+    made, _ = apply(model, RetypeActivations())
+    assert int(params_of(made.nodes(FAKE_QUANTIZE)[0]).zero_point) == 128
+    assert bit_equal(run(made, X), run(model, X))
+
+
 def test_uint8_to_int8() -> None:
     model = quantize(chain("Identity(x)"), "r", qtype="uint8", zero_point=128)
     made, _ = apply(model, RetypeActivations(to="int8"))

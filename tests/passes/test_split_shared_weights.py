@@ -66,6 +66,24 @@ def test_a_weight_that_is_read_elsewhere_too_is_left_to_the_others() -> None:
     assert len(done.trace.rewrites) == 1
 
 
+def test_what_stands_between_is_copied_whoever_wrote_it() -> None:
+    head = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+    proto = onnx.parser.parse_model(
+        f"""{head} g (float[2,2] x) => (float[2,2] y)
+        <int8[2,2] w = {{1, -2, 3, 4}}, float s = {{0.5}}, int8 z = {{1}}> {{
+            d = com.microsoft.DequantizeLinear(w, s, z)
+            f = Flatten(d)
+            a = MatMul(x, f)
+            y = MatMul(a, f)
+        }}"""
+    )
+    done = apply_checked(proto, SplitSharedWeights())
+    assert len(done.trace.rewrites) == 1
+    assert Counter(n.op for n in done.model.nodes()) == {
+        "DequantizeLinear": 2, "Flatten": 2, "MatMul": 2,
+    }  # fmt: skip
+
+
 def test_a_weight_that_is_a_graph_output_stays_one() -> None:
     b = Build()
     w = b.init(b.random(4, 4), "w")

@@ -1,4 +1,4 @@
-"""The op kind of `onnxq.quant.placement` that each node of an FX graph has.
+"""The op kind of `onnxq.operators.placement` that each node of an FX graph has.
 
 Modules go by their class or the nearest base class in the table, so quantized and fused layers
 are what their base is. In-place and method forms are the same kind as the function.
@@ -14,7 +14,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional as F
 
-from onnxq.quant.placement import kinds
+from onnxq.operators.traits import NEVER_NEGATIVE
 from torch_bridge.capture.value_types import FLOAT
 
 _MODULE_NAMES: dict[str, str] = {
@@ -40,9 +40,12 @@ _MODULE_NAMES: dict[str, str] = {
     "HardSigmoid": "Hardsigmoid",
     "Sigmoid": "Sigmoid",
     "Softmax": "Softmax",
+    "Softplus": "Softplus",
     "Tanh": "Tanh",
     "Flatten": "Flatten",
-    "Reshape": "Unflatten PixelShuffle PixelUnshuffle",
+    "Reshape": "Unflatten",
+    "DepthToSpace": "PixelShuffle",
+    "SpaceToDepth": "PixelUnshuffle",
     "Identity": "Identity",
     "Dropout": "Dropout Dropout1d Dropout2d Dropout3d",
     "Pad": "ZeroPad1d ZeroPad2d ZeroPad3d",
@@ -62,6 +65,9 @@ _METHOD_NAMES: dict[str, str] = {
     "Concat": "cat concat concatenate",
     "ReduceMean": "mean",
     "ReduceSum": "sum",
+    "Max": "maximum",
+    "Abs": "abs abs_",
+    "Exp": "exp exp_",
     "Relu": "relu relu_",
     "Clip": "clamp clamp_ clip",
     "Sigmoid": "sigmoid sigmoid_",
@@ -76,6 +82,8 @@ _METHOD_NAMES: dict[str, str] = {
     "Tile": "tile repeat",
     "Split": "chunk split unbind tensor_split",
     "Slice": "narrow select",
+    "Gather": "index_select",
+    "GatherElements": "gather",
     "Identity": "contiguous clone detach float to type_as",
 }
 """Names that a function of torch and a method of tensors have in common."""
@@ -108,9 +116,11 @@ _FUNCTION_NAMES: dict[str, str] = {
     "HardSigmoid": "hardsigmoid",
     "Sigmoid": "sigmoid",
     "Softmax": "softmax",
+    "Softplus": "softplus",
     "Tanh": "tanh",
     "Dropout": "dropout dropout1d dropout2d dropout3d",
-    "Reshape": "pixel_shuffle pixel_unshuffle",
+    "DepthToSpace": "pixel_shuffle",
+    "SpaceToDepth": "pixel_unshuffle",
 }
 """Names of functions in torch.nn.functional."""
 
@@ -129,12 +139,6 @@ FUNCTIONS: dict[Callable[..., Any], str] = {
     **dict.fromkeys((torch.max_pool1d, torch.max_pool2d, torch.max_pool3d), "MaxPool"),
 }
 """Functions and their kinds."""
-
-NOT_NEGATIVE = kinds("Relu Sigmoid HardSigmoid Softmax")
-"""Kinds whose results are never negative, whatever they read."""
-
-KEEPS_SIGN = kinds("Add Mul Concat AveragePool GlobalAveragePool Resize ReduceMean ReduceSum")
-"""Kinds whose results are not negative if what they read is not (Resize: except bicubic)."""
 
 
 def module_kind(module: nn.Module) -> str | None:
@@ -177,14 +181,14 @@ def _pad_kind(node: fx.Node) -> str | None:
 def ends_not_negative(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
     """Whether the result of `node` is never negative, whatever it reads."""
     kind = kind_of(node, modules)
-    if kind in NOT_NEGATIVE:
+    if kind in NEVER_NEGATIVE:
         return True
     if node.op == "call_module":
         module = modules[str(node.target)]
         activation = getattr(module, "activation", None)
         return _starts_at_zero(module) or (
             isinstance(activation, nn.Module)
-            and (module_kind(activation) in NOT_NEGATIVE or _starts_at_zero(activation))
+            and (module_kind(activation) in NEVER_NEGATIVE or _starts_at_zero(activation))
         )
     if node.target is F.relu6:
         return True

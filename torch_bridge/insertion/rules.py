@@ -13,16 +13,12 @@ from dataclasses import dataclass
 
 from torch import fx, nn
 
-from onnxq.quant.placement import Placement
+from onnxq.operators.placement import Placement
+from onnxq.operators.traits import KEEPS_SIGN, SEVERAL, WEIGHTED
 from torch_bridge.capture.argument_checks import Required
 from torch_bridge.capture.value_types import is_float
-from torch_bridge.insertion.op_kinds import KEEPS_SIGN, ends_not_negative, kind_of
+from torch_bridge.insertion.op_kinds import ends_not_negative, kind_of
 from torch_bridge.insertion.selectors import Selection
-
-SEVERAL = frozenset({"Add", "Sub", "Mul", "Div", "MatMul", "Concat"})
-"""Kinds that read more than one activation."""
-WEIGHTED = frozenset({"Conv", "ConvTranspose", "Linear"})
-"""Kinds that read a weight."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +153,7 @@ class Rules:
         return [
             Spot(
                 producers=tuple(group),
-                unsigned=self.placement.unsigned and all(map(self.not_negative, group)),
+                unsigned=self.placement.unsigned and self.never_negative.issuperset(group),
                 boundary=any(wanted.get(node, False) for node in group),
             )
             for group in groups
@@ -249,18 +245,22 @@ class Rules:
         ordered = [sorted(group, key=self.order.__getitem__) for group in unique]
         return sorted(ordered, key=lambda group: self.order[group[0]])
 
-    def not_negative(self, node: fx.Node) -> bool:
-        """Whether the result of `node` is never negative."""
-        if ends_not_negative(node, self.modules):
-            return True
+    @functools.cached_property
+    def never_negative(self) -> set[fx.Node]:
+        """The nodes whose results are never negative."""
+        found: set[fx.Node] = set()
+        for node in self.graph.nodes:  # producers first
+            read = self.operands(node) if self._keeps_sign(node) else []
+            if ends_not_negative(node, self.modules) or (read and found.issuperset(read)):
+                found.add(node)
+        return found
+
+    def _keeps_sign(self, node: fx.Node) -> bool:
         kind = self.kind(node)
-        if kind == "Resize" and "cubic" in _mode(node, self.modules):
+        if kind not in KEEPS_SIGN or (kind == "Resize" and "cubic" in _mode(node, self.modules)):
             return False
-        if kind not in KEEPS_SIGN and kind not in self.placement.moves:
-            return False
-        read = self.operands(node)
-        numbers = [a for a in node.args if isinstance(a, int | float) and kind in SEVERAL]
-        return bool(read) and all(map(self.not_negative, read)) and all(a >= 0 for a in numbers)
+        given = (*node.args, *node.kwargs.values()) if kind in SEVERAL else ()
+        return all(a >= 0 for a in given if isinstance(a, int | float))
 
 
 def _operand(node: fx.Node, position: int, name: str) -> object:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from onnxq.analysis.quantizer_places import QuantizerPlaces
-from onnxq.quant.placement import INPUTS_ONLY, TOTAL_INTEGER, Placement, kinds
+from onnxq.operators.placement import INPUTS_ONLY, TOTAL_INTEGER, Placement, kinds
 from tests.models.build import parse, quantize
 
 BLOCK = """g (float[1,2,4,4] x) => (float[1,2,4,4] y) <float[2,2,1,1] w = {1,2,3,4}> {
@@ -56,6 +56,45 @@ def test_tensors_that_cannot_be_negative_are_marked() -> None:
     assert [(p.tensors[0].name, p.unsigned) for p in places] == [
         ("x", False), ("r", True), ("d", False),
     ]  # fmt: skip
+
+
+PADS = "p = Constant<value_ints = [0, 0, 1, 1, 0, 0, 1, 1]>()"
+
+
+@pytest.mark.parametrize(
+    ("body", "quantized"),
+    [
+        ("r = Relu(x) m = DepthToSpace <blocksize = 2> (r)", "r"),
+        ("r = Relu(x) m = SpaceToDepth <blocksize = 2> (r)", "r"),
+        (f"{PADS} r = Relu(x) m = Pad(r, p)", "r"),
+        (f"{PADS} v = Constant<value_float = 1.>() r = Relu(x) m = Pad(r, p, v)", "m"),
+    ],
+)
+def test_only_what_moves_values_is_looked_through(body: str, quantized: str) -> None:
+    """Rounding before a move is rounding after it; ones that Pad adds lie on no grid of r."""
+    text = f"g (float[1,4,4,4] x) => (float y) {{ {body} y = Sigmoid(m) }}"
+    assert names(text, Placement(inputs=kinds("Sigmoid"))) == [(quantized,)]
+
+
+def test_a_global_maximum_reads_codes_as_others_do() -> None:
+    body = "g (float[1,4,4,4] x) => (float y) { y = GlobalMaxPool(x) }"
+    assert names(body, Placement(inputs=kinds("MaxPool"))) == [("x",)]
+
+
+@pytest.mark.parametrize(
+    ("body", "unsigned"),
+    [
+        ("r = Softplus(x)", True),
+        ("a = Abs(x) e = Exp(x) r = Max(a, e)", True),
+        (f"{PADS} v = Constant<value_float = -1.>() a = Relu(x) r = Pad(a, p, v)", False),
+    ],
+)
+def test_signs_follow_from_operators(body: str, unsigned: bool) -> None:
+    model = parse(f"g (float[1,4,4,4] x) => (float y) {{ {body} y = Sigmoid(r) }}")
+    (place,) = QuantizerPlaces(
+        model, Placement(inputs=kinds("Sigmoid"), unsigned=True)
+    ).activations()
+    assert (place.tensors[0].name, place.unsigned) == ("r", unsigned)
 
 
 def test_a_number_among_the_operands_keeps_the_op_float_where_told() -> None:

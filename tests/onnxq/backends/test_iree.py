@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onnxq.backend import find_backend
-from onnxq.quant.placement import WEIGHTED
+from onnxq.operators.traits import WEIGHTED
 from tests.models.networks import NETWORKS
 from tests.onnxq.backends.check import proven
 

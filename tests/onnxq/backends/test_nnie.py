@@ -16,9 +16,9 @@ from onnxq.canonical.upsample import UPSAMPLE
 from onnxq.errors import BackendError
 from onnxq.graph import Model, load
 from onnxq.graph.constants import array
+from onnxq.operators.placement import INPUTS_ONLY, KINDS
 from onnxq.proof.verify import verify
 from onnxq.quant.log_params import LogParams
-from onnxq.quant.placement import INPUTS_ONLY, KINDS
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.side_files.nnie_inputs import UNWRITABLE
 from onnxq.workflows import demo, explain, lint_model, summary

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
 from onnxq.errors import InvalidModelError, QParamsError
-from onnxq.graph import Model
+from onnxq.graph import Model, from_proto
 from onnxq.workflows.convert import convert
 from tests.checks.integers import canonical, lowered
 from tests.models.build import bit_equal, ops, parse, reasons, run
@@ -79,6 +80,42 @@ def test_codes_in_a_wider_type_are_read_as_they_were() -> None:
     # onnxruntime takes no zero point other than 0 for int32 codes: the oracle is the formula.
     want = (np.clip(np.rint(X / np.float32(0.1)) + 77, 0, 255) - 77).astype(np.float32)
     assert bit_equal(run(made, X), [want * np.float32(0.1)])
+
+
+@pytest.mark.parametrize(
+    ("domain", "prefix"), [("com.amd.quark", "Extended"), ("com.vai.quantize", "Vitis")]
+)
+def test_codes_of_vendors_move_as_those_of_onnx(domain: str, prefix: str) -> None:
+    def written(quantize: str, dequantize: str) -> Model:
+        return from_proto(
+            onnx.parser.parse_model(
+                f"""<ir_version: 8, opset_import: ["" : 17, "{domain}" : 1]>
+                g (float[1,4,6,6] x) => (float[1,4,3,3] y) <float s = {{0.1}}, uint8 z = {{77}}> {{
+                    q = {quantize}(x, s, z)
+                    r = MaxPool <kernel_shape = [2,2], strides = [2,2]> (q)
+                    y = {dequantize}(r, s, z)
+                }}"""
+            )
+        )
+
+    theirs = f"{domain}.{prefix}QuantizeLinear", f"{domain}.{prefix}DequantizeLinear"
+    read = canonical(written(*theirs))
+    assert set(ops(read)) == {"FakeQuantize", "MaxPool"}
+    assert bit_equal(run(read, X), run(written("QuantizeLinear", "DequantizeLinear"), X))
+
+
+def test_codes_that_no_onnx_operator_makes_stay_where_they_are() -> None:
+    model = from_proto(
+        onnx.parser.parse_model(
+            """<ir_version: 8, opset_import: ["" : 17, "com.amd.quark" : 1]>
+            g (float[2,3] x) => (float[3,2] y) <float s = {0.1}, bfloat16 z = {0}> {
+                q = com.amd.quark.ExtendedQuantizeLinear(x, s, z)
+                r = Transpose(q)
+                y = com.amd.quark.ExtendedDequantizeLinear(r, s, z)
+            }"""
+        )
+    )
+    assert lowered(model)[1].rewrites == []
 
 
 def test_a_second_run_finds_nothing() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from onnxq.graph import Model
 from onnxq.lint.range_needs import LINEAR, missing_ranges
-from onnxq.quant.placement import INPUTS_ONLY, TOTAL_INTEGER, Placement
+from onnxq.operators.placement import INPUTS_ONLY, TOTAL_INTEGER, Placement
 from onnxq.quant.qparams import Reader
 from tests.models.build import parse, quantize, weight
 

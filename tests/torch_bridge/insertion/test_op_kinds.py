@@ -9,13 +9,11 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 from torch import Tensor, fx, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from onnxq.quant.placement import KINDS  # noqa: E402
+from onnxq.operators.placement import KINDS  # noqa: E402
 from torch_bridge.insertion.op_kinds import (  # noqa: E402
     FUNCTIONS,
-    KEEPS_SIGN,
     METHODS,
     MODULES,
-    NOT_NEGATIVE,
     ends_not_negative,
     kind_of,
     module_kind,
@@ -24,7 +22,7 @@ from torch_bridge.nn import FusedConv2d, QatConv2d, QatLinear  # noqa: E402
 
 
 def test_the_tables_use_the_words_of_placements() -> None:
-    named = {*MODULES.values(), *FUNCTIONS.values(), *METHODS.values(), *NOT_NEGATIVE, *KEEPS_SIGN}
+    named = {*MODULES.values(), *FUNCTIONS.values(), *METHODS.values()}
     assert named <= KINDS
 
 

@@ -14,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
+from onnxq.operators import traits
+from onnxq.operators.traits import WEIGHTED
+
 Kinds = frozenset[str]
 Pairs = frozenset[tuple[str, str]]
 
@@ -23,22 +26,18 @@ def kinds(*names: str) -> Kinds:
     return frozenset(name for group in names for name in group.split())
 
 
-MOVES = kinds(
-    "Dropout Expand Flatten Identity MaxPool Pad Reshape Slice Split Squeeze Tile Transpose",
-    "Unsqueeze",
-)
-"""Ops that move or select values (Pad: adds zeros): rounding before or behind them is the same."""
-
-WEIGHTED: Kinds = frozenset({"Conv", "ConvTranspose", "Linear"})
-"""Ops with a weight that chips hold as codes."""
+MOVES: Kinds = (traits.MOVES | {"Pad"}) - {"GlobalMaxPool"}
+"""Kinds that move or select values, Pad with zeros among them. A global maximum is a MaxPool."""
 
 KINDS = (
     MOVES
     | WEIGHTED
+    | traits.SEVERAL
+    | traits.NEVER_NEGATIVE
+    | (traits.KEEPS_SIGN - traits.MOVES)
     | kinds(
-        "Add AveragePool BatchNormalization Clip Concat Div Elu Embedding Gelu GlobalAveragePool",
-        "HardSigmoid HardSwish LayerNormalization LeakyRelu MatMul Mul PRelu ReduceMean ReduceSum",
-        "Relu Resize Sigmoid Softmax Sub Swish Tanh",
+        "BatchNormalization Clip Elu Embedding Gelu HardSwish LayerNormalization LeakyRelu PRelu",
+        "Swish Tanh",
     )
 )
 """All op kinds a rule can name."""

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from onnxq.backend import Backend, backends
-from onnxq.quant.placement import INPUTS_ONLY, KINDS, LAYERS, MOVES, TOTAL_INTEGER, Placement, kinds
+from onnxq.operators.placement import (
+    INPUTS_ONLY,
+    KINDS,
+    LAYERS,
+    MOVES,
+    TOTAL_INTEGER,
+    Placement,
+    kinds,
+)
 
 
 def test_kinds_are_written_in_groups() -> None:
