@@ -21,26 +21,20 @@ from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of, set_params
 from onnxq.canonical.grid_fit import clamp_error, covering_fit, largest_error, lost_clamp
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
-from passes.fit_grids import clamp_input, data_of, put_values, rules_by_role, shown
+from passes.fit_grids import GridRules, clamp_input, data_of, put_values, shown
 
 
 @dataclass(frozen=True)
-class ApproximateGrids(Pass):
-    """Move quantizers that break the rules of a target onto the nearest grid that does not.
-
-    The rules are written as for `fit-grids`.
-    """
+class ApproximateGrids(GridRules, Pass):
+    """Move quantizers that break the rules of a target onto the nearest grid that does not."""
 
     name: ClassVar[str] = "approximate-grids"
     lossy: ClassVar[bool] = True
     needs_canonical: ClassVar[bool] = True
     after: ClassVar[tuple[str, ...]] = ("fit-grids",)
 
-    weights: str = "int8 symmetric per-channel"
-    activations: str = "uint8/int8"
-
     def run(self, model: Model, trace: Trace) -> None:
-        rules = rules_by_role(self.weights, self.activations)
+        rules = self.by_role()
         signs = Signs()
         for node in model.nodes(FAKE_QUANTIZE):
             params = params_of(node)

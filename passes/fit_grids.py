@@ -30,22 +30,32 @@ from onnxq.quant.scheme_text import parse_rules
 
 
 @dataclass(frozen=True)
-class FitGrids(Pass):
-    """Restate quantizers within the rules of a target where that changes no value.
+class GridRules:
+    """The rules of a target, as options of a pass.
 
-    The rules are written like 'int8/int4 symmetric per-channel blocks full-range power-of-two
+    They are written like 'int8/int4 symmetric per-channel blocks full-range power-of-two
     -127..127': accepted types, the preferred one first, then what holds for them.
     """
+
+    weights: str = "int8 symmetric per-channel"
+    activations: str = "uint8/int8"
+
+    def by_role(self) -> dict[Role, QSpec]:
+        """The rules for weights and for activations."""
+        weights, activations = parse_rules(self.weights), parse_rules(self.activations)
+        return {Role.WEIGHT: weights, Role.ACTIVATION: activations}
+
+
+@dataclass(frozen=True)
+class FitGrids(GridRules, Pass):
+    """Restate quantizers within the rules of a target where that changes no value."""
 
     name: ClassVar[str] = "fit-grids"
     exact: ClassVar[bool] = True
     needs_canonical: ClassVar[bool] = True
 
-    weights: str = "int8 symmetric per-channel"
-    activations: str = "uint8/int8"
-
     def run(self, model: Model, trace: Trace) -> None:
-        rules = rules_by_role(self.weights, self.activations)
+        rules = self.by_role()
         signs = Signs()
         for node in model.nodes(FAKE_QUANTIZE):
             params = params_of(node)
@@ -65,11 +75,6 @@ class FitGrids(Pass):
                 put_values(model, node, read)
             set_params(model, node, fit.params)
             trace.rewrote(node, f"{shown(params)} -> {shown(fit.params)}")
-
-
-def rules_by_role(weights: str, activations: str) -> dict[Role, QSpec]:
-    """The rules written as the options of a pass."""
-    return {Role.WEIGHT: parse_rules(weights), Role.ACTIVATION: parse_rules(activations)}
 
 
 class Data(NamedTuple):

@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Any
 
 from onnxq.analysis.tensor_roles import TensorParts
-from onnxq.errors import LoadError
 from onnxq.graph import Model
 from onnxq.parsing import strict_json
 from onnxq.parsing.strict_json import Entry
@@ -33,18 +32,13 @@ _FIX = 'entries are {"bitwidth", "dtype", "is_symmetric", "min", "max", "scale",
 def write(table: QParamTable, model: Model) -> str:
     """The JSON text."""
     parts = TensorParts(model)
-    rows = codes.writable(table, VERSION, lambda row: _refusal(row, parts))
+    rows = codes.writable(
+        table, VERSION, lambda row: codes.offset_refusal(row) or side_rows.axis_refusal(row, parts)
+    )
     document: dict[str, Any] = {"version": VERSION, "producer": codes.PRODUCER}
     for key in codes.GROUPS:
         document[key] = {r.tensor: _entries(r) for r in rows if codes.in_group(r, key)}
     return strict_json.dump(document)
-
-
-def _refusal(row: QParams, parts: TensorParts) -> str | None:
-    """Why a reader could not find the axis of `row` again; None where it can."""
-    if row.block:
-        return "one scale per block"
-    return codes.offset_refusal(row) or codes.axis_refusal(row, parts)
 
 
 def _entries(row: QParams) -> list[dict[str, Any]]:
@@ -70,21 +64,9 @@ def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
     parts = TensorParts(model)
     table = QParamTable()
-    seen: set[str] = set()
-    for key, role, group in codes.groups(text, VERSION):
-        for name, entries in Entry.of(group, f"'{key}'", _FIX).value.items():
-            where = f"'{key}', tensor '{name}'"
-            if not isinstance(entries, list) or not entries:
-                raise LoadError(f"{where}: its encoding is not a list of entries", fix=_FIX)
-            if name in seen:
-                raise codes.twice(where, name)
-            seen.add(name)
-            made = [
-                Entry.of(entry, f"{where}, entry {number}", _FIX)
-                for number, entry in enumerate(entries)
-            ]
-            if not all(_is_float(entry) for entry in made):
-                table.add(_row(name, made, role, parts))
+    for name, role, entries in codes.listed_entries(codes.groups(text, VERSION), _FIX):
+        if not all(_is_float(entry) for entry in entries):
+            table.add(_row(name, entries, role, parts))
     return table
 
 
@@ -109,9 +91,7 @@ def _row(name: str, entries: list[Entry], role: Role, parts: TensorParts) -> QPa
     offsets = [entry.integer("offset") for entry in entries]
     if signed:
         codes.check_symmetric(first, "is_symmetric", offsets)
-    if side_rows.container(bits, signed) is None:
-        raise first.error(f"{bits} bits are not a width onnxq knows")
-    low, high = side_rows.code_range(bits, signed)
+    low, high = side_rows.checked_code_range(first, bits, signed)
     narrow = signed and all(_leaves_lowest_out(e, low) for e in entries)
     for entry, scale, offset in zip(entries, scales, offsets, strict=True):
         _check_ends(entry, scale, offset, high - low - narrow)

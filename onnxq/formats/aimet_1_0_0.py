@@ -47,7 +47,7 @@ def _refusal(row: QParams, parts: TensorParts) -> str | None:
     if why := codes.offset_refusal(row):
         return why
     if not row.block:
-        return codes.axis_refusal(row, parts)
+        return side_rows.axis_refusal(row, parts)
     assert row.axis is not None
     try:
         summed = parts.input_axis(row.tensor)
@@ -140,8 +140,7 @@ def _row(entry: Entry, role: Role, parts: TensorParts) -> QParams:
     name, bits, signed = entry.text("name"), entry.integer("bw"), entry.choice("is_sym", *_BOOLS)
     if any(entry.numbers("zero_point_shift") if "zero_point_shift" in entry.value else ()):
         raise entry.error("a fractional zero point ('zero_point_shift') has no ONNX form")
-    if side_rows.container(bits, signed) is None:
-        raise entry.error(f"{bits} bits are not a width onnxq knows")
+    low, _ = side_rows.checked_code_range(entry, bits, signed)
     scale, offset = np.array(entry.numbers("scale")), np.array(entry.integers("offset"))
     if scale.size != offset.size:
         raise entry.error(f"{scale.size} scales, but {offset.size} offsets")
@@ -152,7 +151,6 @@ def _row(entry: Entry, role: Role, parts: TensorParts) -> QParams:
         raise entry.error(f"'block_size' {what} enc_type {kind}")
     if kind == "PER_TENSOR" and scale.size != 1:
         raise entry.error(f"{scale.size} scales, but enc_type PER_TENSOR")
-    low = side_rows.code_range(bits, signed)[0]
     axis, block = None, 0
     unknown = parts.find(name) is None  # blocks of what is not there have no shape
     if kind == "PER_CHANNEL" or (kind == "PER_BLOCK" and unknown):

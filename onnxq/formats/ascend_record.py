@@ -36,7 +36,6 @@ from onnxq.parsing.strict_json import Entry
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
 from onnxq.side_files import rows as side_rows
-from onnxq.side_files.aimet import axis_refusal
 from onnxq.side_files.operator_rows import OperatorRows
 from onnxq.side_files.side_file import SideFile
 
@@ -73,7 +72,7 @@ def _refusal(row: QParams, parts: TensorParts, told: set[tuple[int, int]]) -> st
     leaves = tensor is not None and parts.model.is_output(tensor)
     if leaves or not uses or any((id(node), index) not in told for node, index in uses):
         return "something else reads it than layers whose input and weight are both quantized"
-    return axis_refusal(row, parts)
+    return side_rows.axis_refusal(row, parts)
 
 
 def _record(node: gs.Node, data: QParams, weight: QParams) -> str:

@@ -33,8 +33,7 @@ from onnxq.operators.op_kind import weight_of
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
 from onnxq.quant.qtype import qtype
-from onnxq.side_files.aimet import axis_refusal
-from onnxq.side_files.rows import writable
+from onnxq.side_files.rows import axis_refusal, writable
 from onnxq.side_files.side_file import SideFile
 
 VERSION = "0.0.0"

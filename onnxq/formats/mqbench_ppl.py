@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.graph import Model
 from onnxq.parsing import strict_json
@@ -24,11 +22,12 @@ from onnxq.parsing.strict_json import Entry
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
 from onnxq.side_files import rows as side_rows
-from onnxq.side_files.aimet import axis_refusal
+from onnxq.side_files.affine_entry import AffineEntry
 from onnxq.side_files.side_file import SideFile
 
 _WHAT = "a PPL parameter file"
 _KEYS = ("step", "zero_point", "min", "max", "bit", "type")
+_AFFINE = AffineEntry(*_KEYS[:4])
 _FIX = f'expected {{"ppl": {{"<tensor>": {{{", ".join(_KEYS)}}}}}}}'
 
 
@@ -38,29 +37,15 @@ def write(table: QParamTable, model: Model) -> str:
     rows = side_rows.writable(
         table.of(Role.ACTIVATION, Role.WEIGHT),
         "PPL parameters",
-        lambda row: _refusal(row, parts),
+        lambda row: side_rows.partial_codes(row) or side_rows.axis_refusal(row, parts),
         "use all codes of 8 or 16 bits, one scale per tensor or output channel",
     )
     return strict_json.dump({"ppl": {row.tensor: _entry(row) for row in rows}})
 
 
-def _refusal(row: QParams, parts: TensorParts) -> str | None:
-    if row.block:
-        return "one scale per block"
-    return side_rows.partial_codes(row) or axis_refusal(row, parts)
-
-
 def _entry(row: QParams) -> dict[str, Any]:
     shifted = side_rows.unsigned(row)
-    low, high = shifted.range
-    return {
-        "step": shifted.scale.astype(np.float64).tolist(),
-        "zero_point": shifted.zero_point.tolist(),
-        "min": low.tolist(),
-        "max": high.tolist(),
-        "bit": side_rows.bits_of(shifted),
-        "type": "biased",
-    }
+    return {**_AFFINE.values(shifted), "bit": side_rows.bits_of(shifted), "type": "biased"}
 
 
 def read(text: str, model: Model) -> QParamTable:
@@ -76,32 +61,8 @@ def _row(name: str, value: Any, parts: TensorParts) -> QParams:
     entry = Entry.of(value, f"tensor '{name}'", _FIX)
     entry.only(_KEYS)
     entry.choice("type", "biased")
-    bits = entry.integer("bit")
-    channels = isinstance(value["step"], list)
-    if channels:
-        step, zero = entry.numbers("step"), entry.integers("zero_point")
-        low, high = entry.numbers("min"), entry.numbers("max")
-    else:
-        step, zero = [entry.number("step")], [entry.integer("zero_point")]
-        low, high = [entry.number("min")], [entry.number("max")]
-    if len({len(step), len(zero), len(low), len(high)}) != 1:
-        raise entry.error("'step', 'zero_point', 'min' and 'max' are not equally many")
-    if side_rows.container(bits, False) is None:
-        raise entry.error(f"{bits} bits are not a width onnxq knows")
-    for s, z, least, most in zip(step, zero, low, high, strict=True):
-        side_rows.check_end(entry, "min", least, s, -z)
-        side_rows.check_end(entry, "max", most, s, (1 << bits) - 1 - z)
-    row = side_rows.make_row(
-        entry,
-        name,
-        bits,
-        False,
-        step if channels else step[0],
-        zero if channels else zero[0],
-        Role.ACTIVATION,
-        axis=parts.channel_axis(name) if channels else None,
-    )
-    return side_rows.with_role(row, parts)
+    bits, channels = entry.integer("bit"), isinstance(value["step"], list)
+    return _AFFINE.read(entry, name, bits, False, parts, channels=channels)
 
 
 def _recognises(content: str) -> bool:

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.graph import Model
 from onnxq.parsing import strict_json
@@ -24,11 +22,12 @@ from onnxq.parsing.strict_json import Entry
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
 from onnxq.side_files import rows as side_rows
-from onnxq.side_files.aimet import axis_refusal
+from onnxq.side_files.affine_entry import AffineEntry
 from onnxq.side_files.side_file import SideFile
 
 _WHAT = "a ppl.nn quantization file"
 _KEYS = ("bit_width", "per_channel", "scale", "zero_point", "tensor_min", "tensor_max")
+_AFFINE = AffineEntry(*_KEYS[2:])
 _MORE = ("sym", "quant_flag", "q_min", "q_max", "algorithm", "hash", "dominator")
 _FIX = f'expected {{"quant_info": {{"<tensor>": {{{", ".join(_KEYS)}}}}}, "op_info": ...}}'
 
@@ -39,7 +38,7 @@ def write(table: QParamTable, model: Model) -> str:
     rows = side_rows.writable(
         table.of(Role.ACTIVATION, Role.WEIGHT),
         "ppl.nn parameters",
-        lambda row: _refusal(row, parts),
+        lambda row: side_rows.partial_codes(row) or side_rows.axis_refusal(row, parts),
         "use all codes of a number of bits, one scale per tensor or output channel",
     )
     held = {row.tensor for row in rows}
@@ -56,24 +55,14 @@ def _touches(node: Any, held: set[str]) -> bool:
     return any(t.name in held for t in (*node.inputs, *node.outputs))
 
 
-def _refusal(row: QParams, parts: TensorParts) -> str | None:
-    if row.block:
-        return "one scale per block"
-    return side_rows.partial_codes(row) or axis_refusal(row, parts)
-
-
 def _entry(row: QParams) -> dict[str, Any]:
-    low, high = row.range
     return {
         "algorithm": "onnxq",
         "bit_width": side_rows.bits_of(row),
         "per_channel": row.axis is not None,
         "quant_flag": True,
         "sym": row.is_symmetric,
-        "scale": row.scale.astype(np.float64).tolist(),
-        "zero_point": row.zero_point.tolist(),
-        "tensor_min": low.tolist(),
-        "tensor_max": high.tolist(),
+        **_AFFINE.values(row),
         "q_min": row.lo,
         "q_max": row.hi,
     }
@@ -104,39 +93,16 @@ def _is_float(entry: Entry) -> bool:
 
 
 def _row(name: str, entry: Entry, parts: TensorParts) -> QParams:
-    bits = entry.integer("bit_width")
-    signed = _signed(entry)
-    if side_rows.container(bits, signed) is None:
-        raise entry.error(f"{bits} bits are not a width onnxq knows")
-    lo, hi = side_rows.code_range(bits, signed)
+    bits, signed = entry.integer("bit_width"), _signed(entry)
+    lo, hi = side_rows.checked_code_range(entry, bits, signed)
     for key, code in (("q_min", lo), ("q_max", hi)):
         if key in entry.value and entry.integer(key) != code:
             raise entry.error(f"'{key}' is {entry.integer(key)}, but {bits} bits have {code}")
     channels = entry.choice("per_channel", True, False)
-    if channels:
-        scale, zero = entry.numbers("scale"), entry.integers("zero_point")
-        low, high = entry.numbers("tensor_min"), entry.numbers("tensor_max")
-    else:
-        scale, zero = [entry.number("scale")], [entry.integer("zero_point")]
-        low, high = [entry.number("tensor_min")], [entry.number("tensor_max")]
-    if len({len(scale), len(zero), len(low), len(high)}) != 1:
-        raise entry.error("its lists are not equally long")
-    if "sym" in entry.value and entry.choice("sym", True, False) and any(zero):
+    row = _AFFINE.read(entry, name, bits, signed, parts, channels=channels)
+    if "sym" in entry.value and entry.choice("sym", True, False) and row.zero_point.any():
         raise entry.error("a zero point that is not 0, but 'sym' is true")
-    for s, z, least, most in zip(scale, zero, low, high, strict=True):
-        side_rows.check_end(entry, "tensor_min", least, s, lo - z)
-        side_rows.check_end(entry, "tensor_max", most, s, hi - z)
-    row = side_rows.make_row(
-        entry,
-        name,
-        bits,
-        signed,
-        scale if channels else scale[0],
-        zero if channels else zero[0],
-        Role.ACTIVATION,
-        axis=parts.channel_axis(name) if channels else None,
-    )
-    return side_rows.with_role(row, parts)
+    return row
 
 
 def _signed(entry: Entry) -> bool:

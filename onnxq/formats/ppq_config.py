@@ -26,7 +26,6 @@ from onnxq.parsing.strict_json import Entry
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
 from onnxq.side_files import rows as side_rows
-from onnxq.side_files.aimet import axis_refusal
 from onnxq.side_files.operator_rows import OperatorRows
 from onnxq.side_files.side_file import SideFile
 
@@ -68,7 +67,7 @@ def _refusal(row: QParams, parts: TensorParts) -> str | None:
     names = _touching(row.tensor, parts)
     if not names or not all(names):
         return "a node that makes or reads it has no name"
-    return axis_refusal(row, parts)
+    return side_rows.axis_refusal(row, parts)
 
 
 def _touching(tensor: str, parts: TensorParts) -> list[str]:

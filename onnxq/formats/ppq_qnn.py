@@ -14,14 +14,13 @@ from __future__ import annotations
 from typing import Any
 
 from onnxq.analysis.tensor_roles import TensorParts
-from onnxq.errors import LoadError
 from onnxq.graph import Model
 from onnxq.parsing import strict_json
 from onnxq.parsing.strict_json import Entry
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
 from onnxq.side_files import rows as side_rows
-from onnxq.side_files.aimet import GROUPS, axis_refusal, in_group, twice
+from onnxq.side_files.aimet import GROUPS, in_group, listed_entries
 from onnxq.side_files.side_file import SideFile
 
 _WHAT = "an encoding file of PPQ"
@@ -35,18 +34,12 @@ def write(table: QParamTable, model: Model) -> str:
     rows = side_rows.writable(
         table.of(Role.ACTIVATION, Role.WEIGHT),
         "encodings of PPQ",
-        lambda row: _refusal(row, parts),
+        lambda row: side_rows.partial_codes(row) or side_rows.axis_refusal(row, parts),
         "write the format 'onnxq', which holds them all, or change these quantizers",
     )
     return strict_json.dump(
         {key: {r.tensor: _entries(r) for r in rows if in_group(r, key)} for key in GROUPS}
     )
-
-
-def _refusal(row: QParams, parts: TensorParts) -> str | None:
-    if row.block:
-        return "one scale per block"
-    return side_rows.partial_codes(row) or axis_refusal(row, parts)
 
 
 def _entries(row: QParams) -> list[dict[str, Any]]:
@@ -63,19 +56,10 @@ def read(text: str, model: Model) -> QParamTable:
     document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
     document.only(tuple(GROUPS))
     parts = TensorParts(model)
-    table = QParamTable()
-    seen: set[str] = set()
-    for key, role in GROUPS.items():
-        for name, entries in Entry.of(document.value[key], f"'{key}'", _FIX).value.items():
-            where = f"'{key}', tensor '{name}'"
-            if not isinstance(entries, list) or not entries:
-                raise LoadError(f"{where}: its encoding is not a list of entries", fix=_FIX)
-            if name in seen:
-                raise twice(where, name)
-            seen.add(name)
-            made = [Entry.of(e, f"{where}, entry {i}", _FIX) for i, e in enumerate(entries)]
-            table.add(_row(name, made, role, parts))
-    return table
+    groups = [(key, role, document.value[key]) for key, role in GROUPS.items()]
+    return QParamTable(
+        [_row(name, entries, role, parts) for name, role, entries in listed_entries(groups, _FIX)]
+    )
 
 
 def _row(name: str, entries: list[Entry], role: Role, parts: TensorParts) -> QParams:
@@ -83,8 +67,7 @@ def _row(name: str, entries: list[Entry], role: Role, parts: TensorParts) -> QPa
     for entry in entries:
         entry.only(_KEYS)
     bits = first.integer("bitwidth")
-    if side_rows.container(bits, False) is None:
-        raise first.error(f"{bits} bits are not a width onnxq knows")
+    side_rows.checked_code_range(first, bits, False)
     signed = _is_signed(first, bits)
     lo, hi = side_rows.code_range(bits, signed)
     for entry in entries:

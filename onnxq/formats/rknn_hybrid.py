@@ -30,12 +30,13 @@ from onnxq.parsing.strict_json import Entry
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
 from onnxq.side_files import rows as side_rows
-from onnxq.side_files.aimet import axis_refusal
+from onnxq.side_files.affine_entry import AffineEntry
 from onnxq.side_files.side_file import SideFile
 
 _FIX = "give a .quantization.cfg as RKNN's hybrid quantization writes it"
 _CUSTOM, _PARAMETERS = "custom_quantize_layers", "quantize_parameters"
 _KEYS = ("qtype", "qmethod", "dtype", "min", "max", "scale", "zero_point")
+_AFFINE = AffineEntry("scale", "zero_point", "min", "max")
 _MORE = ("ori_min", "ori_max")
 _FLOATS = ("float16", "float32", "bfloat16")
 _PLAIN = re.compile(r"[A-Za-z_/.][-\w/.:()]*(?<!:)")
@@ -54,16 +55,14 @@ def write(table: QParamTable, model: Model) -> str:
     )
     lines = [f"{_CUSTOM}: {{}}", f"{_PARAMETERS}:" if rows else f"{_PARAMETERS}: {{}}"]
     for row in rows:
-        low, high = row.range
-        ends = {"min": low, "max": high}
-        lists = {**ends, "scale": row.scale, "zero_point": row.zero_point}
-        lists |= {f"ori_{key}": value for key, value in ends.items()}
+        values = _AFFINE.values(row)
+        lists = {key: values[key.removeprefix("ori_")] for key in (*_KEYS[3:], *_MORE)}
         lines.append(f"    {_key(row.tensor)}:")
         lines.append("        qtype: asym")
         lines.append(f"        qmethod: {'layer' if row.axis is None else 'channel'}")
         lines.append(f"        dtype: {row.qtype}")
         for key, value in lists.items():
-            numbers = ", ".join(map(_number, value.reshape(-1).tolist()))
+            numbers = ", ".join(map(_number, value if isinstance(value, list) else [value]))
             lines.append(f"        {key}: [{numbers}]")
     return "\n".join(lines) + "\n"
 
@@ -71,11 +70,9 @@ def write(table: QParamTable, model: Model) -> str:
 def _refusal(row: QParams, parts: TensorParts) -> str | None:
     if not row.tensor or not row.tensor.isprintable():
         return "its name cannot be printed"
-    if row.block:
-        return "one scale per block"
     if row.is_narrow or row.qtype.floating:
         return f"codes {row.lo}..{row.hi} are not all codes of {row.qtype}"
-    return axis_refusal(row, parts)
+    return side_rows.axis_refusal(row, parts)
 
 
 def _key(name: str) -> str:
@@ -110,31 +107,12 @@ def _row(name: str, entry: Entry, parts: TensorParts) -> QParams:
     if kind is None or side_rows.container(int(kind[2]), not kind[1]) is None:
         raise entry.error(f"'dtype' is {entry.value['dtype']}, which onnxq does not know")
     bits, signed = int(kind[2]), not kind[1]
-    method, grid = entry.choice("qmethod", "layer", "channel"), entry.choice("qtype", "asym", "sym")
-    scales, zeros = entry.numbers("scale"), entry.integers("zero_point")
-    lows, highs = entry.numbers("min"), entry.numbers("max")
-    if len({len(scales), len(zeros), len(lows), len(highs)}) != 1:
-        raise entry.error("its lists are not equally long")
-    if method == "layer" and len(scales) != 1:
-        raise entry.error(f"{len(scales)} scales, but qmethod layer")
-    if grid == "sym" and any(zeros):
+    channels = entry.choice("qmethod", "layer", "channel") == "channel"
+    symmetric = entry.choice("qtype", "asym", "sym") == "sym"
+    row = _AFFINE.read(entry, name, bits, signed, parts, channels=channels, lists=True)
+    if symmetric and row.zero_point.any():
         raise entry.error("a zero point that is not 0, but qtype sym")
-    lo, hi = side_rows.code_range(bits, signed)
-    for scale, zero, low, high in zip(scales, zeros, lows, highs, strict=True):
-        side_rows.check_end(entry, "min", low, scale, lo - zero)
-        side_rows.check_end(entry, "max", high, scale, hi - zero)
-    one = method == "layer"
-    row = side_rows.make_row(
-        entry,
-        name,
-        bits,
-        signed,
-        scales[0] if one else scales,
-        zeros[0] if one else zeros,
-        Role.ACTIVATION,
-        axis=None if one else parts.channel_axis(name),
-    )
-    return side_rows.with_role(row, parts)
+    return row
 
 
 def _document(text: str) -> dict[str, dict[str, Any]]:

@@ -12,12 +12,11 @@ from a zero point of -1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.errors import LoadError
 from onnxq.parsing import strict_json
 from onnxq.parsing.strict_json import Entry
@@ -64,22 +63,6 @@ def check_symmetric(entry: Entry, key: str, offsets: Collection[int]) -> None:
         raise entry.error(f"'{key}' says symmetric, but its offsets range from {least} to {most}")
 
 
-def axis_refusal(row: QParams, parts: TensorParts) -> str | None:
-    """Why the graph does not tell the axis of the channels of `row`."""
-    if row.axis is None:
-        return None
-    shape = parts.shape(row.tensor)
-    if row.role is Role.ACTIVATION or shape is None:
-        return "one scale per channel of an activation"
-    try:
-        axis = parts.channel_axis(row.tensor)
-    except LoadError as error:
-        return error.what
-    if row.axis % len(shape) != axis:
-        return f"its scales run along axis {row.axis}, its layer's channels along axis {axis}"
-    return None
-
-
 # -- reading -----------------------------------------------------------------------------------
 
 
@@ -107,6 +90,26 @@ def groups(text: str, version: str) -> Iterator[tuple[str, Role, Any]]:
     for key, role in GROUPS.items():
         if key in document:
             yield key, role, document[key]
+
+
+def listed_entries(
+    groups: Iterable[tuple[str, Role, Any]], fix: str
+) -> Iterator[tuple[str, Role, list[Entry]]]:
+    """Every tensor of the groups with its role and its list of entries, each tensor once."""
+    seen: set[str] = set()
+    for key, role, group in groups:
+        for name, entries in Entry.of(group, f"'{key}'", fix).value.items():
+            where = f"'{key}', tensor '{name}'"
+            if not isinstance(entries, list) or not entries:
+                raise LoadError(f"{where}: its encoding is not a list of entries", fix=fix)
+            if name in seen:
+                raise twice(where, name)
+            seen.add(name)
+            yield (
+                name,
+                role,
+                [Entry.of(e, f"{where}, entry {number}", fix) for number, e in enumerate(entries)],
+            )
 
 
 def twice(where: str, name: str) -> LoadError:

@@ -35,6 +35,13 @@ def code_range(bits: int, signed: bool) -> tuple[int, int]:
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
 
 
+def checked_code_range(entry: Entry, bits: int, signed: bool) -> tuple[int, int]:
+    """The same of a number of bits that a file tells."""
+    if container(bits, signed) is None:
+        raise entry.error(f"{bits} bits are not a width onnxq knows")
+    return code_range(bits, signed)
+
+
 def container(bits: int, signed: bool) -> QType | None:
     """The narrowest type that holds codes of `bits` bits; None where there is none."""
     integers = (t for t in QTYPES.values() if not t.floating and t.signed == signed)
@@ -54,6 +61,24 @@ def partial_codes(row: QParams) -> str | None:
 def per_channel(row: QParams) -> str | None:
     """Why `row` does not fit a format with one scale per tensor."""
     return None if row.axis is None else "one scale per channel or block"
+
+
+def axis_refusal(row: QParams, parts: TensorParts) -> str | None:
+    """Why the graph does not tell the axis of the channels of `row`."""
+    if row.block:
+        return "one scale per block"
+    if row.axis is None:
+        return None
+    shape = parts.shape(row.tensor)
+    if row.role is Role.ACTIVATION or shape is None:
+        return "one scale per channel of an activation"
+    try:
+        axis = parts.channel_axis(row.tensor)
+    except LoadError as error:
+        return error.what
+    if row.axis % len(shape) != axis:
+        return f"its scales run along axis {row.axis}, its layer's channels along axis {axis}"
+    return None
 
 
 def writable(

@@ -70,7 +70,7 @@ def document(**changes: Any) -> str:
         (document(type="linear"), "'type' is \"linear\""),
         (document(max=120.0), "'max' is 120, but scale and zero point give 126"),
         (document(min=1.0), "'min' is 1"),
-        (document(step=[0.5, 0.5], zero_point=[3], min=[-1.5], max=[126.0]), "equally many"),
+        (document(step=[0.5, 0.5], zero_point=[3], min=[-1.5], max=[126.0]), "the lengths of"),
     ],
 )
 def test_bad_files_are_refused(text: str, why: str) -> None:

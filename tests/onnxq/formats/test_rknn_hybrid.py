@@ -97,7 +97,10 @@ def test_rows_that_do_not_fit_are_refused() -> None:
             'line 9: item "nan" is not a finite decimal number',
         ),
         (TEXT.replace("scale: [0.5]", "scale: []"), "not a list of numbers"),
-        (TEXT.replace("scale: [0.5]", "scale: [0.5, 0.5]"), "not equally long"),
+        (
+            TEXT.replace("scale: [0.5]", "scale: [0.5, 0.5]"),
+            "the lengths of 'scale'",
+        ),
         (TEXT.replace("scale: [0.5]", "scale: [0.6]"), "'min' is -63"),
         (TEXT.replace("        scale: [0.5]\n", ""), "key 'scale' is missing"),
         (TEXT.replace("zero_point: [-2]", "zero_point: [-200]"), "'min' is"),
