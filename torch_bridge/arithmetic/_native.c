@@ -1,4 +1,4 @@
-/* The formulas of `torch_bridge.kernels` in one pass over memory; see `torch_bridge/native.py`.
+/* The formulas of `kernels.py` in one pass over memory; see `native.py`.
 
    A matrix of `rows` by `n` values, one step per row. Bounds are whole numbers of at most 2^21, so
    that clamping before rounding is the same as after it, and the sum of a value and 1.5 * 2^23 has

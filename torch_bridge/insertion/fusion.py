@@ -84,7 +84,7 @@ def fuse(graph_module: fx.GraphModule, backend: str | None = None) -> list[str]:
 
 
 def _calls(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module]) -> Counter[int]:
-    """How often each module is called, under whatever names."""
+    """The number of calls of each module, under whatever names."""
     called = (n for n in graph_module.graph.nodes if n.op == "call_module")
     return Counter(id(modules[str(n.target)]) for n in called)
 

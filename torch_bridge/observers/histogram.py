@@ -76,7 +76,7 @@ class Histogram(Observer):
 
 
 def count_bins(index: Tensor, bins: int) -> Tensor:
-    """How often each of 0..bins-1 occurs in each row of `index`, shape (*S, n) to (*S, bins)."""
+    """The number of each of 0..bins-1 in each row of `index`, shape (*S, n) to (*S, bins)."""
     rows = index.shape[:-1]
     flat = index.reshape(rows.numel(), index.shape[-1])
     offset = torch.arange(len(flat), device=index.device)[:, None] * bins

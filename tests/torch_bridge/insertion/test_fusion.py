@@ -178,7 +178,7 @@ def test_a_batch_norm_that_stays_is_reported(how: str, reason: str) -> None:
 
 
 class Sequences(nn.Module):
-    """A batch norm over positions, behind a layer that makes features."""
+    """A batch norm over positions, after a layer that makes features."""
 
     def __init__(self) -> None:
         super().__init__()

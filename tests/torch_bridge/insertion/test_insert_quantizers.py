@@ -20,7 +20,7 @@ from torch_bridge.state import calibrating, enable_quantization  # noqa: E402
 
 
 def activations(model: nn.Module, backend: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """The quantizers of activations by the node behind which they stand."""
+    """The quantizers of activations by the node that they follow."""
     prepared = prepare(model, backend, args, **kwargs)
     return {
         path.removesuffix("_fake_quant"): module.spec
@@ -58,14 +58,14 @@ IMAGE = torch.zeros(1, 3, 8, 8)
         ("tensorrt", {"x", "stem", "one", "relu_2", "gap"}),
         # The same rules without that one.
         ("nnie", {"x", "stem", "one", "two", "relu_2", "gap"}),
-        # Outputs too, behind Relu.
+        # Outputs too, after Relu.
         ("snpe", {"x", "stem", "one", "two", "relu_2", "gap", "head"}),
         ("ppl", {"x", "stem", "one", "two", "relu_2", "gap", "head"}),
         ("ppl-cuda", {"x", "stem", "one", "two", "relu_2", "gap", "head"}),
         ("stpu", {"x", "stem", "one", "two", "relu_2", "gap", "head"}),
         ("qnn", {"x", "stem", "one", "two", "relu_2", "gap", "head"}),
         ("onnxruntime", {"x", "stem", "one", "two", "relu_2", "gap", "head"}),
-        # A Relu behind a sum is an op of its own: both sides.
+        # A Relu after a sum is an op of its own: both sides.
         ("tengine", {"x", "stem", "one", "two", "add", "relu_2", "gap", "head"}),
         # Fully connected layers stay float.
         ("tvm", {"x", "stem", "one", "two", "relu_2", "gap"}),
