@@ -1,5 +1,5 @@
 """The command line: commands, options, and how results are shown."""
 
-from onnxq.cli.commands import main
+from onnxq.cli.entry import main
 
 __all__ = ["main"]

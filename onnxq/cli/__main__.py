@@ -1,5 +1,5 @@
 """`python -m onnxq.cli`."""
 
-from onnxq.cli.commands import main
+from onnxq.cli.entry import main
 
 main()

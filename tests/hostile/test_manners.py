@@ -84,7 +84,7 @@ moment, seen, begun = int(sys.argv[1]), 0, False
 
 def hook(event, arguments):
     global seen, begun
-    begun = begun or (event == "import" and arguments[0] == "onnxq.convert")
+    begun = begun or (event == "import" and arguments[0] == "onnxq.dialects")
     seen += begun
     if begun and seen == moment:
         os.kill(os.getpid(), signal.SIGINT)

@@ -26,6 +26,7 @@ THROUGH_FUSION = "held to onnxruntime's own graph, all together: ort_fusion/test
 COVERED_ELSEWHERE = {
     "onnxq/__main__.py": "one line: tests/onnxq/cli/test_commands.py",
     "onnxq/cli/__main__.py": "one line: tests/onnxq/cli/test_commands.py",
+    "onnxq/cli/entry.py": "how every command starts and ends: tests/onnxq/cli/test_commands.py",
     "onnxq/cli/options.py": "options and output of commands: tests/onnxq/cli/test_commands.py",
     "onnxq/graph/cloning.py": "one half of Model's work: tests/onnxq/graph/test_model.py",
     "onnxq/graph/constants.py": "tests/onnxq/test_edit.py",
