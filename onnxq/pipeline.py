@@ -16,7 +16,7 @@ from typing import Protocol
 from onnxq.discovery import find_pass
 from onnxq.errors import InvalidModelError, OnnxqError, OptionError
 from onnxq.graph import Model, save
-from onnxq.parsing.argument_types import FLAG, takes
+from onnxq.parsing.argument_types import FLAG, INTEGER, takes
 from onnxq.pass_ import Pass, Quoted, Trace
 from onnxq.storage.gc_pause import gc_paused
 
@@ -100,34 +100,41 @@ class Pipeline:
         """Read the text form: names separated by commas, options in braces."""
         return cls(*(find_pass(name).from_options(options) for name, options in _split(text)))
 
-    @takes(model=Model, observers=Callable, in_place=FLAG, check=FLAG)
+    @takes(model=Model, observers=Callable, start=INTEGER, in_place=FLAG, check=FLAG)
     @gc_paused()
     def run(
-        self, model: Model, *observers: Observer, in_place: bool = False, check: bool = True
+        self,
+        model: Model,
+        *observers: Observer,
+        start: int = 0,
+        in_place: bool = False,
+        check: bool = True,
     ) -> Result:
         """Run all passes on a copy of `model` (or on itself), and check what they made.
+
+        The first `start` passes are left out: they have made the model what it is.
 
         A fault is named with the pass that made it: where the check at the end, or a pass, finds
         the graph broken, the passes are run once more on another copy, with a check after each.
         """
         work = model if in_place else model.clone()
         try:
-            traces = tuple(self._run(work, observers))
+            traces = tuple(self._run(work, observers, start))
             if check:
                 work.check()
         except Exception as error:
             if check and not _is_refusal(error):
                 if not in_place:
-                    self._find_fault(model)
+                    self._find_fault(model, start)
                 elif isinstance(error, InvalidModelError):
                     error.add_note(f"after '{self}', in place: a run on a copy says which pass")
             raise
         return Result(work, traces)
 
-    def _find_fault(self, model: Model) -> None:
+    def _find_fault(self, model: Model, start: int) -> None:
         """Raise InvalidModelError that names the pass which breaks the graph, if one does."""
         try:
-            for _ in self._run(model.clone(), (), check_each=True):
+            for _ in self._run(model.clone(), (), start, check_each=True):
                 pass
         except InvalidModelError:
             raise
@@ -135,11 +142,11 @@ class Pipeline:
             return
 
     def _run(
-        self, work: Model, observers: tuple[Observer, ...], check_each: bool = False
+        self, work: Model, observers: tuple[Observer, ...], start: int, check_each: bool = False
     ) -> Iterator[Trace]:
         """What each pass did to `work`, pass by pass."""
         work.refresh()
-        for index, step in enumerate(self.steps):
+        for index, step in enumerate(self.steps[start:], start):
             trace = Trace(step.name)
             raised = len(work.upgrades)
             started = time.perf_counter()

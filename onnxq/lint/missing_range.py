@@ -8,14 +8,11 @@ import onnx_graphsurgeon as gs
 
 from onnxq.lint.range_needs import Need, missing_ranges
 from onnxq.lint.rule import Finding, LintRule, Subject
-from onnxq.pipeline import Pipeline
 from onnxq.quant.qparams import Reader
-from passes.collect_qparams import CollectQParams
 
 
 def _check(subject: Subject) -> Iterator[Finding]:
-    collected = Pipeline(CollectQParams()).run(subject.canonical).model
-    table = collected.qparams
+    table = subject.collected.qparams
     readers: dict[str, list[tuple[Reader, ...] | None]] = {}
     for row in (*table, *table.logarithmic):
         readers.setdefault(row.tensor, []).append(row.readers)
@@ -25,7 +22,7 @@ def _check(subject: Subject) -> Iterator[Finding]:
 
     source = {} if subject.source is None else {n.name: n for n in subject.source.nodes() if n.name}
     placement = subject.backend.placement
-    for need in missing_ranges(subject.canonical, placement, readers.__contains__, serves):
+    for need in missing_ranges(subject.plain, placement, readers.__contains__, serves):
         yield Finding(
             "warning",
             _given_name(need, source),

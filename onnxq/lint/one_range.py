@@ -16,10 +16,7 @@ from onnxq.canonical.quantizers import Row
 from onnxq.edit import describe, read_by
 from onnxq.graph import Model
 from onnxq.lint.rule import Finding, LintRule, Subject
-from onnxq.pipeline import Pipeline
 from onnxq.quant.qparams import Reader, Role
-from passes.collect_qparams import CollectQParams
-from passes.remove_fake_quant import RemoveFakeQuant
 
 
 def _check(subject: Subject) -> Iterator[Finding]:
@@ -27,14 +24,13 @@ def _check(subject: Subject) -> Iterator[Finding]:
     named = next((file for file in files if not file.format.readers), None)
     if named is None:
         return
-    collected = Pipeline(CollectQParams()).run(subject.canonical).model
-    table = collected.qparams
+    table = subject.collected.qparams
     found: dict[str, list[Row]] = defaultdict(list)
     for row in (*table, *table.logarithmic):
         if row.role is Role.ACTIVATION:
             found[row.tensor].append(row)
     broken = {t: rows for t, rows in found.items() if len(rows) > 1 or rows[0].readers is not None}
-    reads = _reads(collected) if broken else {}
+    reads = _reads(subject.plain) if broken else {}
     for tensor, rows in broken.items():
         served = {reader for row in rows for reader in row.readers or reads.get(tensor, {})}
         bare = [told for reader, told in reads.get(tensor, {}).items() if reader not in served]
@@ -50,9 +46,8 @@ def _check(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _reads(model: Model) -> dict[str, dict[Reader, str]]:
-    """Every use of every tensor once quantizers are gone, with who that is in words."""
-    plain = Pipeline(RemoveFakeQuant()).run(model).model
+def _reads(plain: Model) -> dict[str, dict[Reader, str]]:
+    """Every use of every tensor, with who that is in words."""
     found: dict[str, dict[Reader, str]] = defaultdict(dict)
     for graph in plain.graphs():
         for tensor in graph.outputs:

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from onnxq.analysis.accumulator_bounds import Bounds, bounds
 from onnxq.graph import Model
 from onnxq.ort_fusion.prediction import Outlook, predict
+from onnxq.pipeline import Pipeline
+from passes.collect_qparams import CollectQParams
+from passes.remove_fake_quant import RemoveFakeQuant
 
 if TYPE_CHECKING:
     from onnxq.backend import Backend
@@ -46,6 +49,16 @@ class Subject:
     """The same with every quantizer as one FakeQuantize."""
     source: Model | None = None
     """What it was made from, with the names the user gave; None where that is `model` itself."""
+
+    @functools.cached_property
+    def collected(self) -> Model:
+        """The canonical model with its quantization in the table as well."""
+        return Pipeline(CollectQParams()).run(self.canonical).model
+
+    @functools.cached_property
+    def plain(self) -> Model:
+        """The float network beneath its quantizers, with the names that the table uses."""
+        return Pipeline(RemoveFakeQuant()).run(self.collected).model
 
     @functools.cached_property
     def bounds(self) -> tuple[Bounds, ...]:

@@ -8,40 +8,46 @@ applied to the clean model beside it. A lossy change is no part of a proof: it i
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from onnxq.backend import OnnxFile, TableFile
+from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.dialects import openvino, qonnx
-from onnxq.disk.file_set import FileSet
-from onnxq.disk.scratch import scratch_folder
 from onnxq.edit import describe
 from onnxq.errors import OnnxqError
-from onnxq.graph import Model, domain_of, load
+from onnxq.graph import Model, domain_of, from_proto
 from onnxq.operators.integer_operators import find
 from onnxq.pipeline import Pipeline
+from onnxq.proof.change import Change
 from onnxq.proof.difference import RunningDiff, Tolerance
-from onnxq.proof.verify import Report, saturates, verify
+from onnxq.proof.trusted import Running, Trusted
+from onnxq.proof.verify import Report, compare, saturation
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
-from onnxq.running.sessions import Kind
+from onnxq.running.sessions import Kind, OpenModel, open_model
 from onnxq.side_files.native_format import models
+from onnxq.side_files.side_file import Content
 from passes.apply_qparams import ApplyQParams
 from passes.phases import READ
 
 if TYPE_CHECKING:
     from onnxq.running.samples import Data
-    from onnxq.workflows.convert import Conversion, Progress
 
 
 COST = "requantized (cost)"
 """What the proof is called that judges how much moving quantizers cost."""
+
+
+KEPT = 64 << 20
+"""Bytes of samples and of the trusted model's results that wait for the next comparison."""
 
 
 @dataclass(frozen=True)
@@ -68,115 +74,142 @@ class Proof:
         }
 
 
+@dataclass(frozen=True)
+class Proven:
+    """What a proof found."""
+
+    proofs: tuple[Proof, ...]
+    notes: list[str]
+    """What limits the proof, or what the target will do otherwise."""
+    cost: Report | None
+    """How far a lossy change takes the outputs from those of the source; None without one."""
+
+
 def prove(
-    conversion: Conversion, data: Data | None, count: int, seed: int, progress: Progress
-) -> tuple[Proof, ...]:
-    """Write everything to a temporary folder, read it back and compare."""
+    backend: Backend,
+    source: Model,
+    files: Mapping[str, Path],
+    table: QParamTable,
+    *,
+    change: Change | None = None,
+    data: Data | None = None,
+    count: int = 4,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Proven:
+    """Compare the files of `backend`, by suffix, with the canonical model they were made from.
+
+    `table` is the quantization they hold. Where a `change` was made, they are compared with what
+    came of it, and what it costs is measured.
+    """
+    running = partial(Trusted, data=data, count=count, seed=seed, keep=KEPT)
+    before = running(source)
+    trusted = before if change is None else running(change.after)
+    # One file at a time stays in memory: what stands beside a model is proven right after it.
+    opened = functools.lru_cache(maxsize=1)(lambda suffix: open_model(files[suffix]))
+    limits = {kind: _tolerance(source, table, kind) for kind in get_args(Kind)}
     proofs: list[Proof] = []
-    change = conversion.change
-    trusted = conversion.source if change is None else change.after
-    with scratch_folder() as folder:
-        with FileSet(folder, durable=False) as files:
-            written = {a.suffix: a.stage(files, "model")[0] for a in conversion.artifacts}
-        first = conversion.artifacts[0]
-        for kind in _sessions(conversion):
-            progress(f"proving {first.suffix.lstrip('_')} in onnxruntime ({kind} session)")
-            read = _read_back(written[first.suffix]) if kind == "reference" else None
-            run = partial(verify, data=data, count=count, seed=seed)
-            made = written[first.suffix] if read is None else read
-            report = run(trusted, made, sessions=("reference", kind))
-            report = _judged(report, _tolerance(conversion, kind))
-            raised = None
-            if kind == "reference" and not report.passed:
-                raised = _raised(trusted, conversion.model.opset)
-            if raised is not None:
-                report = _judged(run(raised, made), _tolerance(conversion, kind))
-            ran = report.sessions[1]
-            refused = "" if ran == kind else f"onnxruntime refuses the {kind} session"
-            how = f"{kind}: refused" if refused else ran if read is None else "read back"
-            proofs.append(Proof(f"{first.suffix.lstrip('_')} ({how})", report, refused))
-            if raised is not None:
-                report = _judged(run(trusted, raised), _tolerance(conversion, "deployed"))
-                what = f"opset {trusted.opset} -> {raised.opset} (canonical)"
-                proofs.append(Proof(what, report))
-            if kind != "reference" and not refused:
-                conversion.notes += _kernels_off(report)
-        if "deployed" in conversion.backend.sessions:
-            conversion.notes += _saturation(written[first.suffix], data)
-        for output in conversion.backend.outputs:
-            if not isinstance(output, TableFile) or output.suffix not in written:
-                continue
+    kinds, notes = _sessions(backend, source)
+    first = backend.outputs[0].suffix
+    shown = first.lstrip("_")
+    deployed = Trusted(opened(first), data, kind="deployed")
+    for kind in kinds:
+        progress(f"proving {shown} in onnxruntime ({kind} session)")
+        if kind == "reference":
+            meant = source if change is None else change.after
+            proofs += _meanings(shown, deployed.model, meant, trusted, running, limits)
+        else:
+            made = deployed if kind == "deployed" else Running(deployed.model, kind)
+            proofs.append(_kernels(shown, kind, compare(trusted, made, limits[kind])))
+            notes += [] if proofs[-1].refused else _kernels_off(proofs[-1].report)
+    if "deployed" in backend.sessions:
+        notes += _saturation(deployed)
+    del deployed  # its session holds memory
+    for output in backend.outputs:
+        if isinstance(output, TableFile) and output.suffix in files:
             progress(f"proving {output.suffix.lstrip('_')} by reading it back")
-            model = load(written[output.beside])
-            content = output.format.decode(written[output.suffix].read_bytes())
-            held = output.format.read(content, model)
-            if output.format.magnitudes:
-                report = _reaches(model.qparams, held)
-                proofs.append(Proof(f"{output.suffix.lstrip('_')} (ranges read back)", report))
-                continue
-            model.qparams = table_told(model.qparams, held, output.format.weights)
-            applied = Pipeline(ApplyQParams()).run(model).model
-            report = verify(
-                trusted,
-                applied,
-                data,
-                count=count,
-                seed=seed,
-            )
-            report = _judged(report, _tolerance(conversion, "reference"))
-            proofs.append(Proof(f"{output.suffix.lstrip('_')} (read back)", report))
-        for native, parts in models(conversion.backend.outputs).items():
-            progress(f"proving the {native.name} model by reading it back")
-            stored = {f.part: f.decode(written[f.suffix].read_bytes()) for f in parts}
-            report = verify(trusted, native.read(stored), data, count=count, seed=seed)
-            report = _judged(report, _tolerance(conversion, "reference"))
-            what = " and ".join(f.suffix.lstrip("_.") for f in parts)
-            proofs.append(Proof(f"{what} (read back)", report))
-    if change is not None:
-        progress("measuring what the changes cost")
-        report = verify(conversion.source, change.before, data, count=count, seed=seed)
-        proofs.append(Proof("up to the change (canonical)", report))
-        conversion.cost = verify(
-            conversion.source,
-            change.after,
-            data,
-            count=count,
-            seed=seed,
-            max_steps=math.inf,
-            max_moved=1.0,
-            max_relative=math.inf,
-        )
-        if any(t.name == "approximate-grids" for t in change.traces):
-            judged = _judged(conversion.cost, _bearable(conversion))
-            proofs.append(Proof(COST, judged))
-    return tuple(proofs)
+            content = output.format.decode(files[output.suffix].read_bytes())
+            proofs.append(_side_file(output, content, opened(output.beside), trusted, limits))
+    for native, parts in models(backend.outputs).items():
+        progress(f"proving the {native.name} model by reading it back")
+        stored = {f.part: f.decode(files[f.suffix].read_bytes()) for f in parts}
+        report = compare(trusted, Running(native.read(stored)), limits["reference"])
+        what = " and ".join(f.suffix.lstrip("_.") for f in parts)
+        proofs.append(Proof(f"{what} (read back)", report))
+    if change is None:
+        return Proven(tuple(proofs), notes, None)
+    progress("measuring what the changes cost")
+    report = compare(before, Running(change.before), Tolerance())
+    proofs.append(Proof("up to the change (canonical)", report))
+    cost = compare(before, trusted, _ANYTHING)
+    if any(t.name == "approximate-grids" for t in change.traces):
+        proofs.append(Proof(COST, _judged(cost, _bearable(table))))
+    return Proven(tuple(proofs), notes, cost)
 
 
-def _raised(trusted: Model, opset: int) -> Model | None:
-    """`trusted` in a later opset, None if it is in that one.
+def _meanings(
+    shown: str,
+    file: OpenModel,
+    source: Model,
+    trusted: Trusted,
+    running: Callable[[Model], Trusted],
+    limits: Mapping[Kind, Tolerance],
+) -> list[Proof]:
+    """What the file means, in the reference session: what `source`, which `trusted` runs, does.
 
     onnxruntime computes some operators (AveragePool) by another kernel from some opset on, which
     rounds the last bit of a sum another way; what lies between two codes may then land on either.
     A file in a later opset than its source is proven against the source in that opset, and what
     the opset alone changes is judged as such flips are.
     """
-    if opset <= trusted.opset:
-        return None
-    twin = trusted.clone()
-    twin.require_opset(opset, "that of what was written")
-    return twin
+    model = from_proto(file.proto, file.folder)
+    opset = model.opset
+    strange = any(domain_of(n) in _NOT_RUN or find(domain_of(n), n.op) for n in model.nodes())
+    made = Running(Pipeline(*READ).run(model, in_place=True).model if strange else file)
+    what = f"{shown} ({'read back' if strange else 'reference'})"
+    report = compare(trusted, made, limits["reference"])
+    if report.passed or opset <= source.opset:
+        return [Proof(what, report)]
+    raised = source.clone()
+    raised.require_opset(opset, "that of what was written")
+    later = running(raised)
+    return [
+        Proof(what, compare(later, made, limits["reference"])),
+        Proof(
+            f"opset {source.opset} -> {raised.opset} (canonical)",
+            compare(trusted, later, limits["deployed"]),
+        ),
+    ]
 
 
+def _kernels(shown: str, kind: Kind, report: Report) -> Proof:
+    """The proof in an optimised session, which onnxruntime may refuse."""
+    if report.sessions[1] == kind:
+        return Proof(f"{shown} ({kind})", report)
+    return Proof(f"{shown} ({kind}: refused)", report, f"onnxruntime refuses the {kind} session")
+
+
+def _side_file(
+    output: TableFile,
+    content: Content,
+    beside: OpenModel,
+    trusted: Trusted,
+    limits: Mapping[Kind, Tolerance],
+) -> Proof:
+    """A side file read back: put into the clean model beside it, or its magnitudes compared."""
+    shown = output.suffix.lstrip("_")
+    model = from_proto(beside.proto, beside.folder)
+    held = output.format.read(content, model)
+    if output.format.magnitudes:
+        return Proof(f"{shown} (ranges read back)", _reaches(model.qparams, held))
+    model.qparams = table_told(model.qparams, held, output.format.weights)
+    applied = Pipeline(ApplyQParams()).run(model, in_place=True).model
+    return Proof(f"{shown} (read back)", compare(trusted, Running(applied), limits["reference"]))
+
+
+_ANYTHING = Tolerance(max_steps=math.inf, max_moved=1.0, max_relative=math.inf)
 _NOT_RUN = (openvino.DOMAIN, qonnx.DOMAIN)
 """Domains whose operators onnxruntime does not have."""
-
-
-def _read_back(path: Path) -> Model | None:
-    """The canonical form of a file whose operators are not those of the float graph, else None."""
-    model = load(path)
-    if not any(domain_of(n) in _NOT_RUN or find(domain_of(n), n.op) for n in model.nodes()):
-        return None
-    return Pipeline(*READ).run(model, in_place=True).model
 
 
 def _reaches(table: QParamTable, read: QParamTable) -> Report:
@@ -193,23 +226,20 @@ def _reaches(table: QParamTable, read: QParamTable) -> Report:
     return Report(tuple(diffs), (), 1, ("reference", "reference"), ())
 
 
-def _sessions(conversion: Conversion) -> tuple[Kind, ...]:
+def _sessions(backend: Backend, source: Model) -> tuple[tuple[Kind, ...], list[str]]:
     """The sessions to compare in, with a note on what must be left out."""
-    wanted = conversion.backend.sessions
-    first = conversion.backend.outputs[0]
+    first = backend.outputs[0]
     if isinstance(first, OnnxFile) and first.clean:
-        return ()  # a float model proves nothing: the files beside it are read back
-    inner = [
-        n for n in conversion.source.nodes(FAKE_QUANTIZE) if n.owner is not conversion.source.graph
-    ]
-    if not inner or wanted == ("reference",):
-        return wanted
-    conversion.notes.append(
+        return (), []  # a float model proves nothing: the files beside it are read back
+    inner = [n for n in source.nodes(FAKE_QUANTIZE) if n.owner is not source.graph]
+    if not inner or backend.sessions == ("reference",):
+        return backend.sessions, []
+    note = (
         f"{describe(inner[0])} stands in the body of another node, where onnxruntime's 8-bit "
         "kernels saturate in every session on CPUs without VNNI: only the reference session is "
         "compared"
     )
-    return ("reference",)
+    return ("reference",), [note]
 
 
 def _judged(report: Report, by: Tolerance) -> Report:
@@ -221,7 +251,7 @@ def _judged(report: Report, by: Tolerance) -> Report:
     )
 
 
-def _tolerance(conversion: Conversion, kind: Kind) -> Tolerance:
+def _tolerance(source: Model, table: QParamTable, kind: Kind) -> Tolerance:
     """What may differ: next to nothing in the reference session, which is the proof.
 
     Optimised sessions are compared to find gross faults. An integer kernel rounds sums where the
@@ -238,10 +268,10 @@ def _tolerance(conversion: Conversion, kind: Kind) -> Tolerance:
     The same holds for float16 models, which onnxruntime rounds here or there depending on what
     stands around.
     """
-    half = any(n.inputs[1].dtype == np.float16 for n in conversion.source.nodes(FAKE_QUANTIZE))
+    half = any(n.inputs[1].dtype == np.float16 for n in source.nodes(FAKE_QUANTIZE))
     if kind == "reference" and not half:
         return Tolerance()
-    bits = [_bits(row) for row in conversion.table.of(Role.ACTIVATION)] or [8]
+    bits = [_bits(row) for row in table.of(Role.ACTIVATION)] or [8]
     coarsest, finest = min(bits), max(bits)
     flip = 2.0 ** (finest - coarsest)
     return Tolerance(
@@ -253,14 +283,14 @@ def _tolerance(conversion: Conversion, kind: Kind) -> Tolerance:
     )
 
 
-def _bearable(conversion: Conversion) -> Tolerance:
+def _bearable(table: QParamTable) -> Tolerance:
     """What quantizers that had to be moved may cost: on average a sixteenth of the range.
 
     Single elements may be further off, since rounding differently is the point of it. But where
     the outputs differ more than that on average, what was trained is gone. The range is what the
     outputs span in fact, since a grid may reach much further than its values ever do.
     """
-    bits = [_bits(row) for row in conversion.table.of(Role.ACTIVATION)] or [8]
+    bits = [_bits(row) for row in table.of(Role.ACTIVATION)] or [8]
     return Tolerance(
         max_steps=math.inf,
         max_moved=1.0,
@@ -289,10 +319,10 @@ def _kernels_off(report: Report) -> list[str]:
     ]
 
 
-def _saturation(path: Path, data: Data | None) -> list[str]:
+def _saturation(deployed: Trusted) -> list[str]:
     """A warning where onnxruntime's default session gives other numbers on this CPU."""
     try:
-        off = saturates(path, data)
+        off = saturation(deployed)
     except OnnxqError as error:
         return [f"onnxruntime's default session does not run the model: {error.what}"]
     if off is None:

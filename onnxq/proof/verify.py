@@ -8,7 +8,7 @@ the first one beyond the tolerance shows where the models part.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import onnx
@@ -17,12 +17,11 @@ from onnxq.errors import OptionError, VerifyError, near_matches
 from onnxq.graph import Model
 from onnxq.parsing.argument_types import FLAG, INTEGER, NUMBER, PATH, takes
 from onnxq.proof.difference import RunningDiff, TensorDiff, Tolerance
-from onnxq.proof.input_ranges import input_ranges
-from onnxq.proof.step_size import Steps
+from onnxq.proof.trusted import Running, Trusted, float_outputs
 from onnxq.quant.qparams import Array
 from onnxq.running import sessions as runtime
 from onnxq.running.ort_tensors import TensorSpec
-from onnxq.running.samples import Data, cast, is_float, samples
+from onnxq.running.samples import Data, cast
 from onnxq.running.sessions import Kind, ModelSource, OpenModel, Session, open_model
 from onnxq.storage.node_order import ordered, reads
 
@@ -112,56 +111,64 @@ def verify(
     `onnxq.running.samples`) or are `count` seeded random ones, in the range of the input's
     quantizer.
     """
-    _check(sessions, seed)
+    _check(sessions)
     models = open_model(a), open_model(b)
     plain = tuple(sessions) == ("reference", "reference")
-    shared = _shared(models, plain) if per_layer else []
-    if plain:  # without optimisation taps change nothing: one session serves both purposes
-        runs = tapped = _sessions(models, sessions, shared)
-    else:
-        runs = tapped = _sessions(models, sessions)
-        if shared:
-            tapped = _sessions(models, (runs[0].kind, runs[1].kind), shared)
-    floats = _float_outputs(tapped[0]) & _float_outputs(tapped[1])
-    shared = [name for name in shared if name in floats]
-    pairs, renamed = _pair_outputs(*models), _pair_inputs(*runs)
-    steps = Steps(models[0]), Steps(models[1])
+    layers = _shared(models, plain) if per_layer else []
+    # Without optimisation taps change nothing: one session serves both purposes.
+    taps = layers if plain else []
+    trusted = Trusted(models[0], data, kind=sessions[0], taps=taps, count=count, seed=seed)
+    other = Running(models[1], sessions[1], taps)
+    return compare(trusted, other, Tolerance(max_steps, max_moved, max_relative), layers)
 
-    def running(name: str, other: str) -> RunningDiff:
-        return RunningDiff(name, other, steps[0].of(name) or steps[1].of(other))
+
+def compare(
+    trusted: Trusted, other: Running, limits: Tolerance, layers: Iterable[str] = ()
+) -> Report:
+    """Run both on the samples of the trusted one, and judge by `limits` how far apart they are.
+
+    `layers` are measured as well, by sessions of their own where they are not tapped already.
+    """
+    runs = tapped = trusted.session, other.session
+    shared = list(layers)
+    if shared and not trusted.taps:
+        tapped = (
+            runtime.session(trusted.model, runs[0].kind, shared),
+            runtime.session(other.model, runs[1].kind, shared),
+        )
+    floats = float_outputs(tapped[0]) & float_outputs(tapped[1])
+    pairs, renamed = _pair_outputs(trusted.graph, other.graph), _pair_inputs(*runs)
+
+    def running(name: str, twin: str) -> RunningDiff:
+        return RunningDiff(name, twin, trusted.steps.of(name) or other.steps.of(twin))
 
     outputs = {pair: running(*pair) for pair in pairs}
-    layers = {(name, name): running(name, name) for name in shared}
-    wanted = [list(dict.fromkeys(names)) for names in zip(*pairs, strict=True)] or [[], []]
-    taken = [list(dict.fromkeys([*names, *(shared if plain else ())])) for names in wanted]
+    inner = {(name, name): running(name, name) for name in shared if name in floats}
     number = 0
-    ranges = input_ranges(models[0]) if data is None else None
-    for feed in samples(runs[0], data, count, seed, ranges):
+    for feed, values in trusted.results():
         number += 1
         twin = {spec.name: cast("input", spec, feed[name]) for name, spec in renamed.items()}
-        made = runs[0].run(feed, taken[0]), runs[1].run(twin, taken[1])
+        made = values, runs[1].run(twin, other.wanted)
         _add(outputs, made)
-        if shared:
-            if not plain:
-                made = tapped[0].run(feed, shared), tapped[1].run(twin, shared)
-            _add(layers, made)
+        if inner and tapped is not runs:
+            names = [name for name, _ in inner]
+            made = tapped[0].run(feed, names), tapped[1].run(twin, names)
+        _add(inner, made)
     if not number:
         raise VerifyError("nothing was compared: there are no samples", fix="ask for at least one")
 
-    limits = Tolerance(max_steps, max_moved, max_relative)
-    makers = _makers(models[0].proto.graph)
-    report = Report(
-        tuple(r.result(*makers.get(name, ("", "")), limits) for (name, _), r in outputs.items()),
-        tuple(r.result(*makers.get(name, ("", "")), limits) for (name, _), r in layers.items()),
-        number,
-        (runs[0].kind, runs[1].kind),
-        (),
+    makers = _makers(trusted.graph)
+    found, within = (
+        tuple(r.result(*makers.get(name, ("", "")), limits) for (name, _), r in diffs.items())
+        for diffs in (outputs, inner)
     )
-    notes = tuple(_notes(models, runs, tapped, report.passed)) + tuple(_weak(report.outputs))
-    return Report(report.outputs, report.layers, number, report.sessions, notes)
+    report = Report(found, within, number, (runs[0].kind, runs[1].kind), ())
+    models = trusted.model, other.model
+    notes = (*_notes(models, runs, tapped, report.passed), *_weak(report.outputs))
+    return replace(report, notes=notes)
 
 
-def _check(sessions: tuple[Kind, ...], seed: int) -> None:
+def _check(sessions: tuple[Kind, ...]) -> None:
     if len(sessions) != 2:
         raise OptionError(
             f"{len(sessions)} sessions for two models", fix="give one for each of the two models"
@@ -171,8 +178,6 @@ def _check(sessions: tuple[Kind, ...], seed: int) -> None:
             raise OptionError(
                 f"there is no session '{kind}'", fix=near_matches(str(kind), get_args(Kind))
             )
-    if seed < 0:
-        raise OptionError(f"the seed {seed} is negative", fix="give 0 or more")
 
 
 def saturates(
@@ -185,8 +190,12 @@ def saturates(
     and integer operators, which saturate in the reference session too, are covered. A model that
     the default session refuses raises.
     """
-    kinds: tuple[Kind, Kind] = ("deployed", "shipped")
-    report = verify(model, model, data, sessions=kinds, count=count, seed=seed, max_moved=1.0)
+    return saturation(Trusted(model, data, kind="deployed", count=count, seed=seed))
+
+
+def saturation(deployed: Trusted) -> TensorDiff | None:
+    """The same for a model in its deployed session."""
+    report = compare(deployed, Running(deployed.model, "shipped"), Tolerance(max_moved=1.0))
     return None if report.passed else report.worst
 
 
@@ -198,17 +207,8 @@ def _add(
         diff.add(made[0][name], made[1][other])
 
 
-def _sessions(
-    models: tuple[OpenModel, OpenModel], kinds: tuple[Kind, Kind], taps: Iterable[str] = ()
-) -> tuple[Session, Session]:
-    return (
-        runtime.session(models[0], kinds[0], taps),
-        runtime.session(models[1], kinds[1], taps),
-    )
-
-
-def _pair_outputs(first: OpenModel, second: OpenModel) -> list[tuple[str, str]]:
-    names, others = ([o.name for o in m.proto.graph.output] for m in (first, second))
+def _pair_outputs(first: onnx.GraphProto, second: onnx.GraphProto) -> list[tuple[str, str]]:
+    names, others = ([o.name for o in graph.output] for graph in (first, second))
     if len(names) != len(others):
         raise VerifyError(
             f"the first model has {len(names)} outputs ({', '.join(names)}), "
@@ -249,10 +249,6 @@ def _shared(models: tuple[OpenModel, OpenModel], plain: bool) -> list[str]:
         if name in second and name in varying
         if plain or first[name][0] == second[name][0] == "DequantizeLinear"
     ]
-
-
-def _float_outputs(session: Session) -> set[str]:
-    return {o.name for o in session.outputs if o.dtype is not None and is_float(o.dtype)}
 
 
 def _makers(graph: onnx.GraphProto) -> dict[str, tuple[str, str]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from onnxq.disk.data_file import Origin, check_needed
 from onnxq.disk.file_set import FileSet, check_folder
+from onnxq.disk.scratch import scratch_folder
 from onnxq.errors import OptionError, SaveError
 from onnxq.graph import Model, stage
 from onnxq.pass_ import Trace
@@ -32,6 +34,15 @@ class Artifact:
         content = self.content
         files.stage(name).write(content if isinstance(content, bytes) else content.encode())
         return [files.folder / name]
+
+
+@contextlib.contextmanager
+def written_apart(artifacts: Iterable[Artifact]) -> Iterator[dict[str, Path]]:
+    """The files in a temporary folder, by suffix, as long as they are needed."""
+    with scratch_folder() as folder:
+        with FileSet(folder, durable=False) as files:
+            written = {a.suffix: a.stage(files, "model")[0] for a in artifacts}
+        yield written
 
 
 @dataclass(kw_only=True)

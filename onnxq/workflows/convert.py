@@ -12,35 +12,28 @@ change is measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxq.backend import Backend, OnnxFile, TableFile, chosen_backend
-from onnxq.canonical.quantizers import QUANTIZERS
-from onnxq.dialects.function_inlining import left_in, quantizing_functions
-from onnxq.dialects.quantizing_operators import check_readable
+from onnxq.backend import Backend, chosen_backend
 from onnxq.disk.data_file import Origin
-from onnxq.errors import BackendError, OptionError, SaveError, listed
 from onnxq.graph import Model, load
 from onnxq.lint.findings import findings
 from onnxq.lint.rule import Finding, Subject
 from onnxq.parsing.argument_types import FLAG, INTEGER, PATH, takes
-from onnxq.pass_ import Trace
-from onnxq.pipeline import Observer, Pipeline
+from onnxq.pipeline import Observer
+from onnxq.proof.change import Change
 from onnxq.proof.prove import prove
 from onnxq.proof.verify import Report
 from onnxq.quant.qparam_table import QParamTable
-from onnxq.quant.qparams import Role
-from onnxq.reading import canonical, readable_form
-from onnxq.side_files.native_format import NativeFile, NativeFormat
-from onnxq.side_files.side_file import Content, EmptySideFile
-from onnxq.workflows.artifacts import Artifact, MadeFiles
-from onnxq.workflows.encodings import Encodings, Weights, with_encodings
-from onnxq.workflows.fit_to_backend import Change, legal_form
+from onnxq.workflows.artifacts import MadeFiles, written_apart
+from onnxq.workflows.encodings import Encodings, Weights
+from onnxq.workflows.fit_to_backend import fit
+from onnxq.workflows.read_source import read
 from onnxq.workflows.stale_files import stale_files
-from passes.collect_qparams import CollectQParams
+from onnxq.workflows.write_outputs import check_writer, write
 
 if TYPE_CHECKING:
     from onnxq.running.samples import Data
@@ -148,12 +141,7 @@ def convert(
     has; what that costs is measured, and too much of it fails (see `onnxq.proof.prove`).
     """
     backend = chosen_backend(backend, variant)
-    if not backend.writes:
-        raise BackendError(
-            f"onnxq cannot write files for {backend.name} yet: its writer does not exist",
-            fix="train for it and keep the canonical ONNX, or convert for a backend that "
-            "'onnxq backends' shows with files",
-        )
+    check_writer(backend)
     if isinstance(data, Iterator):
         data = list(data)  # every proof needs all of it
     if not isinstance(source, Model):
@@ -161,136 +149,47 @@ def convert(
         path = Path(source)
         stem = stem or path.stem
         source = load(path)
-    source = readable_form(source)
-    check_readable(source)
-    notes = [*source.upgrades]
-    beside = [encodings] if isinstance(encodings, str | Path | QParamTable) else list(encodings)
-    if beside:
-        progress("reading encodings")
-        source, told = with_encodings(
-            canonical(source)[0],
-            beside,
-            backend=backend,
-            allow_missing=allow_missing,
-            weights=weights,
-        )
-        notes += told
-    elif weights is not None:
-        raise OptionError(
-            "weights are quantized where encodings leave them out, and there are none",
-            fix="give encodings, or run the pass 'quantize-weights'",
-        )
-    before, traces = canonical(source)
-    if not before.nodes(*QUANTIZERS):
-        raise unquantized(before, traces)
-    notes += unread(before, traces)
+    came = read(
+        source,
+        *observers,
+        encodings=encodings,
+        backend=backend,
+        allow_missing=allow_missing,
+        weights=weights,
+        progress=progress,
+    )
     progress(f"running {len(backend.pipeline)} passes")
-    legal = legal_form(source, backend, *observers, allow_requantize=allow_requantize)
-    collected = Pipeline(CollectQParams()).run(legal.model)
-    table = collected.model.qparams
-    artifacts: list[Artifact] = []
-    clean: dict[str, Model] = {}
-    left_out: dict[str, list[str]] = {}
-    native: dict[NativeFormat, Mapping[str, Content]] = {}
-    done = list(legal.traces)
-    for output in backend.outputs:
-        if isinstance(output, OnnxFile):
-            made = output.pipeline.run(legal.model)
-            done += made.traces
-            if output.clean:
-                check_clean(made.model, output.suffix)
-            clean[output.suffix] = made.model
-            artifacts.append(Artifact(output.suffix, output.summary, made.model))
-        elif isinstance(output, NativeFile):
-            if output.format not in native:
-                native[output.format] = output.format.write(legal.model)
-            part = native[output.format][output.part]
-            artifacts.append(Artifact(output.suffix, output.summary, part))
-        else:
-            model = clean[output.beside]
-            try:
-                if output.legacy:
-                    check_clean(model, output.beside)
-                content = output.format.write_some(model.qparams, model)
-            except (SaveError, BackendError) as error:
-                if not output.legacy and not (
-                    isinstance(error, EmptySideFile) and output.format.magnitudes
-                ):
-                    raise
-                left_out.setdefault(error.what, []).append(output.suffix.lstrip("_"))
-                continue
-            artifacts.append(Artifact(output.suffix, output.summary, content))
-    artifacts = _with_use(artifacts, backend)
-    notes += [f"{', '.join(names)} not written: {why}" for why, names in left_out.items()]
+    fitted = fit(came.model, backend, *observers, allow_requantize=allow_requantize)
+    written = write(fitted.model, backend)
+    progress("looking for what the target will not do")
+    subject = Subject(backend, written.model, fitted.model, came.model)
     conversion = Conversion(
         backend=backend,
         stem=stem or "model",
-        source=before,
-        table=table,
-        traces=tuple(done),
-        artifacts=tuple(artifacts),
-        notes=[*notes],
+        source=came.model,
+        table=subject.collected.qparams,
+        traces=(*came.traces, *fitted.traces, *written.traces),
+        artifacts=written.artifacts,
+        notes=[*came.notes, *written.notes],
+        findings=findings(subject),
         variant=variant,
-        change=legal.change,
+        change=fitted.change,
     )
-    if legal.change is not None:
-        conversion.notes += legal.change.notes()
-    progress("looking for what the target will not do")
-    conversion.findings = findings(Subject(backend, conversion.model, legal.model, before))
+    if fitted.change is not None:
+        conversion.notes += fitted.change.notes()
     if verify:
-        conversion.proofs = prove(conversion, data, count, seed, progress)
+        with written_apart(written.artifacts) as files:
+            proven = prove(
+                backend,
+                came.model,
+                files,
+                conversion.table,
+                change=fitted.change,
+                data=data,
+                count=count,
+                seed=seed,
+                progress=progress,
+            )
+        conversion.proofs, conversion.cost = proven.proofs, proven.cost
+        conversion.notes += proven.notes
     return conversion
-
-
-def _with_use(artifacts: list[Artifact], backend: Backend) -> list[Artifact]:
-    """The files without models that stood only beside files that were not written."""
-    made = {artifact.suffix for artifact in artifacts}
-    tables = [output for output in backend.outputs if isinstance(output, TableFile)]
-    used = {table.beside for table in tables if table.suffix in made}
-    unused = {table.beside for table in tables} - used
-    return [artifact for artifact in artifacts if artifact.suffix not in unused]
-
-
-def unread(model: Model, traces: Iterable[Trace]) -> list[str]:
-    """Notes on quantization that no reader could read, which stays in what is written."""
-    left = [f"{s.where}: {s.reason}" for t in traces for s in t.skips]
-    left += [
-        f"function '{f.domain}::{f.name}': it quantizes and cannot be inlined: its opset is not "
-        "that of the model"
-        for f in quantizing_functions(model)
-    ]
-    return [f"left as it is: {what}" for what in dict.fromkeys(left)]
-
-
-def check_clean(model: Model, suffix: str) -> None:
-    """Raise where a float model, whose quantization stands beside it, still quantizes."""
-    left = list(left_in(model))
-    if left:
-        raise BackendError(
-            f"'{suffix.lstrip('_')}' would be a float model, but quantization that could not be "
-            f"read is still in it:{listed(left)}",
-            fix="'onnxq inspect' says why each was left; export the model with constant scales "
-            "and zero points, or take these nodes out",
-        )
-
-
-def unquantized(model: Model, traces: tuple[Trace, ...]) -> BackendError:
-    """The error for a model without quantizers, with what to do about it."""
-    skips = [s for t in traces for s in t.skips]
-    if model.qparams.of(Role.ACTIVATION, Role.WEIGHT) or model.qparams.logarithmic:
-        return BackendError(
-            "the model carries a quantization table, but no quantizers",
-            fix="put them in first: onnxq run MODEL -p apply-qparams -o QUANTIZED.onnx",
-        )
-    why = f" ({skips[0].where}: {skips[0].reason})" if skips else ""
-    return BackendError(
-        f"the model has no quantizers that onnxq can read{why}",
-        fix="give a quantized model, or the ranges of this one with --encodings FILE; "
-        "'onnxq inspect' lists what was found",
-    )
-
-
-__all__ = [
-    *("READERS", "Conversion", "canonical", "check_clean", "constants_frozen", "convert"),
-    *("readable_form", "unquantized", "unread"),
-]

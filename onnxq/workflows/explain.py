@@ -25,8 +25,9 @@ from onnxq.parsing.argument_types import takes
 from onnxq.pass_ import Trace
 from onnxq.pipeline import Pipeline
 from onnxq.reading import canonical, dialects_of
-from onnxq.workflows.convert import convert
+from onnxq.workflows.fit_to_backend import fit
 from onnxq.workflows.torch_names import module_of, selector_of
+from onnxq.workflows.write_outputs import write
 from passes.collect_qparams import CollectQParams
 from passes.remove_fake_quant import RemoveFakeQuant
 
@@ -101,7 +102,7 @@ def explain(
     rows = tuple(row for row in (*table, *table.logarithmic) if row.tensor == alias)
     found = _tensors(plain).get(alias)
     seen = named if found is None else found
-    fates = {} if backend is None else _fates(model, backend)
+    fates = {} if backend is None else _fates(model, read, backend)
     maker = producer(seen)
     return Explanation(
         name,
@@ -240,13 +241,14 @@ def _origin(
 # -- what becomes of it ------------------------------------------------------------------------
 
 
-def _fates(model: Model, backend: Backend) -> dict[str, str]:
+def _fates(model: Model, read: Model, backend: Backend) -> dict[str, str]:
     """How onnxruntime runs every node, if it is the target."""
     if "deployed" not in backend.sessions:
         return {}
     if model.nodes(*QUANTIZERS):
+        quantizing_operators.check_readable(model)
         try:
-            model = convert(model, backend, verify=False).model
+            model = write(fit(read, backend).model, backend).model
         except BackendError as error:
             return {_key(n): f"unknown: {error.what.splitlines()[0]}" for n in model.nodes()}
     predicted = predict(model).nodes

@@ -19,10 +19,12 @@ from onnxq.errors import BackendError, listed
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Observer, Pipeline
+from onnxq.proof.change import Change
 from onnxq.quant.qparams import QParams
 from onnxq.quant.scheme_text import rules_text
 from passes.approximate_grids import ApproximateGrids
 from passes.fit_grids import FitGrids
+from passes.phases import READ
 
 _ALLOW = (
     "; or move them to the nearest grids it supports, with the error measured: "
@@ -31,26 +33,6 @@ _ALLOW = (
 
 _ON_LEGAL_GRIDS = ("quantize-bias", "fill-weight-range")
 """Passes that need quantizers within the scheme, in addition to the lossy ones."""
-
-
-@dataclass
-class Change:
-    """What lossy passes did to a model."""
-
-    before: Model
-    """The model before the first of them."""
-    after: Model
-    traces: tuple[Trace, ...]
-    """Of the lossy passes that rewrote something."""
-
-    def notes(self) -> list[str]:
-        """What was changed, for people: some places of every pass."""
-        told = []
-        for trace in self.traces:
-            shown = "; ".join(trace.rewrites[:5])
-            more = f"; and {len(trace.rewrites) - 5} more" if len(trace.rewrites) > 5 else ""
-            told.append(f"{trace.name} changes what the model computes: {shown}{more}")
-        return told
 
 
 @dataclass
@@ -66,11 +48,12 @@ class _Keep:
 
 
 @dataclass(frozen=True)
-class LegalForm:
+class Fitted:
     """What a backend's pipeline made."""
 
     model: Model
     traces: tuple[Trace, ...]
+    """Of the passes after the readers."""
     change: Change | None
     """None where the model still computes what it did."""
 
@@ -94,28 +77,28 @@ def legal_pipeline(backend: Backend, allow_requantize: bool = False) -> Pipeline
     return Pipeline(*steps[:at], *moves, *steps[at:])
 
 
-def legal_form(
+def fit(
     source: Model, backend: Backend, *observers: Observer, allow_requantize: bool = False
-) -> LegalForm:
-    """Run the backend's pipeline and refuse what its scheme does not have.
+) -> Fitted:
+    """Run the backend's pipeline on a canonical model and refuse what its scheme does not have.
 
-    With `allow_requantize`, what does not fit is moved onto the nearest grid that does.
+    The readers at its head made the model canonical, and are not run again. With
+    `allow_requantize`, what does not fit is moved onto the nearest grid that does.
     """
     pipeline = legal_pipeline(backend, allow_requantize)
     steps = tuple(pipeline)
+    start = next((at for at, step in enumerate(steps) if step not in READ), len(steps))
     first = next((at for at, step in enumerate(steps) if step.lossy), len(steps))
-    keep = _Keep(first, source if first == 0 else None)
-    made = pipeline.run(source, *observers, *((keep,) if first < len(steps) else ()))
+    keep = _Keep(first, source if first == start else None)
+    watching = (*observers, keep) if first < len(steps) else observers
+    made = pipeline.run(source, *watching, start=start)
     check_scheme(made.model, backend, allow_requantize)
-    lossy = tuple(
-        trace
-        for step, trace in zip(steps, made.traces, strict=True)
-        if step.lossy and trace.rewrites
-    )
+    done = zip(steps[start:], made.traces, strict=True)
+    lossy = tuple(trace for step, trace in done if step.lossy and trace.rewrites)
     if not lossy:
-        return LegalForm(made.model, made.traces, None)
+        return Fitted(made.model, made.traces, None)
     assert keep.model is not None
-    return LegalForm(made.model, made.traces, Change(keep.model, made.model, lossy))
+    return Fitted(made.model, made.traces, Change(keep.model, made.model, lossy))
 
 
 def broken_rules(node: gs.Node, backend: Backend) -> list[str]:

@@ -22,9 +22,9 @@ from onnxq.lint.findings import findings
 from onnxq.lint.rule import Finding, Severity, Subject
 from onnxq.parsing.argument_types import PATH, takes
 from onnxq.reading import canonical
-from onnxq.workflows.convert import convert
 from onnxq.workflows.encodings import with_encodings
-from onnxq.workflows.fit_to_backend import legal_form
+from onnxq.workflows.fit_to_backend import fit
+from onnxq.workflows.write_outputs import write
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,16 @@ def _models(path: Path, backend: Backend) -> list[Path]:
 
 
 def _subject(model: Model, backend: Backend) -> Subject:
-    if backend.writes and model.nodes(*QUANTIZERS):
-        # What stands in the way of a conversion is found below, tensor by tensor.
-        if not _is_clean(backend):
-            with contextlib.suppress(BackendError, SaveError):
-                made = convert(model, backend, verify=False).model
-                return Subject(backend, made, canonical(made)[0], model)
-        with contextlib.suppress(BackendError):
-            return Subject(backend, model, legal_form(model, backend).model, model)
-    return Subject(backend, model, canonical(model)[0])
+    read = canonical(model)[0]
+    if not backend.writes or not model.nodes(*QUANTIZERS):
+        return Subject(backend, model, read)
+    # What stands in the way of a conversion is found by the rules, tensor by tensor.
+    try:
+        legal = fit(read, backend).model
+    except BackendError:
+        return Subject(backend, model, read)
+    if not _is_clean(backend):
+        with contextlib.suppress(BackendError, SaveError):
+            made = write(legal, backend).model
+            return Subject(backend, made, canonical(made)[0], model)
+    return Subject(backend, model, legal, model)

@@ -27,7 +27,8 @@ from onnxq.quant.qparams import QParams, Role
 from onnxq.reading import canonical
 from onnxq.side_files.side_file import SideFile, find_format
 from onnxq.workflows.artifacts import Artifact, MadeFiles
-from onnxq.workflows.convert import check_clean, unquantized, unread
+from onnxq.workflows.read_source import unquantized, unread
+from onnxq.workflows.write_outputs import check_clean
 from passes.apply_qparams import ApplyQParams
 from passes.collect_qparams import CollectQParams
 from passes.remove_fake_quant import RemoveFakeQuant

@@ -19,7 +19,7 @@ from onnxq.quant.qparams import QParams, Reader
 from onnxq.quant.qtype import qtype
 from onnxq.workflows import demo
 from onnxq.workflows.convert import convert
-from onnxq.workflows.fit_to_backend import legal_form
+from onnxq.workflows.fit_to_backend import fit
 from onnxq.workflows.lint_model import lint
 from tests.models.build import log_quantize, parse, quantize
 from tests.models.networks import quantized
@@ -97,7 +97,7 @@ def test_lint_and_convert_agree(name: str) -> None:
     """What is found in the legal form is what convert then refuses, and the other way round."""
     backend = find_backend(name)
     model = partly()
-    legal = legal_form(model, backend, allow_requantize=True).model
+    legal = fit(model, backend, allow_requantize=True).model
     found = list(ONE_RANGE.check(Subject(backend, model, legal, model)))
     refused = (
         pytest.raises(SaveError, match="only some of its readers")

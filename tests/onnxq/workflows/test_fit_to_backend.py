@@ -15,7 +15,7 @@ from onnxq.proof.prove import COST
 from onnxq.quant.qparams import Role
 from onnxq.running.sessions import reference
 from onnxq.workflows.convert import convert
-from onnxq.workflows.fit_to_backend import legal_form, legal_pipeline
+from onnxq.workflows.fit_to_backend import fit, legal_pipeline
 from passes.quantize_bias import QuantizeBias
 from tests.models.build import parse, quantize, weight
 from tests.models.networks import quantized, samples
@@ -31,7 +31,7 @@ def test_without_permission_one_error_names_all_tensors_and_the_option() -> None
         if (params := params_of(node)).role is Role.ACTIVATION
     }
     with pytest.raises(BackendError) as caught:
-        legal_form(model, TRT)
+        fit(model, TRT)
     assert all(f"'{name}'" in caught.value.what for name in wrong)
     assert "--allow-requantize" in str(caught.value.fix)
 
@@ -64,7 +64,7 @@ def test_what_was_made_for_one_target_goes_to_another(source: str, target: str) 
 
 def test_permission_changes_nothing_where_all_fits() -> None:
     model = quantized("conv1d", TRT)
-    made = legal_form(model, TRT, allow_requantize=True)
+    made = fit(model, TRT, allow_requantize=True)
     assert made.change is None
 
 
@@ -97,7 +97,7 @@ def test_what_still_breaks_a_rule_is_refused_without_naming_the_option() -> None
     model = parse("g (float[1,64] x) => (float[1,64] y) { y = Neg(x) }", opset=19)
     quantize(model, "x", qtype="float8e5m2")
     with pytest.raises(BackendError) as caught:
-        legal_form(model, TRT, allow_requantize=True)
+        fit(model, TRT, allow_requantize=True)
     assert "float8e5m2" in caught.value.what
     assert "--allow-requantize" not in str(caught.value.fix)
 

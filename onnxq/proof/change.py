@@ -1,0 +1,28 @@
+"""What lossy passes did to a model: no part of a proof, but measured by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onnxq.graph import Model
+from onnxq.pass_ import Trace
+
+
+@dataclass(frozen=True)
+class Change:
+    """What lossy passes did to a model."""
+
+    before: Model
+    """The model before the first of them."""
+    after: Model
+    traces: tuple[Trace, ...]
+    """Of the lossy passes that rewrote something."""
+
+    def notes(self) -> list[str]:
+        """What was changed, for people: some places of every pass."""
+        told = []
+        for trace in self.traces:
+            shown = "; ".join(trace.rewrites[:5])
+            more = f"; and {len(trace.rewrites) - 5} more" if len(trace.rewrites) > 5 else ""
+            told.append(f"{trace.name} changes what the model computes: {shown}{more}")
+        return told

@@ -1,0 +1,93 @@
+"""A quantized model of any dialect, or a float one with its quantization beside it, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxq.backend import Backend
+from onnxq.canonical.quantizers import QUANTIZERS
+from onnxq.dialects.function_inlining import quantizing_functions
+from onnxq.dialects.quantizing_operators import check_readable
+from onnxq.errors import BackendError, OptionError
+from onnxq.graph import Model
+from onnxq.pass_ import Trace
+from onnxq.pipeline import Observer
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import Role
+from onnxq.reading import canonical, readable_form
+from onnxq.workflows.encodings import Encodings, Weights, with_encodings
+
+
+@dataclass(frozen=True)
+class Source:
+    """What came in."""
+
+    model: Model
+    """Its canonical form."""
+    traces: tuple[Trace, ...]
+    """Of the readers."""
+    notes: list[str]
+
+
+def read(
+    model: Model,
+    *observers: Observer,
+    encodings: Encodings | Iterable[Encodings] = (),
+    backend: Backend | None = None,
+    allow_missing: bool = False,
+    weights: Weights | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Source:
+    """The canonical form of `model`, with the quantization of `encodings` in it.
+
+    A model without quantizers that can be read is refused.
+    """
+    beside = [encodings] if isinstance(encodings, str | Path | QParamTable) else list(encodings)
+    given = readable_form(model)
+    check_readable(given)
+    if weights is not None and not beside:
+        raise OptionError(
+            "weights are quantized where encodings leave them out, and there are none",
+            fix="give encodings, or run the pass 'quantize-weights'",
+        )
+    notes = [*given.upgrades]
+    if beside:
+        progress("reading encodings")
+    found, traces = canonical(given, *observers)
+    if beside:
+        found, told = with_encodings(
+            found, beside, backend=backend, allow_missing=allow_missing, weights=weights
+        )
+        notes += told
+    if not found.nodes(*QUANTIZERS):
+        raise unquantized(found, traces)
+    return Source(found, traces, notes + unread(found, traces))
+
+
+def unread(model: Model, traces: Iterable[Trace]) -> list[str]:
+    """Notes on quantization that no reader could read, which stays in what is written."""
+    left = [f"{s.where}: {s.reason}" for t in traces for s in t.skips]
+    left += [
+        f"function '{f.domain}::{f.name}': it quantizes and cannot be inlined: its opset is not "
+        "that of the model"
+        for f in quantizing_functions(model)
+    ]
+    return [f"left as it is: {what}" for what in dict.fromkeys(left)]
+
+
+def unquantized(model: Model, traces: tuple[Trace, ...]) -> BackendError:
+    """The error for a model without quantizers, with what to do about it."""
+    skips = [s for t in traces for s in t.skips]
+    if model.qparams.of(Role.ACTIVATION, Role.WEIGHT) or model.qparams.logarithmic:
+        return BackendError(
+            "the model carries a quantization table, but no quantizers",
+            fix="put them in first: onnxq run MODEL -p apply-qparams -o QUANTIZED.onnx",
+        )
+    why = f" ({skips[0].where}: {skips[0].reason})" if skips else ""
+    return BackendError(
+        f"the model has no quantizers that onnxq can read{why}",
+        fix="give a quantized model, or the ranges of this one with --encodings FILE; "
+        "'onnxq inspect' lists what was found",
+    )
