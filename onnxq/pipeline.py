@@ -112,7 +112,7 @@ class Pipeline:
     ) -> Result:
         """Run all passes on a copy of `model` (or on itself), and check what they made.
 
-        The first `start` passes are left out: they have made the model what it is.
+        The first `start` passes are left out, as they have been run on the model already.
 
         A fault is named with the pass that made it: where the check at the end, or a pass, finds
         the graph broken, the passes are run once more on another copy, with a check after each.

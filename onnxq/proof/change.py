@@ -1,4 +1,4 @@
-"""What lossy passes did to a model: no part of a proof, but measured by it."""
+"""A lossy change of a model: not part of a proof, but measured by it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnxq.pass_ import Trace
 
 @dataclass(frozen=True)
 class Change:
-    """What lossy passes did to a model."""
+    """A change made by lossy passes."""
 
     before: Model
     """The model before the first of them."""
@@ -19,7 +19,7 @@ class Change:
     """Of the lossy passes that rewrote something."""
 
     def notes(self) -> list[str]:
-        """What was changed, for people: some places of every pass."""
+        """The changes in words: some places of every pass."""
         told = []
         for trace in self.traces:
             shown = "; ".join(trace.rewrites[:5])

@@ -1,4 +1,4 @@
-"""The proof of a conversion: what was written, read back and run against what came in.
+"""Proves a conversion: the written files are read back and compared with the source.
 
 A model is run as written. One of operators that onnxruntime does not have, or that round elsewhere
 than the float graph does (QLinearConv ...), is read back into the canonical form, which must then
@@ -47,7 +47,7 @@ COST = "requantized (cost)"
 
 
 KEPT = 64 << 20
-"""Bytes of samples and of the trusted model's results that wait for the next comparison."""
+"""Most bytes of samples and results of the trusted model that are kept for the next comparison."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class Proof:
 
 @dataclass(frozen=True)
 class Proven:
-    """What a proof found."""
+    """The result of a proof."""
 
     proofs: tuple[Proof, ...]
     notes: list[str]
-    """What limits the proof, or what the target will do otherwise."""
+    """Limits of the proof, and what onnxruntime computes differently."""
     cost: Report | None
-    """How far a lossy change takes the outputs from those of the source; None without one."""
+    """The difference that a lossy change makes; None without one."""
 
 
 def prove(
@@ -97,15 +97,15 @@ def prove(
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Proven:
-    """Compare the files of `backend`, by suffix, with the canonical model they were made from.
+    """Compare the files of `backend`, given by suffix, with the canonical `source`.
 
-    `table` is the quantization they hold. Where a `change` was made, they are compared with what
-    came of it, and what it costs is measured.
+    `table` is the quantization in the files. After a lossy `change` they are compared with its
+    result, and the cost of the change is measured.
     """
     running = partial(Trusted, data=data, count=count, seed=seed, keep=KEPT)
     before = running(source)
     trusted = before if change is None else running(change.after)
-    # One file at a time stays in memory: what stands beside a model is proven right after it.
+    # One model at a time stays in memory: its side files are proven one after the other.
     opened = functools.lru_cache(maxsize=1)(lambda suffix: open_model(files[suffix]))
     limits = {kind: _tolerance(source, table, kind) for kind in get_args(Kind)}
     proofs: list[Proof] = []
@@ -155,7 +155,7 @@ def _meanings(
     running: Callable[[Model], Trusted],
     limits: Mapping[Kind, Tolerance],
 ) -> list[Proof]:
-    """What the file means, in the reference session: what `source`, which `trusted` runs, does.
+    """Compare the meaning of a file, in the reference session, with `trusted`, which runs `source`.
 
     onnxruntime computes some operators (AveragePool) by another kernel from some opset on, which
     rounds the last bit of a sum another way; what lies between two codes may then land on either.
@@ -183,7 +183,7 @@ def _meanings(
 
 
 def _kernels(shown: str, kind: Kind, report: Report) -> Proof:
-    """The proof in an optimised session, which onnxruntime may refuse."""
+    """A comparison in an optimised session, which onnxruntime may refuse."""
     if report.sessions[1] == kind:
         return Proof(f"{shown} ({kind})", report)
     return Proof(f"{shown} ({kind}: refused)", report, f"onnxruntime refuses the {kind} session")
@@ -196,7 +196,7 @@ def _side_file(
     trusted: Trusted,
     limits: Mapping[Kind, Tolerance],
 ) -> Proof:
-    """A side file read back: put into the clean model beside it, or its magnitudes compared."""
+    """Read a side file back and apply it to the clean model beside it, or compare magnitudes."""
     shown = output.suffix.lstrip("_")
     model = from_proto(beside.proto, beside.folder)
     held = output.format.read(content, model)

@@ -1,4 +1,4 @@
-"""A model in one session, opened once for all comparisons it takes part in."""
+"""Models in onnxruntime sessions, opened once for all comparisons that use them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onnxq.running.sessions import Kind, ModelSource, OpenModel, Session, open_m
 
 
 def float_outputs(session: Session) -> set[str]:
-    """The outputs of a session whose values are real numbers."""
+    """The outputs of a session that are real numbers."""
     return {o.name for o in session.outputs if o.dtype is not None and is_float(o.dtype)}
 
 
@@ -34,7 +34,7 @@ class Running:
 
     @cached_property
     def session(self) -> Session:
-        """The session; one that falls back to another kind says so itself."""
+        """The session, opened when first needed; its own `kind` tells of a fallback."""
         return runtime.session(self.model, self.kind, self.taps)
 
     @cached_property
@@ -49,7 +49,7 @@ class Running:
 
     @property
     def wanted(self) -> list[str]:
-        """What a comparison looks at: the outputs, and the taps that are floats."""
+        """The tensors to compare: all outputs, and the taps that are floats."""
         floats = float_outputs(self.session) if self.taps else set()
         taps = (name for name in self.taps if name in floats)
         return list(dict.fromkeys([*(o.name for o in self.graph.output), *taps]))
@@ -58,8 +58,8 @@ class Running:
 class Trusted(Running):
     """A model that others are compared with.
 
-    Of its samples and results, up to `keep` bytes are kept from one comparison to the next; what
-    goes beyond is made and run again.
+    At most `keep` bytes of its samples and results are kept for the next comparison; the rest is
+    computed again.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Trusted(Running):
         self._complete = False
 
     def results(self) -> Iterator[tuple[Feed, dict[str, Array]]]:
-        """Every sample, and what the model makes of it."""
+        """Every sample with the model's outputs."""
         yield from self._kept
         if self._complete:
             return

@@ -125,9 +125,9 @@ def verify(
 def compare(
     trusted: Trusted, other: Running, limits: Tolerance, layers: Iterable[str] = ()
 ) -> Report:
-    """Run both on the samples of the trusted one, and judge by `limits` how far apart they are.
+    """Compare `other` with `trusted` on the samples of `trusted`.
 
-    `layers` are measured as well, by sessions of their own where they are not tapped already.
+    `layers` are measured too, in sessions of their own unless they are tapped already.
     """
     runs = tapped = trusted.session, other.session
     shared = list(layers)
@@ -194,7 +194,7 @@ def saturates(
 
 
 def saturation(deployed: Trusted) -> TensorDiff | None:
-    """The same for a model in its deployed session."""
+    """The same for a model that is open in the deployed session."""
     report = compare(deployed, Running(deployed.model, "shipped"), Tolerance(max_moved=1.0))
     return None if report.passed else report.worst
 

@@ -1,13 +1,12 @@
-"""From any quantized model to the files a backend wants, with proof.
+"""Converts any quantized model to the files of a backend, with proof.
 
-    read -> canonical source ---------------------------------------------.
-              |                                                           |
-              '-> backend's pipeline -> legal canonical -> files -> read back -> compared
+    read -> canonical source ----------------------------.
+              |                                          |
+              '-> fit -> legal canonical -> write -> files -> prove
 
-The proof runs the files as written, read back from disk, against the canonical form of what came
-in. A side file is proven by reading it back and applying it to the clean model beside it. Where a
-pass had to change what the model computes, the files are compared with what it made, and the
-change is measured.
+Each step is a function of plain values that works alone: `read_source.read`, `fit_to_backend.fit`,
+`write_outputs.write` and `onnxq.proof.prove.prove`. The model is read once: fitting leaves out the
+readers at the head of the backend's pipeline.
 """
 
 from __future__ import annotations

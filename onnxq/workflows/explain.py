@@ -14,6 +14,7 @@ import onnx_graphsurgeon as gs
 from onnxq.analysis.quantizer_places import QuantizerPlaces
 from onnxq.backend import Backend, chosen_backend
 from onnxq.canonical.quantizers import QUANTIZERS, Row, is_quantizer
+from onnxq.dialects.quantizing_operators import check_readable
 from onnxq.edit import describe, op_name, producer
 from onnxq.errors import BackendError, OptionError, near_matches
 from onnxq.graph import Model
@@ -246,7 +247,7 @@ def _fates(model: Model, read: Model, backend: Backend) -> dict[str, str]:
     if "deployed" not in backend.sessions:
         return {}
     if model.nodes(*QUANTIZERS):
-        quantizing_operators.check_readable(model)
+        check_readable(model)
         try:
             model = write(fit(read, backend).model, backend).model
         except BackendError as error:

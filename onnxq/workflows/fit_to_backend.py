@@ -37,7 +37,7 @@ _ON_LEGAL_GRIDS = ("quantize-bias", "fill-weight-range")
 
 @dataclass
 class _Keep:
-    """Keeps the model as it was in front of pass number `first`."""
+    """Keeps the model from before pass number `first`."""
 
     first: int
     model: Model | None = field(default=None)
@@ -49,13 +49,13 @@ class _Keep:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a backend's pipeline made."""
+    """The result of a backend's pipeline."""
 
     model: Model
     traces: tuple[Trace, ...]
     """Of the passes after the readers."""
     change: Change | None
-    """None where the model still computes what it did."""
+    """None if the model still computes the same."""
 
 
 def legal_pipeline(backend: Backend, allow_requantize: bool = False) -> Pipeline:

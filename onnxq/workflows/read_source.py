@@ -1,4 +1,4 @@
-"""A quantized model of any dialect, or a float one with its quantization beside it, read once."""
+"""Reads a quantized model of any dialect, or a float model and its encodings."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from onnxq.workflows.encodings import Encodings, Weights, with_encodings
 
 @dataclass(frozen=True)
 class Source:
-    """What came in."""
+    """A model that was read."""
 
     model: Model
-    """Its canonical form."""
+    """The canonical form."""
     traces: tuple[Trace, ...]
     """Of the readers."""
     notes: list[str]
@@ -40,9 +40,9 @@ def read(
     weights: Weights | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Source:
-    """The canonical form of `model`, with the quantization of `encodings` in it.
+    """Read `model` and the quantization in `encodings` into the canonical form.
 
-    A model without quantizers that can be read is refused.
+    A model without readable quantizers is refused.
     """
     beside = [encodings] if isinstance(encodings, str | Path | QParamTable) else list(encodings)
     given = readable_form(model)

@@ -1,4 +1,4 @@
-"""The files of a backend, made from the legal canonical model; none is on disk yet."""
+"""Makes the files of a backend from the legal canonical model, in memory."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from onnxq.workflows.artifacts import Artifact
 
 @dataclass(frozen=True)
 class Written:
-    """What was made of a model for a backend."""
+    """The files of one model for a backend."""
 
     model: Model
-    """The model to deploy, which is the first of the files."""
+    """The model to deploy: the first of the files."""
     artifacts: tuple[Artifact, ...]
     traces: tuple[Trace, ...]
     notes: list[str]
@@ -37,7 +37,7 @@ def check_writer(backend: Backend) -> None:
 
 
 def write(legal: Model, backend: Backend) -> Written:
-    """Make all files of `backend`; what older consumers cannot be told is left out, with a note."""
+    """Make all files of `backend`; legacy files that cannot hold the model are left out."""
     check_writer(backend)
     artifacts: list[Artifact] = []
     traces: list[Trace] = []

@@ -2,7 +2,7 @@
 
 from onnxq.pass_ import Trace
 from onnxq.proof.change import Change
-from tests.build import parse
+from tests.models.build import parse
 
 
 def test_some_places_of_every_pass_are_told() -> None:

@@ -13,7 +13,7 @@ from onnxq.proof.difference import Tolerance
 from onnxq.proof.trusted import Running, Trusted
 from onnxq.proof.verify import compare, verify
 from onnxq.running.sessions import Session
-from tests.build import parse, quantize
+from tests.models.build import parse, quantize
 
 SAMPLE = 2 * 16 * 4
 """Bytes of one sample and its result."""

@@ -12,8 +12,8 @@ from onnxq.reading import READERS
 from onnxq.workflows.demo import build, quantize
 from onnxq.workflows.read_source import read
 from onnxq.workflows.side_export import export_side_file
-from tests.build import parse
-from tests.zoo import ZOO
+from tests.models.build import parse
+from tests.models.zoo import ZOO
 
 
 def test_a_dialect_becomes_canonical_in_a_copy() -> None:

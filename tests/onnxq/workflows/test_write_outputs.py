@@ -13,7 +13,7 @@ from onnxq.graph import Model
 from onnxq.workflows.artifacts import written_apart
 from onnxq.workflows.fit_to_backend import fit
 from onnxq.workflows.write_outputs import check_clean, write
-from tests.networks import quantized
+from tests.models.networks import quantized
 
 WRITERS = sorted(name for name in backends() if find_backend(name).writes)
 
