@@ -212,7 +212,7 @@ def test_side_files_of_the_plug_in_are_listed_told_and_read(
     again = answer(
         onnxq("inspect", clean, "--encodings", side, "--json", plugins=(example,))
     )  # fmt: skip
-    assert again["notes"] == ["mychip-scales read"]
+    assert again["notes"] == ["encodings read as mychip-scales"]
     scales = [row["scale"] for row in again["table"]["rows"]]
     assert scales == [float(STEP)] * 2
     assert onnxq("inspect", clean, "--encodings", side).returncode == 2, "not without the plug-in"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from onnxq.edit import describe
 from onnxq.graph.constants import array
-from onnxq.workflows.lint_model import Finding, LintRule, Subject
+from onnxq.lint import Finding, LintRule, Subject
 
 
 def check(subject: Subject) -> Iterator[Finding]:
