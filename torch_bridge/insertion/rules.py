@@ -1,18 +1,15 @@
-"""The tensors of a graph that are quantized, by the rules of a `Placement`.
-
-An op that wants quantized inputs asks for the tensors it reads; ops that only move values are
-looked through, so the tensor is quantized where it was made, once, for all that read it.
-"""
+"""The tensors of an FX graph that are quantized, by the rules of a `Placement`."""
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import fx, nn
 
+from onnxq.analysis.placement_walk import PlacementWalk
 from onnxq.operators.placement import Placement
 from onnxq.operators.traits import KEEPS_SIGN, SEVERAL, WEIGHTED
 from torch_bridge.capture.argument_checks import Required
@@ -33,7 +30,7 @@ class Spot:
     """Whether a first or last layer reads one of them."""
 
 
-class Rules:
+class Rules(PlacementWalk[fx.Node, fx.Node]):
     """A graph seen through a placement."""
 
     def __init__(
@@ -43,21 +40,19 @@ class Rules:
         exclude: Selection | None = None,
         include: Selection | None = None,
     ) -> None:
+        super().__init__(placement)
         self.graph = graph_module.graph
         self.modules = dict(graph_module.named_modules(remove_duplicate=False))
-        self.placement = placement
         self.exclude = exclude or Selection()
         self.include = include or Selection()
-        self.order = {node: i for i, node in enumerate(self.graph.nodes)}
         self._varying = self._of_inputs()
         self.of_weights = self._of_weights()
         """Nodes that serve weights alone: w * gain in F.conv2d(x, w * gain), and w itself."""
 
     # -- what a node is ------------------------------------------------------------------------
 
-    def kind(self, node: fx.Node) -> str | None:
-        """The op kind of `node`."""
-        return kind_of(node, self.modules)
+    def kind(self, op: fx.Node) -> str | None:
+        return kind_of(op, self.modules)
 
     def weight_operand(self, node: fx.Node) -> fx.Node | None:
         """The weight of a functional layer (F.conv2d ...), if it depends on no input."""
@@ -82,31 +77,15 @@ class Rules:
                 found.add(node)
         return found
 
-    def operands(self, node: fx.Node) -> list[fx.Node]:
-        """The activations that `node` reads."""
-        kind = self.kind(node)
-        if kind in WEIGHTED and node.op == "call_function":
-            given = [_operand(node, 0, "input"), _operand(node, 1, "weight")]
+    def operands(self, op: fx.Node) -> list[fx.Node]:
+        kind = self.kind(op)
+        if kind in WEIGHTED and op.op == "call_function":
+            given = [_operand(op, 0, "input"), _operand(op, 1, "weight")]
             nodes = [n for n in given if isinstance(n, fx.Node)]
-            return [n for n in nodes if is_float(n) and n is not self.weight_operand(node)]
-        read = [n for n in node.all_input_nodes if n is not self.weight_operand(node)]
+            return [n for n in nodes if is_float(n) and n is not self.weight_operand(op)]
+        read = [n for n in op.all_input_nodes if n is not self.weight_operand(op)]
         found = [n for n in read if is_float(n) or self.kind(n) == "Split"]
         return found if kind in SEVERAL or kind is None else found[:1]
-
-    def sources(self, node: fx.Node) -> Iterator[fx.Node]:
-        """The producers of the values of `node`."""
-        seen: set[fx.Node] = set()
-        waiting = [node]
-        while waiting:
-            tensor = waiting.pop(0)
-            if tensor in seen:
-                continue
-            seen.add(tensor)
-            read = self.operands(tensor) if self.kind(tensor) in self.placement.moves else []
-            if read:
-                waiting[:0] = read
-            elif is_float(tensor):
-                yield tensor
 
     @functools.cached_property
     def boundary(self) -> set[fx.Node]:
@@ -116,138 +95,89 @@ class Rules:
         """
         if self.placement.boundary_bits is None:
             return set()
-        made = {s for out in self._leaving() for s in self.sources(out)}
+        made = {s for out in self.outputs() for s in self.sources(out)}
         found = set()
         for node in self.graph.nodes:
             if self.kind(node) not in WEIGHTED:
                 continue
             read = {s for operand in self.operands(node) for s in self.sources(operand)}
-            if node in made or any(self._enters(source) for source in read):
+            if node in made or any(self.is_input(source) for source in read):
                 found.add(node)
         return found
 
-    def _enters(self, node: fx.Node) -> bool:
-        """Whether `node` is what enters the network, or a part of it."""
-        if node.op == "placeholder":
+    def is_input(self, value: fx.Node) -> bool:
+        """Whether `value` is what enters the network, or a part of it."""
+        if value.op == "placeholder":
             return True
-        first = node.args[0] if node.args else None
+        first = value.args[0] if value.args else None
         if not isinstance(first, fx.Node):
             return False
-        if node.op == "call_module" and isinstance(self.modules[str(node.target)], Required):
+        if value.op == "call_module" and isinstance(self.modules[str(value.target)], Required):
             return True
-        return node.target is operator.getitem and not is_float(first) and self._enters(first)
+        return value.target is operator.getitem and not is_float(first) and self.is_input(first)
 
-    # -- what is asked for ---------------------------------------------------------------------
+    def ops(self) -> list[fx.Node]:
+        """All but those that serve weights alone: the weight itself is quantized, at the end."""
+        return [node for node in self.graph.nodes if node not in self.of_weights]
+
+    def result(self, op: fx.Node) -> fx.Node:
+        return op
+
+    def producer(self, value: fx.Node) -> fx.Node:
+        return value
+
+    def consumers(self, value: fx.Node) -> list[fx.Node]:
+        return list(value.users)
+
+    def is_float(self, value: fx.Node) -> bool:
+        return is_float(value)
+
+    def inputs(self) -> Iterator[fx.Node]:
+        for node in filter(self.is_input, self.graph.nodes):
+            if is_float(node) and not all(map(self.is_input, node.users)):
+                yield node
+
+    def outputs(self) -> list[fx.Node]:
+        return [n for n in next(iter(reversed(self.graph.nodes))).all_input_nodes if is_float(n)]
+
+    def reads_numbers(self, op: fx.Node) -> bool:
+        return any(isinstance(a, int | float) for a in op.args)
+
+    # -- what is particular to training --------------------------------------------------------
 
     def spots(self) -> list[Spot]:
         """All quantizers of activations, in the order of the graph."""
-        wanted: dict[fx.Node, bool] = {}
-        for node in self.graph.nodes:
-            if node in self.of_weights:  # the weight itself is quantized, at the end
-                continue
-            for source in (*self._inputs_of(node), *self._outputs_of(node)):
-                wanted[source] = wanted.get(source, False) or node in self.boundary
-        for source in self._at_the_ends():
-            wanted.setdefault(source, False)
-        groups = self._groups(wanted)
         return [
-            Spot(
-                producers=tuple(group),
-                unsigned=self.placement.unsigned and self.never_negative.issuperset(group),
-                boundary=any(wanted.get(node, False) for node in group),
-            )
-            for group in groups
+            Spot(place.tensors, place.unsigned, not self.boundary.isdisjoint(place.asked_by))
+            for place in self.activations()
         ]
 
-    def _asks(self, node: fx.Node) -> bool:
-        if self.include.has_node(node):
+    def asks(self, op: fx.Node) -> bool:
+        if self.include.has_node(op):
             return True
-        kind = self.kind(node)
-        if kind not in self.placement.inputs or self.exclude.has_node(node):
+        return not self.exclude.has_node(op) and not self._is_float_layer(op) and super().asks(op)
+
+    def written(self, op: fx.Node) -> fx.Node | None:
+        return None if self.exclude.has_node(op) or self._is_float_layer(op) else op
+
+    def runs_inside(self, op: fx.Node, value: fx.Node) -> bool:
+        return super().runs_inside(op, value) and not self.exclude.has_node(op)
+
+    def from_accumulator(self, value: fx.Node) -> bool:
+        module = self.modules.get(str(value.target)) if value.op == "call_module" else None
+        return getattr(module, "activation", None) is None and super().from_accumulator(value)
+
+    def _is_float_layer(self, node: fx.Node) -> bool:
+        """Whether the weight of a layer stays float: a subclass that computes something else."""
+        if node.op != "call_module" or self.kind(node) not in WEIGHTED:
             return False
-        if kind in WEIGHTED and node.op == "call_module":
-            # One whose weight stays float (a subclass that computes something else) is float.
-            return hasattr(self.modules[str(node.target)], "weight_fake_quant")
-        if self.placement.tensors_only and kind in SEVERAL - {"Concat"}:
-            return not any(isinstance(a, int | float) for a in node.args)
-        return True
+        return not hasattr(self.modules[str(node.target)], "weight_fake_quant")
 
-    def _inputs_of(self, node: fx.Node) -> list[fx.Node]:
-        """The tensors that `node` reads and wants quantized."""
-        if not self._asks(node):
-            return []
-        kind = self.kind(node) or ""
-        read = [(operand, list(self.sources(operand))) for operand in self.operands(node)]
-        made_by = {self.kind(source) for _, sources in read for source in sources}
-        if any((kind, maker) in self.placement.untouched for maker in made_by):
-            return []
-        if kind == "Add" and len(read) > 1:
-            summed = [i for i, (n, _) in enumerate(read) if self._from_accumulator(n)]
-            if summed:
-                del read[summed[-1]]
-        merged = self.placement.merged
-        return [s for _, found in read for s in found if (kind, self.kind(s)) not in merged]
-
-    def _from_accumulator(self, node: fx.Node) -> bool:
-        if self.kind(node) not in self.placement.accumulated or len(node.users) > 1:
-            return False
-        module = self.modules.get(str(node.target)) if node.op == "call_module" else None
-        return getattr(module, "activation", None) is None
-
-    def _outputs_of(self, node: fx.Node) -> Iterator[fx.Node]:
-        """The tensors to quantize for the output of `node`: after what runs inside the same op."""
-        kind = self.kind(node)
-        if kind not in self.placement.outputs or self.exclude.has_node(node) or not is_float(node):
-            return
-        if kind in WEIGHTED and node.op == "call_module":
-            if not hasattr(self.modules[str(node.target)], "weight_fake_quant"):
-                return
-        elif self.placement.tensors_only and kind in self.placement.inputs and not self._asks(node):
-            return
-        yield from self._settled(node)
-
-    def _settled(self, node: fx.Node) -> Iterator[fx.Node]:
-        for user in node.users:
-            consumer = self.kind(user)
-            if consumer in self.placement.absorbed and not self.exclude.has_node(user):
-                yield from self._settled(user)
-            elif (consumer or "", self.kind(node) or "") not in self.placement.merged:
-                yield node
-
-    def _at_the_ends(self) -> Iterator[fx.Node]:
-        if self.placement.graph_inputs:
-            for node in self.graph.nodes:
-                read = [u for u in node.users if not self._enters(u)]
-                if self._enters(node) and is_float(node) and read:
-                    yield node
-        if self.placement.graph_outputs:
-            for out in self._leaving():
-                yield from (s for s in self.sources(out) if not self._enters(s))
-
-    def _leaving(self) -> list[fx.Node]:
-        return [n for n in next(iter(reversed(self.graph.nodes))).all_input_nodes if is_float(n)]
-
-    # -- what is shared ------------------------------------------------------------------------
-
-    def _groups(self, wanted: Iterable[fx.Node]) -> list[list[fx.Node]]:
-        """Producers that share a quantizer, each group and all groups in the graph's order."""
-        group_of = {node: {node} for node in wanted}
-        for node in self.graph.nodes:
-            if self.kind(node) not in self.placement.unified:
-                continue
-            read = {s for operand in self.operands(node) for s in self.sources(operand)}
-            if not any(source in group_of for source in read):
-                continue
-            joined = set().union(*(group_of.get(source, {source}) for source in read))
-            for member in joined:
-                group_of[member] = joined
-        unique = {id(group): group for group in group_of.values()}.values()
-        ordered = [sorted(group, key=self.order.__getitem__) for group in unique]
-        return sorted(ordered, key=lambda group: self.order[group[0]])
+    def never_negative(self, value: fx.Node) -> bool:
+        return value in self._never_negative
 
     @functools.cached_property
-    def never_negative(self) -> set[fx.Node]:
-        """The nodes whose results are never negative."""
+    def _never_negative(self) -> set[fx.Node]:
         found: set[fx.Node] = set()
         for node in self.graph.nodes:  # producers first
             read = self.operands(node) if self._keeps_sign(node) else []

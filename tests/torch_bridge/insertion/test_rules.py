@@ -130,8 +130,8 @@ def test_signs(form: object, expected: bool) -> None:
             return form(x)  # type: ignore[operator]
 
     found = rules(Form())
-    (out,) = found._leaving()
-    assert (out in found.never_negative) is expected
+    (out,) = found.outputs()
+    assert found.never_negative(out) is expected
 
 
 def test_weights_made_of_parameters_only() -> None:
