@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -18,56 +17,37 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from onnx import helper
 
-from onnxq import discovery
 from onnxq.canonical import fake_quantize
 from onnxq.errors import PassError
-from onnxq.graph import Model, from_proto
+from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
 from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Pipeline, Result
-from onnxq.reading import READERS
 from onnxq.running import sessions
 from tests.models.build import parse
 from tests.models.dialect_functions import runnable
+from tests.models.prepared import PASSES, Forms
 from tests.models.strategies import graphs, qdq_graphs
 from tests.models.zoo import ZOO, inputs
 
-PASSES = {name: cls for name, cls in discovery.passes().items() if isinstance(cls, type)}
 WRITERS = {name for name in PASSES if name.startswith("to-")} - {"to-qdq"}
 """Passes that write a dialect and refuse, in one error, what it cannot express."""
 MOVES_TIES = {"to-qonnx", "to-openvino"}
 """Writers of dialects that add the zero point before rounding: values half way between two codes
 get the other neighbour there where it is odd."""
-READ = tuple(PASSES[name]() for name in READERS)
 
 
 Values = dict[str, np.ndarray]
 
 
-class Subject:
-    """A model in the forms that passes are given, each made once, and the results of each file."""
+class Subject(Forms):
+    """A model in the forms that passes are given, and the results of each file made from it."""
 
     def __init__(self, proto: onnx.ModelProto, seeds: Iterable[int]) -> None:
-        self.source = from_proto(proto)
+        super().__init__(proto)
         self.metadata = sorted((p.key, p.value) for p in proto.metadata_props)
         self.feeds = [inputs(proto, seed) for seed in seeds]
         self._results: dict[bytes, list[Values]] = {}
-
-    @cached_property
-    def canonical(self) -> Model:
-        return Pipeline(*READ).run(self.source).model
-
-    @cached_property
-    def unquantized(self) -> Model:
-        """The float model with its table, as `apply-qparams` takes it."""
-        collect, remove = PASSES["collect-qparams"](), PASSES["remove-fake-quant"]()
-        return Pipeline(*READ, collect, remove).run(self.source).model
-
-    def prepared(self, step: Pass) -> Model:
-        """The model as a pipeline would hand it to `step`: canonical where the pass asks for it."""
-        if step.name == "apply-qparams":
-            return self.unquantized
-        return self.canonical if step.needs_canonical else self.source
 
     def results(self, model: Model) -> list[Values]:
         """All outputs for each of the feeds; files of the same bytes are checked and run once."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
 import onnx
 import pytest
 
-from onnxq import discovery
 from onnxq.pipeline import Pipeline
 from tests.checks.work import assert_linear
-from tests.suites.test_contracts import prepared
-
-PASSES = {name: cls for name, cls in discovery.passes().items() if isinstance(cls, type)}
+from tests.models.prepared import PASSES, Forms
 
 BLOCK = """
     q{i} = QuantizeLinear(x{i}, s, z)
@@ -32,7 +30,8 @@ BLOCK = """
 """
 
 
-def chain(blocks: int) -> onnx.ModelProto:
+@functools.cache
+def chain(blocks: int) -> Forms:
     """Blocks that hold something for every pass; scales, zero points and biases are shared."""
     body = "".join(BLOCK.format(i=i, j=i + 1) for i in range(blocks))
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
@@ -43,7 +42,7 @@ def chain(blocks: int) -> onnx.ModelProto:
     for i in range(blocks):
         weight = np.full((2, 2, 1, 1), i % 7, np.float32)
         model.graph.initializer.append(onnx.numpy_helper.from_array(weight, f"w{i}"))
-    return model
+    return Forms(model)
 
 
 @pytest.mark.parametrize("name", sorted(PASSES))
@@ -51,7 +50,7 @@ def test_work_of_a_pass_is_linear(name: str) -> None:
     step = PASSES[name]()
 
     def prepare(blocks: int) -> Callable[[], object]:
-        model = prepared(chain(blocks), step)
+        model = chain(blocks).prepared(step).clone()
         return lambda: Pipeline(step).run(model, in_place=True)
 
     assert_linear(prepare, 12)
