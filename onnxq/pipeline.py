@@ -117,6 +117,11 @@ class Pipeline:
         A fault is named with the pass that made it: where the check at the end, or a pass, finds
         the graph broken, the passes are run once more on another copy, with a check after each.
         """
+        if not 0 <= start <= len(self):
+            raise OptionError(
+                f"a pipeline of {len(self)} passes has no start {start}",
+                fix="give the number of passes to leave out",
+            )
         work = model if in_place else model.clone()
         try:
             traces = tuple(self._run(work, observers, start))

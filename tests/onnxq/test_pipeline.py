@@ -451,6 +451,26 @@ def test_observers_see_every_pass_in_order() -> None:
     ]
 
 
+def test_passes_that_were_run_before_are_left_out() -> None:
+    """Who watches sees the others where they are in the whole pipeline, and so do errors."""
+    seen: list[tuple[int, str]] = []
+    whole = Pipeline(Rename(), Negate(), Orphan())
+    renamed = Pipeline(Rename()).run(small_model()).model
+    result = whole.run(renamed, lambda i, step, *_: seen.append((i, step.name)), start=1)
+    assert seen == [(1, "negate"), (2, "orphan")]
+    assert [trace.name for trace in result.traces] == ["negate", "orphan"]
+    assert result.model.to_proto() == whole.run(small_model()).model.to_proto()
+    with pytest.raises(InvalidModelError) as caught:
+        Pipeline(Rename(), Negate(), Fail("graph")).run(renamed, start=1)
+    assert caught.value.__notes__ == ["in pass 'fail' (number 3 of 3; before it: rename, negate)"]
+
+
+@pytest.mark.parametrize("start", [-1, 2])
+def test_a_start_outside_the_pipeline_is_refused(start: int) -> None:
+    with pytest.raises(OptionError, match=f"no start {start}"):
+        Pipeline(Rename()).run(small_model(), start=start)
+
+
 @dataclass(frozen=True)
 class Sleep(Pass):
     """Take a known time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import onnxq
 from onnxq.backend import TableFile, find_backend
 from onnxq.graph import Model, from_proto
 from onnxq.opsets import upgrade_rules
+from onnxq.proof.prove import prove
 from onnxq.proof.verify import verify
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.running import sessions
@@ -21,6 +23,28 @@ from onnxq.workflows import demo
 from tests.models.build import parse, quantize, weight
 from tests.models.networks import quantized
 from tests.models.zoo import ZOO
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.1])
+def test_files_are_proven_against_a_model_and_nothing_is_changed(
+    scale: float, tmp_path: Path
+) -> None:
+    """All it takes are values: a model, the files and the table, whoever made them."""
+    backend = find_backend("tvm")
+    source = quantized("conv1d", backend)
+    before = source.to_proto()
+    made = onnxq.convert(source, backend, verify=False)
+    for node in made.model.nodes("DequantizeLinear"):
+        node.inputs[1].values = np.asarray(node.inputs[1].values * np.float32(scale))
+    (file,) = made.save(tmp_path)
+    told: list[str] = []
+    suffix = backend.outputs[0].suffix
+    found = prove(backend, source, {suffix: file}, made.table, count=2, progress=told.append)
+    assert [proof.report.samples for proof in found.proofs] == [2] * len(backend.sessions)
+    assert all(proof.passed for proof in found.proofs) == (scale == 1.0)
+    assert found.cost is None
+    assert len(told) == len(found.proofs)
+    assert source.to_proto() == before
 
 
 def test_a_session_that_runtimes_refuse_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:

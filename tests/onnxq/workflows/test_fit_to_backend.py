@@ -16,6 +16,8 @@ from onnxq.quant.qparams import Role
 from onnxq.running.sessions import reference
 from onnxq.workflows.convert import convert
 from onnxq.workflows.fit_to_backend import fit, legal_pipeline
+from passes.drop_identity import DropIdentity
+from passes.phases import READ
 from passes.quantize_bias import QuantizeBias
 from tests.models.build import parse, quantize, weight
 from tests.models.networks import quantized, samples
@@ -166,3 +168,16 @@ def test_a_weight_may_not() -> None:
     weight(model, "w", qtype="uint8", zero_point=17, scale=np.float32(0.004))
     with pytest.raises(BackendError, match=r"'w' \(weight\): type uint8"):
         convert(model, "qnn")
+
+
+def test_readers_are_left_out_at_the_head_of_a_pipeline_alone() -> None:
+    """What a backend puts before a reader may give it something to read."""
+    model = quantized("conv1d", TRT)
+    plain = [step for step in TRT.pipeline if step not in READ]
+    heads = {(): 0, READ: 0, READ[:4]: 0, (DropIdentity(), *READ): 1 + len(READ)}
+    made = []
+    for head, run in heads.items():
+        fitted = fit(model, replace(TRT, pipeline=Pipeline(*head, *plain), variants={}))
+        assert len(fitted.traces) == run + len(plain) + 1  # and fit-grids
+        made.append(fitted.model.to_proto())
+    assert all(proto == made[0] for proto in made)
