@@ -10,8 +10,10 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq.canonical.quantizers import QUANTIZERS
+from onnxq.edit import op_name
 from onnxq.folding.to_initializers import freeze
 from onnxq.graph import Model, domain_of
+from onnxq.operators.traits import DEQUANTIZE, QUANTIZE
 from onnxq.pass_ import Pass, Trace
 from onnxq.quant.qparams import Array
 from onnxq.running.constant_evaluation import Evaluator, known_values
@@ -19,8 +21,8 @@ from onnxq.storage.exporter import sorted_nodes
 from onnxq.storage.importer import bodies
 
 _QUANTIZATION = {
-    *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv"),
-    *("QLinearMatMul", "ConvInteger", "MatMulInteger", *QUANTIZERS),
+    *(*QUANTIZE, *DEQUANTIZE, *QUANTIZERS, "DynamicQuantizeLinear", "QLinearConv"),
+    *("QLinearMatMul", "ConvInteger", "MatMulInteger"),
 }
 _RANDOM = {
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
@@ -147,7 +149,7 @@ def _candidates(
     rounding: set[int] = set()
     for graph in model.graphs():  # a graph comes before the bodies that read its tensors
         for node in sorted_nodes(graph):
-            if getattr(node, "unread_at_load", False) or _name(node) == "Constant":
+            if getattr(node, "unread_at_load", False) or op_name(node) == "Constant":
                 continue
             inputs = [t for t in node.inputs if t.name]
             if not inputs or not all(_is_constant(t, constant) for t in inputs):
@@ -159,7 +161,7 @@ def _candidates(
             reason = _why_not(node)
             if reason:
                 trace.skip(node, reason)
-            elif _name(node) == "Round":
+            elif op_name(node) == "Round":
                 trace.skip(node, _SPELLED_OUT)
                 rounding.add(id(node))
             else:
@@ -172,13 +174,8 @@ def _is_constant(tensor: gs.Tensor, found: set[int]) -> bool:
     return id(tensor) in found or known_values(tensor) is not None
 
 
-def _name(node: gs.Node) -> str:
-    domain = domain_of(node)
-    return f"{domain}::{node.op}" if domain else str(node.op)
-
-
 def _why_not(node: gs.Node) -> str:
-    name = _name(node)
+    name = op_name(node)
     if name in _QUANTIZATION:
         return "quantization stays in the graph"
     if domain_of(node):
@@ -194,7 +191,7 @@ def _why_not(node: gs.Node) -> str:
 
 def _static_shape(node: gs.Node, model: Model) -> Array | None:
     """What a Shape node of the main graph makes if its input has a fixed, declared shape."""
-    if _name(node) != "Shape" or node.owner is not model.graph:
+    if op_name(node) != "Shape" or node.owner is not model.graph:
         return None
     dims = node.inputs[0].shape
     if dims is None or any(not isinstance(d, int) for d in dims):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,8 +15,7 @@ from onnxq.graph.constants import is_constant
 from onnxq.operators.traits import MOVES, moved_outputs, moves
 from onnxq.pass_ import Pass, Trace
 from onnxq.quant.qparams import QParams
-from onnxq.storage.exporter import sorted_nodes
-from onnxq.storage.importer import bodies
+from onnxq.storage.exporter import nodes_with_bodies
 
 
 @dataclass(frozen=True)
@@ -59,20 +57,12 @@ class PropagateRanges(Pass):
     def run(self, model: Model, trace: Trace) -> None:
         if not model.nodes(*QUANTIZERS):
             return
-        movers = [n for n in _ordered(model.graph) if not domain_of(n) and n.op in MOVERS]
+        movers = [n for n in nodes_with_bodies(model.graph) if not domain_of(n) and n.op in MOVERS]
         for node in movers:
             _forward(model, node, trace)
         for node in reversed(movers if self.backward else []):
             if MOVERS[node.op].backward:
                 _backward(model, node, trace)
-
-
-def _ordered(graph: gs.Graph) -> Iterator[gs.Node]:
-    """Nodes with producers first; a body comes before the node that holds it."""
-    for node in sorted_nodes(graph):
-        for body in bodies(node):
-            yield from _ordered(body)
-        yield node
 
 
 def _forward(model: Model, node: gs.Node, trace: Trace) -> None:

@@ -9,7 +9,6 @@ stands at an input that NNIE has a number for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,8 +21,7 @@ from onnxq.graph.constants import is_constant
 from onnxq.operators.traits import MOVES
 from onnxq.pass_ import Pass, Trace
 from onnxq.side_files.nnie_inputs import UNWRITABLE
-from onnxq.storage.exporter import sorted_nodes
-from onnxq.storage.importer import bodies
+from onnxq.storage.exporter import nodes_with_bodies
 
 _TRANSPARENT = UNWRITABLE & (MOVES | {"Relu"})
 
@@ -39,7 +37,7 @@ class SinkLogQuantizers(Pass):
     def run(self, model: Model, trace: Trace) -> None:
         if not model.nodes(FAKE_QUANTIZE_LOG):
             return
-        for node in _ordered(model.graph):
+        for node in nodes_with_bodies(model.graph):
             if domain_of(node) or node.op not in _TRANSPARENT:
                 continue
             quantizer = producer(node.inputs[0], FAKE_QUANTIZE_LOG)
@@ -50,14 +48,6 @@ class SinkLogQuantizers(Pass):
             if not _rounded_behind(node.outputs[0], reach, model):
                 _round(model, node.outputs[0], reach)
             trace.rewrote(node, f"'{node.outputs[0].name}' is quantized instead of what it reads")
-
-
-def _ordered(graph: gs.Graph) -> Iterator[gs.Node]:
-    """Nodes with producers first; a body comes before the node that holds it."""
-    for node in sorted_nodes(graph):
-        for body in bodies(node):
-            yield from _ordered(body)
-        yield node
 
 
 def _rounded_behind(tensor: gs.Tensor, reach: float, model: Model) -> bool:

@@ -24,12 +24,13 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq.canonical import fake_quantize
-from onnxq.edit import inputs_of, producer
+from onnxq.edit import inputs_of, op_name, producer
 from onnxq.folding.affine import Affine, CannotFold, ChannelLayout, all_finite, quiet
 from onnxq.folding.rescale_weight import Rescaled, rescale
 from onnxq.graph import Model
 from onnxq.graph.constants import array, is_constant
 from onnxq.graph.dequantized import Values, loaded, unread
+from onnxq.operators.traits import DEQUANTIZE, QUANTIZE
 from onnxq.operators.weight_axis import BIAS_INPUT, WeightAxis, weight_axis
 from onnxq.quant.qparams import Array
 from onnxq.storage.exporter import describe
@@ -128,7 +129,7 @@ def _unknown(what: str, tensor: gs.Tensor, node: gs.Node) -> str:
     maker = producer(tensor)
     if maker is None:
         why = "is given by the caller"
-    elif maker.op in ("QuantizeLinear", "DequantizeLinear"):
+    elif op_name(maker) in (*QUANTIZE, *DEQUANTIZE):
         why = f"comes from {describe(maker)}: run 'read-qdq' first"
     else:
         why = f"comes from {describe(maker)}"

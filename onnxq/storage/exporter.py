@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,14 @@ def is_read(tensor: gs.Tensor) -> bool:
 def live_nodes(graph: gs.Graph) -> list[gs.Node]:
     """The nodes of this graph alone that no pass has removed."""
     return [n for n in graph.nodes if "removed" not in n.__dict__]
+
+
+def nodes_with_bodies(graph: gs.Graph) -> Iterator[gs.Node]:
+    """Nodes with producers first; a body comes before the node that holds it."""
+    for node in sorted_nodes(graph):
+        for body in bodies(node):
+            yield from nodes_with_bodies(body)
+        yield node
 
 
 def sorted_nodes(graph: gs.Graph) -> list[gs.Node]:

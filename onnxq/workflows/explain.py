@@ -21,6 +21,7 @@ from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
 from onnxq.operators.op_kind import kind_of
 from onnxq.operators.placement import Placement
+from onnxq.operators.traits import DEQUANTIZE, QUANTIZE
 from onnxq.ort_fusion.prediction import predict
 from onnxq.parsing.argument_types import takes
 from onnxq.pass_ import Trace
@@ -133,7 +134,7 @@ def _float_name(model: Model, read: Model, tensor: str) -> str:
     for graph in (read, model):
         found = _tensors(graph).get(tensor)
         node = None if found is None else producer(found)
-        while node is not None and (is_quantizer(node) or node.op in _PAIR):
+        while node is not None and (is_quantizer(node) or op_name(node) in _PAIR):
             if not node.inputs:
                 break
             found = node.inputs[0]
@@ -143,7 +144,7 @@ def _float_name(model: Model, read: Model, tensor: str) -> str:
     raise _unknown(tensor, {*_tensors(model), *_tensors(read)})
 
 
-_PAIR = ("QuantizeLinear", "DequantizeLinear")
+_PAIR = (*QUANTIZE, *DEQUANTIZE)
 _PART = "it belongs to a quantizer of the model and is not a tensor of the float network"
 
 

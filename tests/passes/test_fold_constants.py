@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxq.graph import from_proto
+from onnxq.operators.traits import DEQUANTIZE, QUANTIZE
 from onnxq.pipeline import Pipeline
 from onnxq.running.sessions import reference
 from passes.fold_constants import FoldConstants
@@ -66,6 +67,19 @@ def test_what_follows_a_quantizer_stays_and_what_leads_to_it_is_folded() -> None
     )
     assert done.ops() == ["QuantizeLinear", "DequantizeLinear", "Neg", "Add"]
     assert done.reasons() == ["quantization stays in the graph"]
+
+
+@pytest.mark.parametrize("op", [*QUANTIZE, *DEQUANTIZE])
+def test_quantizers_of_every_domain_stay(op: str) -> None:
+    domain = op.rpartition("::")[0]
+    kinds = ("int8", "float") if op in DEQUANTIZE else ("float", "int8")
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17, "{domain or "com.microsoft"}" : 1]>
+        g () => ({kinds[1]}[2] y) <{kinds[0]}[2] w = {{1, 2}}, float s = {{0.5}}, int8 z = {{0}}> {{
+          y = {op.replace("::", ".")}(w, s, z) }}"""
+    )
+    trace = Pipeline(FoldConstants()).run(from_proto(proto)).traces[0]
+    assert [skip.reason for skip in trace.skips] == ["quantization stays in the graph"]
 
 
 def test_integer_operators_stay() -> None:
