@@ -151,7 +151,7 @@ class Pipeline:
     ) -> Iterator[Trace]:
         """What each pass did to `work`, pass by pass."""
         work.refresh()
-        for index, step in enumerate(self.steps[start:], start):
+        for index, step in enumerate(self.steps[start:], start=start):
             trace = Trace(step.name)
             raised = len(work.upgrades)
             started = time.perf_counter()
