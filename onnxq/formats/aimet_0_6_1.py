@@ -125,16 +125,12 @@ def float_tensors(text: str) -> frozenset[str]:
     )
 
 
-def _recognises(content: str) -> bool:
-    return codes.recognises(content, VERSION)
-
-
 FORMAT = SideFile(
     "aimet-0.6.1",
     "AIMET and QNN encodings 0.6.1: activations and parameters by name",
     write,
     read,
-    recognises=_recognises,
+    recognises=lambda text: strict_json.peek(text).get("version") == VERSION,
     detection='JSON with "version": "0.6.1"',
     versions=(VERSION,),
     narrow=False,

@@ -187,16 +187,12 @@ def float_tensors(text: str) -> frozenset[str]:
     )
 
 
-def _recognises(content: str) -> bool:
-    return codes.recognises(content, VERSION)
-
-
 FORMAT = SideFile(
     "aimet-1.0.0",
     "AIMET and QNN encodings 1.0.0: lists of activations and parameters",
     write,
     read,
-    recognises=_recognises,
+    recognises=lambda text: strict_json.peek(text).get("version") == VERSION,
     detection='JSON with "version": "1.0.0"',
     versions=(VERSION,),
     narrow=False,

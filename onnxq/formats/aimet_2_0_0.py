@@ -148,16 +148,12 @@ def float_tensors(text: str) -> frozenset[str]:
     return frozenset(entry.text("name") for entry in _entries(text) if _is_float(entry))
 
 
-def _recognises(content: str) -> bool:
-    return any(codes.recognises(content, v) for v in READ_VERSIONS)
-
-
 FORMAT = SideFile(
     "aimet-2.0.0",
     "AIMET and QNN encodings 2.0.0: one list with ONNX's scale, zero point and axis",
     write,
     read,
-    recognises=_recognises,
+    recognises=lambda text: strict_json.peek(text).get("version") in READ_VERSIONS,
     detection='JSON with "version": "2.0.0" or "2.1.0"',
     versions=READ_VERSIONS,
     narrow=False,

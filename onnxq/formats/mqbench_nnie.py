@@ -142,7 +142,7 @@ def _misread(
 
 def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`; weights of Conv and Gemm get the largest magnitude they have."""
-    document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
+    document = Entry.parse(text, _WHAT, _FIX)
     document.only(("nnie",))
     inner = Entry.of(document.value["nnie"], "'nnie'", _FIX)
     inner.only(("gfpq_param_dict",))
@@ -260,8 +260,7 @@ def _weight_rows(weights: Iterator[gs.Tensor]) -> Iterator[LogParams]:
 
 
 def _recognises(content: str) -> bool:
-    document = strict_json.peek(content)
-    inner = document.get("nnie") if isinstance(document, dict) else None
+    inner = strict_json.peek(content).get("nnie")
     return isinstance(inner, dict) and "gfpq_param_dict" in inner
 
 

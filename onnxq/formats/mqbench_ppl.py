@@ -50,7 +50,7 @@ def _entry(row: QParams) -> dict[str, Any]:
 
 def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
-    document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
+    document = Entry.parse(text, _WHAT, _FIX)
     document.only(("ppl",))
     parts = TensorParts(model)
     group = Entry.of(document.value["ppl"], "'ppl'", _FIX)
@@ -65,17 +65,12 @@ def _row(name: str, value: Any, parts: TensorParts) -> QParams:
     return _AFFINE.read(entry, name, bits, False, parts, channels=channels)
 
 
-def _recognises(content: str) -> bool:
-    document = strict_json.peek(content)
-    return isinstance(document, dict) and isinstance(document.get("ppl"), dict)
-
-
 FORMAT = SideFile(
     "mqbench-ppl",
     "PPL W8A16 in MQBench's form: step, zero point and range per tensor or channel",
     write,
     read,
-    recognises=_recognises,
+    recognises=lambda text: isinstance(strict_json.peek(text).get("ppl"), dict),
     detection='JSON with {"ppl": ...}',
     narrow=False,
 )

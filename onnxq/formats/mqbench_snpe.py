@@ -71,7 +71,7 @@ def _is_odd(row: QParams) -> bool:
 
 def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
-    document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
+    document = Entry.parse(text, _WHAT, _FIX)
     document.only(("activation_encodings",), ("param_encodings",))
     if Entry.of(document.value.get("param_encodings", {}), "'param_encodings'", _FIX).value:
         raise LoadError(f"not {_WHAT}: 'param_encodings' is not empty", fix=_FIX)
@@ -115,7 +115,7 @@ def _row(entry: Entry, name: str) -> QParams:
 
 def _recognises(content: str) -> bool:
     document = strict_json.peek(content)
-    if not isinstance(document, dict) or "version" in document:
+    if "version" in document:
         return False
     group = document.get("activation_encodings")
     if not isinstance(group, dict) or document.get("param_encodings"):

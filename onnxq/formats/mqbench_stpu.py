@@ -135,7 +135,7 @@ def _exponent(value: float) -> int:
 
 def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
-    document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
+    document = Entry.parse(text, _WHAT, _FIX)
     parts = TensorParts(model)
     nodes = {f"{n.name}{_WEIGHTS}": n for n in model.nodes(*LINEAR_OPS) if len(n.inputs) > 1}
     biases = {f"{n.name}{_BIAS}": n for n in nodes.values()}
@@ -185,12 +185,8 @@ def _check_sum(entry: Entry, node: gs.Node, rows: dict[str, QParams]) -> None:
 
 
 def _recognises(content: str) -> bool:
-    document = strict_json.peek(content)
-    return (
-        isinstance(document, dict)
-        and bool(document)
-        and all(isinstance(e, dict) and set(e) in _KINDS for e in document.values())
-    )
+    entries = strict_json.peek(content).values()
+    return bool(entries) and all(isinstance(e, dict) and set(e) in _KINDS for e in entries)
 
 
 FORMAT = SideFile(

@@ -40,7 +40,7 @@ def _refusal(row: QParams) -> str | None:
 
 def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
-    document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
+    document = Entry.parse(text, _WHAT, _FIX)
     document.only(("vitis",))
     parts = TensorParts(model)
     table = QParamTable()
@@ -56,17 +56,12 @@ def read(text: str, model: Model) -> QParamTable:
     return table
 
 
-def _recognises(content: str) -> bool:
-    document = strict_json.peek(content)
-    return isinstance(document, dict) and isinstance(document.get("vitis"), dict)
-
-
 FORMAT = SideFile(
     "mqbench-vitis",
     "Vitis AI in MQBench's form: a power-of-two scale per activation, weight and bias",
     write,
     read,
-    recognises=_recognises,
+    recognises=lambda text: isinstance(strict_json.peek(text).get("vitis"), dict),
     detection='JSON with {"vitis": ...}',
     narrow=False,
 )

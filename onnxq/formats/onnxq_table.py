@@ -22,17 +22,12 @@ def read(text: str, model: Model) -> QParamTable:
         raise LoadError(error.what, fix=error.fix) from error
 
 
-def _recognises(content: str) -> bool:
-    document = strict_json.peek(content)
-    return isinstance(document, dict) and document.get("schema") == JSON_SCHEMA
-
-
 FORMAT = SideFile(
     "onnxq",
     "onnxq's own table: types, ranges, axes, blocks and readers, exactly",
     write,
     read,
-    recognises=_recognises,
+    recognises=lambda text: strict_json.peek(text).get("schema") == JSON_SCHEMA,
     detection=f'JSON with "schema": "{JSON_SCHEMA}"',
     readers=True,
 )

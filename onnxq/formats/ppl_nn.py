@@ -69,7 +69,7 @@ def _entry(row: QParams) -> dict[str, Any]:
 
 
 def _entries(text: str) -> dict[str, Entry]:
-    document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
+    document = Entry.parse(text, _WHAT, _FIX)
     document.only(("quant_info",), ("op_info",))
     Entry.of(document.value.get("op_info", {}), "'op_info'", _FIX)
     group = Entry.of(document.value["quant_info"], "'quant_info'", _FIX)
@@ -117,17 +117,12 @@ def float_tensors(text: str) -> frozenset[str]:
     return frozenset(name for name, entry in _entries(text).items() if _is_float(entry))
 
 
-def _recognises(content: str) -> bool:
-    document = strict_json.peek(content)
-    return isinstance(document, dict) and isinstance(document.get("quant_info"), dict)
-
-
 FORMAT = SideFile(
     "ppl-nn",
     "ppl.nn (CUDA): scale, zero point and range per tensor or channel, a type per node",
     write,
     read,
-    recognises=_recognises,
+    recognises=lambda text: isinstance(strict_json.peek(text).get("quant_info"), dict),
     detection='JSON with "quant_info"',
     narrow=False,
     float_tensors=float_tensors,

@@ -98,7 +98,7 @@ def _entry(row: QParams, number: int) -> dict[str, Any]:
 
 def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
-    document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
+    document = Entry.parse(text, _WHAT, _FIX)
     document.only(_SECTIONS)
     configs, values = (
         Entry.of(document.value[key], f"'{key}'", _FIX) for key in ("configs", "values")
@@ -167,16 +167,11 @@ def _row(name: str, entry: Entry, values: Entry, parts: TensorParts) -> QParams 
     return side_rows.with_role(row.with_(lo=lo, hi=hi), parts)
 
 
-def _recognises(content: str) -> bool:
-    document = strict_json.peek(content)
-    return isinstance(document, dict) and set(document) == set(_SECTIONS)
-
-
 FORMAT = SideFile(
     "ppq",
     "PPQ's own configuration: every operator's inputs and outputs",
     write,
     read,
-    recognises=_recognises,
+    recognises=lambda text: set(strict_json.peek(text)) == set(_SECTIONS),
     detection='JSON with "configs", "dispatchings" and "values"',
 )

@@ -131,7 +131,7 @@ def _shape(model: Model) -> dict[str, int]:
 
 def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
-    document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
+    document = Entry.parse(text, _WHAT, _FIX)
     if "shape" not in document.value:
         raise document.error("key 'shape' is missing")
     _check_shape(Entry.of(document.value["shape"], "'shape'", _FIX))
@@ -177,7 +177,7 @@ def _row(name: str, key: str, document: Entry) -> QParams:
 
 def _recognises(content: str) -> bool:
     document = strict_json.peek(content)
-    if not isinstance(document, dict) or not isinstance(document.get("shape"), dict):
+    if not isinstance(document.get("shape"), dict):
         return False
     sized = not document["shape"] or set(document["shape"]) == set(_SIZES)
     return sized and all(_KEY.fullmatch(key) for key in document if key != "shape")

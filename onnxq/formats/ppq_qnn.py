@@ -53,7 +53,7 @@ def _entries(row: QParams) -> list[dict[str, Any]]:
 
 def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
-    document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
+    document = Entry.parse(text, _WHAT, _FIX)
     document.only(tuple(GROUPS))
     parts = TensorParts(model)
     groups = [(key, role, document.value[key]) for key, role in GROUPS.items()]
@@ -88,7 +88,7 @@ def _is_signed(entry: Entry, bits: int) -> bool:
 
 def _recognises(content: str) -> bool:
     document = strict_json.peek(content)
-    if not isinstance(document, dict) or set(document) != set(GROUPS):
+    if set(document) != set(GROUPS):
         return False
     listed = [
         entry

@@ -26,14 +26,9 @@ def write(table: QParamTable, model: Model) -> str:
 def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
     what = "a TensorRT range file of PPQ"
-    document = Entry.of(strict_json.parse(text, what, _FIX), "the file", _FIX)
+    document = Entry.parse(text, what, _FIX)
     document.only((_KEY,))
     return read_ranges(Entry.of(document.value[_KEY], f"'{_KEY}'", _FIX).value)
-
-
-def _recognises(content: str) -> bool:
-    document = strict_json.peek(content)
-    return isinstance(document, dict) and set(document) == {_KEY}
 
 
 FORMAT = SideFile(
@@ -41,7 +36,7 @@ FORMAT = SideFile(
     "absmax per tensor as JSON in PPQ's form (TensorRT <= 10)",
     write,
     read,
-    recognises=_recognises,
+    recognises=lambda text: set(strict_json.peek(text)) == {_KEY},
     detection='JSON with "act_quant_info"',
     weights=False,
 )

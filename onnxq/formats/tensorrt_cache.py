@@ -64,16 +64,12 @@ def read(text: str, model: Model) -> QParamTable:
     return QParamTable(list(found.values()))
 
 
-def _recognises(content: str) -> bool:
-    return content.startswith("TRT-")
-
-
 FORMAT = SideFile(
     "tensorrt-cache",
     "TensorRT's calibration cache (TensorRT <= 10)",
     write,
     read,
-    recognises=_recognises,
+    recognises=lambda text: text.startswith("TRT-"),
     detection="text whose first line begins with TRT-",
     suffix=".cache",
     weights=False,

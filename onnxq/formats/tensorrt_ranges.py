@@ -57,7 +57,7 @@ def write(table: QParamTable, model: Model) -> str:
 
 def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
-    document = Entry.of(strict_json.parse(text, _WHAT, _FIX), "the file", _FIX)
+    document = Entry.parse(text, _WHAT, _FIX)
     document.only(("tensorrt",))
     inner = Entry.of(document.value["tensorrt"], "'tensorrt'", _FIX)
     inner.only(("blob_range",))
@@ -77,12 +77,8 @@ def read_ranges(ranges: dict[str, Any]) -> QParamTable:
 
 
 def _recognises(content: str) -> bool:
-    document = strict_json.peek(content)
-    return (
-        isinstance(document, dict)
-        and isinstance(document.get("tensorrt"), dict)
-        and "blob_range" in document["tensorrt"]
-    )
+    inner = strict_json.peek(content).get("tensorrt")
+    return isinstance(inner, dict) and "blob_range" in inner
 
 
 FORMAT = SideFile(

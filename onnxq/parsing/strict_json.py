@@ -97,16 +97,17 @@ def dump(document: Any) -> str:
 
 
 @functools.lru_cache(maxsize=1)
-def peek(text: str) -> Any:
-    """The document in `text`, None where there is none: for telling formats apart.
+def peek(text: str) -> dict[str, Any]:
+    """The object in `text`, an empty one where there is none: for telling formats apart.
 
     All formats look at the same text in turn, so the last one is kept until `forget`. Nobody may
     change what is in it.
     """
     try:
-        return _loaded(text)
+        document = _loaded(text)
     except ValueError:
-        return None
+        document = None
+    return document if isinstance(document, dict) else {}
 
 
 def forget() -> None:
@@ -152,6 +153,11 @@ class Entry:
         if not isinstance(value, dict):
             raise LoadError(f"{where} is {_shown(value)}, not an object", fix=fix)
         return cls(value, where, fix)
+
+    @classmethod
+    def parse(cls, text: str, what: str, fix: str) -> Entry:
+        """The object that a whole file is; the error says that it is not `what`."""
+        return cls.of(parse(text, what, fix), "the file", fix)
 
     def error(self, why: str) -> LoadError:
         """The error for something wrong here."""

@@ -66,12 +66,6 @@ def check_symmetric(entry: Entry, key: str, offsets: Collection[int]) -> None:
 # -- reading -----------------------------------------------------------------------------------
 
 
-def recognises(content: str, version: str) -> bool:
-    """Whether the document says that it is of `version`."""
-    document = strict_json.peek(content)
-    return isinstance(document, dict) and document.get("version") == version
-
-
 def groups(text: str, version: str) -> Iterator[tuple[str, Role, Any]]:
     """The groups of a file of version 0.6.1 or 1.0.0: key, role, content."""
     fix = f"give encodings of version {version}, as AIMET writes them"

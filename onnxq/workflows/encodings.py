@@ -90,7 +90,7 @@ def _damage(data: bytes, name: str, known: list[SideFile]) -> LoadError | None:
     if why:
         return LoadError(f"{name}: {why}", fix=whole)
     document = strict_json.peek(text)
-    if not isinstance(document, dict) or not any(key.endswith("encodings") for key in document):
+    if not any(key.endswith("encodings") for key in document):
         return None
     versions = sorted({version for f in known for version in f.versions})
     if "version" not in document or document["version"] in versions:

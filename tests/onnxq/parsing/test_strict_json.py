@@ -26,7 +26,7 @@ documents = st.recursive(
 def test_parse_is_the_inverse_of_dump(document: Any) -> None:
     text = strict_json.dump(document)
     assert strict_json.parse(text, "x", "y") == document
-    assert strict_json.peek(text) == document
+    assert strict_json.peek(text) == (document if isinstance(document, dict) else {})
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_what_is_not_json_is_told_with_its_place(text: str, why: str) -> None:
         strict_json.parse(text, "a thing", "give a thing")
     assert caught.value.fix == "give a thing"
     if "twice" not in why:
-        assert strict_json.peek(text) is None
+        assert strict_json.peek(text) == {}
 
 
 @pytest.mark.parametrize(
