@@ -43,6 +43,8 @@ def differences(
 
     `sort_nodes` is for files whose nodes do not stand in a valid order.
     """
+    if _bytes(left) == _bytes(right):
+        return []
     a, b = normal(left, sort_nodes=sort_nodes), normal(right, sort_nodes=sort_nodes)
     if _bytes(a) == _bytes(b):
         return []

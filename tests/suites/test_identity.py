@@ -33,12 +33,21 @@ def copy_of(proto: ModelProto) -> ModelProto:
     return twin
 
 
+def bytes_of(proto: ModelProto) -> bytes:
+    return proto.SerializeToString(deterministic=True)
+
+
 def written_back(proto: ModelProto, folder: Path | None = None) -> Iterator[ModelProto]:
-    """What becomes of `proto`: directly, from a copy of the model, and once more."""
+    """What becomes of `proto`: directly, from a copy of the model, and once more.
+
+    Where two of them are the same bytes, one is given.
+    """
     model = from_proto(proto, folder)
-    yield model.to_proto()
-    yield model.clone().to_proto()
-    yield model.to_proto()
+    first = model.to_proto()
+    yield first
+    for again in (model.clone().to_proto(), model.to_proto()):
+        if bytes_of(again) != bytes_of(first):
+            yield again
 
 
 def assert_kept(proto: ModelProto, folder: Path | None = None) -> None:
@@ -47,7 +56,7 @@ def assert_kept(proto: ModelProto, folder: Path | None = None) -> None:
     for after in written_back(proto, folder):
         assert_same(before, after, sort_nodes=unsorted)
         assert is_sorted(after.graph)
-    assert_same(before, proto)  # the source was not changed on the way
+    assert bytes_of(proto) == bytes_of(before), "the source was changed on the way"
 
 
 def assert_kept_in_files(path: Path, tmp_path: Path) -> None:
