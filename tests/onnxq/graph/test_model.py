@@ -23,6 +23,7 @@ from onnxq.edit import constant, new_node, replace, set_input, variable
 from onnxq.errors import InvalidModelError
 from onnxq.graph import from_proto, new_model
 from onnxq.quant.qparam_table import QParamTable
+from tests.checks.plain_run import run_plain
 from tests.checks.same_model import assert_same, is_sorted
 from tests.checks.work import assert_linear
 from tests.models.build import parse
@@ -36,7 +37,6 @@ from tests.models.protos import (
     node_of,
     one,
     outer_uses,
-    run,
     text,
     twins,
     with_overloads,
@@ -51,7 +51,7 @@ def test_row_11_reversed_chain_of_thousands_is_sorted() -> None:
     proto = model.to_proto()
     assert is_sorted(proto.graph)
     assert [n.output[0] for n in proto.graph.node] == [n.output[0] for n in chain(length)]
-    assert run(proto, x=np.float32([1, 2]))[0].tolist() == [1, 2]
+    assert run_plain(proto, {"x": np.float32([1, 2])})[0].tolist() == [1, 2]
 
 
 def test_row_11_sorting_leaves_a_sorted_graph_alone() -> None:
@@ -229,7 +229,7 @@ def test_new_model_can_be_built_from_nothing() -> None:
     proto = model.to_proto()
     onnx.checker.check_model(proto, full_check=True)
     assert (proto.ir_version, proto.opset_import[0].version) == (10, 21)
-    assert run(proto, x=np.float32([1, 2]))[0].tolist() == [2, 3]
+    assert run_plain(proto, {"x": np.float32([1, 2])})[0].tolist() == [2, 3]
 
 
 def test_changed_type_and_shape_are_written() -> None:

@@ -24,6 +24,7 @@ from onnxq.errors import InvalidModelError, PassError
 from onnxq.graph import from_proto
 from onnxq.graph.constants import array
 from onnxq.storage.importer import BODY_OPS
+from tests.checks.plain_run import run_plain
 from tests.models.protos import (
     FLOAT,
     documented,
@@ -32,7 +33,6 @@ from tests.models.protos import (
     make,
     node_of,
     outer_uses,
-    run,
     text,
     with_overloads,
 )
@@ -80,7 +80,7 @@ def test_fields_of_a_newer_onnx_are_kept() -> None:
 def test_row_04_functions_and_overloads_are_kept() -> None:
     model = kept(with_overloads())
     assert [f.overload for f in model.functions] == ["a", "b"]
-    (y,) = run(model.to_proto(), x=np.float32([-1, 2]))
+    (y,) = run_plain(model.to_proto(), {"x": np.float32([-1, 2])})
     assert y.tolist() == [1, 2]
 
 
@@ -216,7 +216,7 @@ def test_row_09_raising_an_old_model_keeps_weights_constant() -> None:
     """From IR 4 on an initializer listed as input could be replaced, so it is not listed."""
     body = "g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }"
     model = from_proto(text(body, 8, 3))
-    before = run(model.to_proto(), x=np.float32([3, 4]))
+    before = run_plain(model.to_proto(), {"x": np.float32([3, 4])})
     add = node_of(model, "Add")
     set_input(add, 1, constant(model, "w2", np.float32([10, 20])))
     add2 = new_node(model, "Add", [add.outputs[0], model.graph.inputs[1]], [], name="again")
@@ -229,7 +229,7 @@ def test_row_09_raising_an_old_model_keeps_weights_constant() -> None:
     assert [i.name for i in proto.graph.input] == ["x"]
     assert model.ir_version == 3  # the model itself is as it was
     assert [i.name for i in from_proto(proto).graph.inputs] == ["x"]
-    assert (run(proto, x=np.float32([3, 4]))[0] - before[0]).tolist() == [9, 18]
+    assert (run_plain(proto, {"x": np.float32([3, 4])})[0] - before[0]).tolist() == [9, 18]
 
 
 def test_ir_3_model_without_new_initializer_keeps_its_version() -> None:
@@ -292,8 +292,8 @@ def test_constants_made_in_a_body_are_visible_there() -> None:
     set_input(node_of(model, "Mul"), 1, constant(model, "w", np.float32([10, 20])))
     proto = model.to_proto()
     assert [t.name for t in proto.graph.initializer] == ["w", "w_1"]
-    assert run(proto, c=np.array(True), x=np.float32([1, 2]))[0].tolist() == [10, 40]
-    assert run(proto, c=np.array(False), x=np.float32([1, 2]))[0].tolist() == [9, 12]
+    assert run_plain(proto, {"c": np.array(True), "x": np.float32([1, 2])})[0].tolist() == [10, 40]
+    assert run_plain(proto, {"c": np.array(False), "x": np.float32([1, 2])})[0].tolist() == [9, 12]
 
 
 def test_body_may_use_what_an_unsorted_graph_makes_later() -> None:
@@ -303,7 +303,7 @@ def test_body_may_use_what_an_unsorted_graph_makes_later() -> None:
     proto.graph.node.extend(nodes)
     written = from_proto(proto).to_proto()
     assert [n.op_type for n in written.graph.node] == ["Relu", "If"]
-    assert run(written, c=np.array(True), x=np.float32([3, 4]))[0].tolist() == [3, 8]
+    assert run_plain(written, {"c": np.array(True), "x": np.float32([3, 4])})[0].tolist() == [3, 8]
 
 
 def test_body_that_returns_an_outer_tensor_keeps_its_own_declaration() -> None:
