@@ -1,4 +1,4 @@
-"""A backend is one value: what a target accepts, how a model gets there, which files it wants."""
+"""A backend as one value: what a target accepts, how a model gets there, which files it needs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class OnnxFile:
     """An ONNX file, made from the legal canonical graph by a pipeline."""
 
     suffix: str
-    """File name behind the model's stem, such as '_qdq.onnx'."""
+    """Ending after the model's stem, such as '_qdq.onnx'."""
     pipeline: Pipeline
     summary: str
     clean: bool = False
-    """Whether it is the float model, with all of its quantization in the files beside it."""
+    """Whether it is the float model, with all of its quantization in side files."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class TableFile:
     format: SideFile
     beside: str
     legacy: bool = False
-    """Whether it is for older consumers of what the first file tells: it is left out, and the
-    model beside it too, where its format cannot hold the quantization."""
+    """Whether it repeats the first side file for older consumers: it is left out, with the model
+    next to it, if its format cannot contain the quantization."""
 
     @property
     def summary(self) -> str:
@@ -68,7 +68,7 @@ class Variant:
 class Backend:
     """Everything onnxq knows about a target.
 
-    One without outputs can be trained for, but not converted to: its writer does not exist yet.
+    A backend without outputs can be trained for, but not converted to: it has no writer yet.
     """
 
     name: str
@@ -79,27 +79,30 @@ class Backend:
     outputs: tuple[Output, ...] = ()
     """The files, the one to deploy first."""
     proof: Literal["consumer", "format"] | None = None
-    """Whether a real consumer was compared, or the files are checked by reading them back; None
-    where nothing is written."""
+    """Whether a real consumer was compared, or the files are checked by reading them back; None if
+    nothing is written."""
     consumers: tuple[str, ...] = ()
-    """Runtimes, with versions, that ran what is written and were compared."""
+    """Runtimes, with versions, that ran the written files and were compared."""
     sessions: tuple[Kind, ...] = field(default=("reference",))
     """The onnxruntime sessions the first file is compared in: the reference one decides to the
     step, others (real kernels) within their rounding."""
     placement: Placement = INPUTS_ONLY
     """Which tensors carry quantizers."""
     lint: tuple[LintRule, ...] = ()
-    """What to look for in models for this target, besides what holds for all."""
+    """Lint rules for this target, in addition to the common ones."""
     variants: Mapping[str, Variant] = field(default_factory=dict, hash=False)
     """Other ways to deploy, by the name they are chosen with."""
     mqbench: tuple[str, ...] | None = None
-    """What the files that MQBench writes for this target have otherwise, each in a sentence: for
-    users who come from there. None where MQBench has no such target."""
+    """Differences to the files that MQBench writes for this target, each in a sentence, for users
+    who migrate. None if MQBench has no such target."""
 
     def __post_init__(self) -> None:
-        """Refuse a backend that could not be run; a wrong file then fails when it is imported."""
+        """Reject a backend that could not be run, so that a wrong file fails on import."""
         if bool(self.outputs) != (self.proof is not None):
-            raise ValueError(f"backend '{self.name}': what is written is proven, and only that")
+            raise ValueError(
+                f"backend '{self.name}': written files need a level of proof, and only "
+                "written files have one"
+            )
         for name in self.variants:
             self.variant(name)
         if not self.outputs:
@@ -116,17 +119,17 @@ class Backend:
         for output in self.outputs:
             if isinstance(output, OnnxFile) and output.clean and output.suffix not in told:
                 raise ValueError(
-                    f"backend '{self.name}': no file tells the quantization of '{output.suffix}'"
+                    f"backend '{self.name}': no file contains the quantization of '{output.suffix}'"
                 )
             if isinstance(output, TableFile) and output.legacy and output.beside == models[0]:
                 raise ValueError(
-                    f"backend '{self.name}': '{output.suffix}' stands beside the model to deploy "
+                    f"backend '{self.name}': '{output.suffix}' is next to the model to deploy "
                     "and cannot be left out"
                 )
             if isinstance(output, TableFile) and output.beside not in models:
                 raise ValueError(
-                    f"backend '{self.name}': '{output.suffix}' stands beside '{output.beside}', "
-                    "which is not among its models"
+                    f"backend '{self.name}': '{output.suffix}' belongs to '{output.beside}', "
+                    "which is not one of its models"
                 )
 
     @property

@@ -46,7 +46,7 @@ def find(name: str, known: Mapping[str, Any], kind: str, command: str) -> Any:
     """What is known by that name."""
     if name not in known:
         raise OptionError(
-            f"there is no {kind} '{name}'",
+            f"unknown {kind} '{name}'",
             fix=f"{near_matches(name, known)} ('{command}' lists all)",
         )
     found = known[name]
@@ -90,7 +90,7 @@ def discover(
         try:
             things = collect(entry.load())
             if not things:
-                raise TypeError(f"'{entry.value}' holds no {kind}")
+                raise TypeError(f"'{entry.value}' contains no {kind}")
         except Exception as error:  # a plug-in may fail in any way; the listing shows how
             broken.append(Broken(entry.name, f"{type(error).__name__}: {error}", distribution))
             continue

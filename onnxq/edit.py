@@ -1,8 +1,8 @@
-"""The verbs passes use to look at and change a graph.
+"""The verbs that passes use to query and change a graph.
 
 graphsurgeon's objects compare by name and value, cannot be hashed, and its list methods remove by
 equality. These functions work by identity, keep the names of graph inputs and outputs, never
-change a constant that others read, and cost the same however large the graph is.
+change a constant with other consumers, and cost the same for any size of graph.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def op_name(node: gs.Node) -> str:
 
 
 def producer(tensor: gs.Tensor, *ops: str) -> gs.Node | None:
-    """The node that makes `tensor`, if it is one of `ops` ('Conv', 'domain::Op'; none = any)."""
+    """The producer of `tensor`, if it is one of `ops` ('Conv', 'domain::Op'; none = any)."""
     if not tensor.inputs:
         return None
     node: gs.Node = tensor.inputs[0]
@@ -63,7 +63,7 @@ def producer(tensor: gs.Tensor, *ops: str) -> gs.Node | None:
 
 
 def readers(tensor: gs.Tensor) -> list[gs.Node]:
-    """Nodes that read `tensor`, each as often as it reads it, those in bodies included."""
+    """Nodes that read `tensor`, once for each use, including those in bodies."""
     return list(tensor.outputs)
 
 
@@ -81,7 +81,7 @@ def users(tensor: gs.Tensor) -> list[tuple[gs.Node, int]]:
 
 
 def only_reader(tensor: gs.Tensor, node: gs.Node, model: Model) -> bool:
-    """Whether `node` is the one and only use of `tensor`."""
+    """Whether `node` is the only use of `tensor`."""
     uses = tensor.outputs
     return len(uses) == 1 and uses[0] is node and not model.is_output(tensor)
 
@@ -92,7 +92,7 @@ def read_by(node: gs.Node, index: int) -> Reader:
 
 
 def inputs_of(node: gs.Node, count: int) -> list[gs.Tensor | None]:
-    """The first `count` inputs; None where an optional one is left out."""
+    """The first `count` inputs; None for an optional one left out."""
     given: list[gs.Tensor | None] = [t if t.name else None for t in node.inputs[:count]]
     return given + [None] * (count - len(given))
 
@@ -114,7 +114,7 @@ def constant(model: Model, name: str, value: Any) -> gs.Constant:
 def new_values(model: Model, old: gs.Tensor, value: Any, reader: gs.Node) -> gs.Constant:
     """A new initializer that `reader` can read instead of `old`.
 
-    Where nobody else reads `old` it goes, so the new one takes its name over.
+    If `old` has no other consumer it is removed, and the new one takes over its name.
     """
     made = constant(model, old.name, value)
     if only_reader(old, reader, model):
@@ -123,7 +123,7 @@ def new_values(model: Model, old: gs.Tensor, value: Any, reader: gs.Node) -> gs.
 
 
 def variable(model: Model, name: str, like: gs.Tensor | None) -> gs.Variable:
-    """A new tensor under a fresh name, with type and shape of `like` where these are known."""
+    """A new tensor under a fresh name, with the type and shape of `like` if known."""
     if like is None:
         return make_variable(model.fresh_name(name))
     shape = None if like.shape is None else list(like.shape)
@@ -168,7 +168,7 @@ def set_input(node: gs.Node, index: int, tensor: gs.Tensor) -> None:
 
 
 def set_inputs(changes: Iterable[tuple[gs.Node, int, gs.Tensor]]) -> None:
-    """`set_input` of existing inputs many times over, linear even in the readers of one tensor."""
+    """`set_input` for many existing inputs, linear even in the consumers of one tensor."""
     cut: dict[int, tuple[gs.Tensor, Counter[int]]] = {}
     for node, index, tensor in changes:
         old = node.inputs[index]
@@ -180,7 +180,7 @@ def set_inputs(changes: Iterable[tuple[gs.Node, int, gs.Tensor]]) -> None:
 
 
 def _cut_all(links: list[gs.Node], count: Counter[int]) -> None:
-    """Delete links to nodes, as many to each as `count` says (by `id`)."""
+    """Delete links to nodes: `count` (by `id`) gives the number for each."""
     kept = []
     for node in links:
         if count[id(node)] > 0:
@@ -198,13 +198,13 @@ def set_output(node: gs.Node, index: int, tensor: gs.Tensor) -> None:
 
 
 def remove(node: gs.Node, model: Model) -> None:
-    """Take `node` out of the graph; what only it needed goes when the pass ends."""
+    """Remove `node` from the graph; anything only it used is removed when the pass ends."""
     model.free_node_name(node.name)
     detach(node)
 
 
 def remove_all(nodes: Iterable[gs.Node]) -> None:
-    """Take many nodes out of the graph, linear even in the readers of one tensor."""
+    """Remove many nodes from the graph, linear even in the consumers of one tensor."""
     cut: dict[int, tuple[gs.Tensor, Counter[int]]] = {}
     for node in nodes:
         for tensor in node.inputs:
@@ -216,7 +216,7 @@ def remove_all(nodes: Iterable[gs.Node]) -> None:
 
 
 def drop_domains(model: Model, *domains: str) -> None:
-    """Forget those `domains`, functions and version, whose operators nothing uses any more."""
+    """Drop the functions and version of those `domains` whose operators are no longer used."""
     called = {(domain_of(node), node.op) for node in model.nodes()}
     called |= {(node.domain, node.op_type) for f in model.functions for node in f.node}
     model.functions = [
@@ -228,10 +228,10 @@ def drop_domains(model: Model, *domains: str) -> None:
 
 
 def replace(node: gs.Node, by: gs.Tensor, model: Model) -> None:
-    """Let every reader of the node's first output read `by` instead, and remove the node.
+    """Let every consumer of the node's first output read `by` instead, and remove the node.
 
-    Where that output leaves a graph its name stays: the producer of `by` takes the name over, or,
-    where `by` has none or another public name, the node becomes an Identity.
+    If that output is a graph output its name stays: the producer of `by` takes over the name or, if
+    `by` has no producer or another public name, the node becomes an Identity.
     """
     old = node.outputs[0]
     if not model.is_output(old):
@@ -253,7 +253,7 @@ def replace(node: gs.Node, by: gs.Tensor, model: Model) -> None:
 
 
 def identity(node: gs.Node, tensor: gs.Tensor) -> None:
-    """Turn `node` into an Identity of `tensor`; bodies it had let go of what they read."""
+    """Turn `node` into an Identity of `tensor`; its former bodies release what they read."""
     graphs = list(bodies(node))
     while graphs:
         body = graphs.pop()
@@ -279,11 +279,11 @@ def insert(
     uses: Iterable[Reader] | None = None,
     name: str | None = None,
 ) -> gs.Tensor | None:
-    """Put something between `tensor` and its uses (all of them, or those named).
+    """Insert something between `tensor` and its uses (all of them, or those given).
 
-    `build(source, result, graph)` must add to `graph` the nodes that make `result` from `source`.
-    Returns the result; None where `tensor` is both an input and an output of the graph, so that
-    nothing can be put between.
+    `build(source, result, graph)` must add to `graph` the nodes that compute `result` from
+    `source`. Returns the result; None if `tensor` is both an input and an output of the graph, so
+    that nothing can be inserted.
     """
     wanted = None if uses is None else set(uses)
     moved = [(n, i) for n, i in users(tensor) if wanted is None or read_by(n, i) in wanted]

@@ -43,7 +43,7 @@ class InvalidModelError(OnnxqError):
 
 
 class UnsupportedModelError(OnnxqError):
-    """The model is valid, but holds something onnxq cannot rewrite."""
+    """The model is valid, but contains something onnxq cannot rewrite."""
 
 
 class QParamsError(OnnxqError):
@@ -67,10 +67,10 @@ class VerifyError(OnnxqError):
 
 
 def near_matches(word: str, known: Iterable[str]) -> str:
-    """Say which of the `known` words the user may have meant."""
+    """Suggest which of the `known` words the user may have meant."""
     words = sorted(known)
     if not words:
-        return "there is nothing to choose from"
+        return "there are none"
     near = closest(word, words)
     if near:
         return "did you mean " + " or ".join(f"'{w}'" for w in near) + "?"
@@ -79,18 +79,18 @@ def near_matches(word: str, known: Iterable[str]) -> str:
 
 
 _MOST_WORDS = 100
-"""Words listed where none is near; there are fewer passes, backends and formats."""
+"""Most words listed if none is similar; there are fewer passes, backends and formats."""
 
 
 def cannot_write(dialect: str, problems: Iterable[str], *, fix: str) -> PassError:
-    """One error for everything that a dialect has no spelling for, each thing once."""
+    """One error for everything that a dialect cannot express, each thing once."""
     each = list(dict.fromkeys(problems))
     many = "quantizers" if len(each) > 1 else "quantizer"
     return PassError(f"{len(each)} {many} cannot be written as {dialect}:{listed(each)}", fix=fix)
 
 
 def listed(lines: Iterable[str], most: int = 20) -> str:
-    """Lines below the first one of a message: `most` of them, and how many there are besides."""
+    """Indented lines after the first of a message: at most `most`, then the number of others."""
     every = list(lines)
     shown = every[:most]
     if len(every) > most:

@@ -1,8 +1,8 @@
-"""The words that somebody who mistyped one may have meant, found quickly among any number of them.
+"""Finds the words a mistyped word may mean, quickly among any number of them.
 
 Comparing two words costs the product of their lengths. So only words of common length are
-compared, and of many only those that begin or end like the one given, which typing errors seldom
-change both.
+compared, and of many only those that begin or end like the given one: a typing error seldom changes
+both.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 MOST_WORDS = 500
-"""Words compared for their beginning, and as many for their end."""
+"""Words compared for their beginning, and the same number for their end."""
 
 MOST_LETTERS = 200
 
 
 def closest(word: str, words: Sequence[str], count: int = 3, cutoff: float = 0.5) -> list[str]:
-    """Up to `count` of `words` that are like `word`, the best first."""
+    """At most `count` of `words` that are similar to `word`, the best first."""
     if len(word) > MOST_LETTERS:
         return []
     near = [w for w in words if len(w) <= MOST_LETTERS]
@@ -29,6 +29,6 @@ def closest(word: str, words: Sequence[str], count: int = 3, cutoff: float = 0.5
 
 
 def _around(word: str, ordered: list[str]) -> list[str]:
-    """The words that stand before and after the place of `word`."""
+    """The words before and after the place of `word`."""
     at = bisect_left(ordered, word)
     return ordered[max(0, at - MOST_WORDS // 2) : at + MOST_WORDS // 2]

@@ -1,4 +1,4 @@
-"""What a pass is, and the record it leaves.
+"""Defines a pass, and the record it leaves.
 
 A pass is a frozen dataclass: its fields are its options, in Python and in the text form
 `to-qdq{opset=21}` alike. `run` does one thing to the model and reports, for everything it could
@@ -33,7 +33,7 @@ class Skip:
 
 @dataclass
 class Trace:
-    """What one pass did to one model."""
+    """The work of one pass on one model."""
 
     name: str
     rewrites: list[str] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Trace:
         self.rewrites.append(f"{place}: {detail}" if detail else place)
 
     def skip(self, where: gs.Node | str, reason: str) -> None:
-        """Record that something was left as it is, and why."""
+        """Record that something was left unchanged, and why."""
         self.skips.append(Skip(where if isinstance(where, str) else describe(where), reason))
 
     def note(self, text: str) -> None:
@@ -73,14 +73,14 @@ class Pass:
     exact: ClassVar[bool] = False
     """Whether the model computes the same as before, up to float rounding."""
     lossy: ClassVar[bool] = False
-    """Whether it changes results because the target cannot do otherwise. A conversion then proves
-    what stands before and behind it, and measures what it costs."""
+    """Whether it changes results because the target requires it. A conversion then proves the
+    models before and after it, and measures the cost."""
     needs_canonical: ClassVar[bool] = False
     """Whether quantization must have been read into FakeQuantize nodes before."""
     dialect: ClassVar[str] = ""
     """The dialect it reads, for a pass that brings a model to the canonical form."""
     after: ClassVar[tuple[str, ...]] = ()
-    """Passes that, where both are in a pipeline, must come earlier."""
+    """Passes that must come earlier if both are in a pipeline."""
 
     def run(self, model: Model, trace: Trace) -> None:
         """Rewrite `model` in place and report to `trace`."""
@@ -110,9 +110,7 @@ class Pass:
                     fix=near_matches(name, known) if known else f"'{cls.name}' takes no options",
                 )
             if name in values:
-                raise OptionError(
-                    f"option '{name}' of '{cls.name}' is given twice", fix="give it once"
-                )
+                raise OptionError(f"duplicate option '{name}' of '{cls.name}'", fix="give it once")
             values[name] = known[name].parse(text, cls.name)
         missing = [o.name for o in known.values() if o.required and o.name not in values]
         if missing:
@@ -133,7 +131,7 @@ class Pass:
 
 
 class Quoted(str):
-    """An option text that stood in quotes, so that `'none'` is a word and `none` is nothing."""
+    """A quoted option text: `'none'` is a word, `none` is no value."""
 
     __slots__ = ()
 
@@ -151,7 +149,7 @@ class Option:
 
     @classmethod
     def of(cls, declared: dataclasses.Field[Any], hint: Any) -> Option:
-        """The option that a dataclass field stands for."""
+        """The option for a dataclass field."""
         kinds = [hint]
         if typing.get_origin(hint) in (types.UnionType, typing.Union):
             kinds = [k for k in typing.get_args(hint) if k is not type(None)]
@@ -167,13 +165,13 @@ class Option:
 
     @property
     def kind_name(self) -> str:
-        """The type as a user reads it."""
+        """The type in words."""
         name = "|".join(self._choices) or self.kind.__name__
         return name + (" (optional)" if self.optional else "")
 
     @property
     def _choices(self) -> dict[str, Any]:
-        """Choices by their text; none where any value of the type will do."""
+        """Choices by their text; empty if any value of the type is allowed."""
         if typing.get_origin(self.kind) is not Literal:
             return {}
         return {str(choice): choice for choice in typing.get_args(self.kind)}

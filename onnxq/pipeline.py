@@ -1,7 +1,7 @@
 """A pipeline: passes in order, as a value.
 
 Order constraints are declared by the passes and checked when the value is built, never solved:
-what is written is what runs. Observers watch from outside (timing, dumps).
+passes run in the order written. Observers watch from outside (timing, dumps).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Result:
-    """What a pipeline made, and what it did on the way."""
+    """The result of a pipeline, and a trace of each pass."""
 
     model: Model
     traces: tuple[Trace, ...]
@@ -47,8 +47,8 @@ class Pipeline:
             for earlier in step.after:
                 if earlier not in seen and any(s.name == earlier for s in steps):
                     raise OptionError(
-                        f"pass '{step.name}' stands before '{earlier}'",
-                        fix=f"put '{earlier}' in front of '{step.name}'",
+                        f"pass '{step.name}' comes before '{earlier}'",
+                        fix=f"put '{earlier}' before '{step.name}'",
                     )
             seen.append(step.name)
 
@@ -79,7 +79,7 @@ class Pipeline:
         return Pipeline(*(s for s in self.steps if s.name not in names))
 
     def insert_after(self, name: str, *steps: Pass) -> Pipeline:
-        """The same pipeline with `steps` behind the (last) pass `name`."""
+        """The same pipeline with `steps` after the (last) pass `name`."""
         at = self._positions(name)[-1] + 1
         return Pipeline(*self.steps[:at], *steps, *self.steps[at:])
 
@@ -89,7 +89,7 @@ class Pipeline:
             found = [i for i, s in enumerate(self.steps) if s.name == name]
             if not found:
                 raise OptionError(
-                    f"the pipeline has no pass '{name}'", fix=f"it is: {self or 'empty'}"
+                    f"the pipeline has no pass '{name}'", fix=f"its passes: {self or 'none'}"
                 )
             at += found
         return at
@@ -110,12 +110,12 @@ class Pipeline:
         in_place: bool = False,
         check: bool = True,
     ) -> Result:
-        """Run all passes on a copy of `model` (or on itself), and check what they made.
+        """Run all passes on a copy of `model` (or on itself), and check the result.
 
         The first `start` passes are left out, as they have been run on the model already.
 
-        A fault is named with the pass that made it: where the check at the end, or a pass, finds
-        the graph broken, the passes are run once more on another copy, with a check after each.
+        An invalid graph is reported with the pass that made it: if the check at the end, or a pass,
+        finds one, the passes run again on another copy, with a check after each.
         """
         if not 0 <= start <= len(self):
             raise OptionError(
@@ -132,7 +132,7 @@ class Pipeline:
                 if not in_place:
                     self._find_fault(model, start)
                 elif isinstance(error, InvalidModelError):
-                    error.add_note(f"after '{self}', in place: a run on a copy says which pass")
+                    error.add_note(f"after '{self}', in place: run on a copy to find the pass")
             raise
         return Result(work, traces)
 
@@ -149,7 +149,7 @@ class Pipeline:
     def _run(
         self, work: Model, observers: tuple[Observer, ...], start: int, check_each: bool = False
     ) -> Iterator[Trace]:
-        """What each pass did to `work`, pass by pass."""
+        """The trace of each pass on `work`."""
         work.refresh()
         for index, step in enumerate(self.steps[start:], start=start):
             trace = Trace(step.name)
@@ -180,7 +180,7 @@ class Pipeline:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether a pass said no for a reason of its own, and not over a broken graph."""
+    """Whether a pass declined for a reason of its own, and not because the graph is invalid."""
     return isinstance(error, OnnxqError) and not isinstance(error, InvalidModelError)
 
 
@@ -255,7 +255,7 @@ def _split(text: str) -> list[tuple[str, dict[str, str]]]:
                 if part[2][0] == "mark":
                     raise wrong(f"option '{part[0][1]}' has no value")
                 if part[0][1] in options:
-                    raise wrong(f"option '{part[0][1]}' is given twice")
+                    raise wrong(f"duplicate option '{part[0][1]}'")
                 options[part[0][1]] = part[2][1]
                 i += 3
             if i >= len(tokens):

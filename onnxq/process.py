@@ -1,16 +1,16 @@
-"""The process of the command line: what signals and broken streams do to it.
+"""The process of the command line: how it handles signals and broken streams.
 
-Only where the process *is* the command line: a program that imports onnxq, or calls `cli.main`,
-keeps its own ways.
+This applies only if the process *is* the command line: a program that imports onnxq, or calls
+`cli.main`, keeps its own handlers.
 
 * Ctrl-C ends it with 130 and without a traceback. While a command runs it is a KeyboardInterrupt,
   so that half-written files are cleaned up. Before that there is nothing to clean up, and it ends
   at once: the imports take half a second, more than many commands. This module is therefore the
-  first that `import onnxq` runs, and imports next to nothing itself. What Python does before that,
-  some hundredths of a second, is out of reach.
-* A closed pipe ends it as it ends other programs: quietly, by SIGPIPE, which shells call 141.
-* A standard stream that is closed becomes the null device. Else the next file that is opened would
-  take its number, and whatever a library prints would go into that file.
+  first that `import onnxq` runs, and imports next to nothing itself. Python's own start, some
+  hundredths of a second, is out of reach.
+* A closed pipe ends it like other programs: quietly, by SIGPIPE, which shells report as 141.
+* A standard stream that is closed becomes the null device. Otherwise the next opened file would
+take its number, and whatever a library prints would go into that file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _interrupted = False
 
 
 def was_interrupted() -> bool:
-    """Whether Ctrl-C was pressed, whatever libraries made of the KeyboardInterrupt."""
+    """Whether Ctrl-C was pressed, even if a library swallowed the KeyboardInterrupt."""
     return _interrupted
 
 
@@ -61,7 +61,7 @@ def interruptible() -> None:
 
 
 def _again(lost: Any) -> None:
-    """Interrupt once more where code that cannot raise (`__del__`) was interrupted."""
+    """Interrupt again if code that cannot raise (`__del__`) was interrupted."""
     if issubclass(lost.exc_type, KeyboardInterrupt):
         signal.setitimer(signal.ITIMER_REAL, 0.001)
     else:
@@ -69,7 +69,7 @@ def _again(lost: Any) -> None:
 
 
 def finished() -> None:
-    """Let Ctrl-C come too late: all is written, and the interpreter is about to end."""
+    """Ignore Ctrl-C from now on: everything is written, and the interpreter is about to end."""
     _on_interrupt(signal.SIG_IGN)
 
 
@@ -96,7 +96,7 @@ def _start() -> None:
 
 
 class _Stream:
-    """A standard stream that remembers why it could not be written."""
+    """A standard stream that remembers why writing failed."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream

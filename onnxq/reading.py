@@ -1,4 +1,4 @@
-"""Reading a model of any dialect: the way in that all workflows share."""
+"""Reads a model of any dialect: the entry of all workflows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def canonical(
 ) -> tuple[Model, tuple[Trace, ...]]:
     """`model` with every dialect read into FakeQuantize nodes.
 
-    `in_place` is for a model that the caller does not need any more: no copy is made of it.
+    `in_place` is for a model that the caller no longer needs: it is not copied.
     """
     readable = readable_form(model)
     result = Pipeline(*READ).run(readable, *observers, in_place=in_place or readable is not model)
@@ -32,12 +32,12 @@ def canonical(
 
 
 def readable_form(model: Model) -> Model:
-    """`model`, or a copy in which readers see all constants and all nodes that quantize."""
+    """`model`, or a copy in which all constants and all quantizing nodes are visible to readers."""
     return functions_inlined(constants_frozen(model))
 
 
 def constants_frozen(model: Model) -> Model:
-    """`model`, or a copy in which initializers are constants although they are listed as inputs.
+    """`model`, or a copy in which initializers listed as inputs are constants.
 
     Some exporters list every initializer as an input, which lets the caller replace it. A deployed
     model has its weights in it.

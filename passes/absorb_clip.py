@@ -39,7 +39,7 @@ class AbsorbClip(Pass):
     needs_canonical: ClassVar[bool] = True
 
     relu: bool = False
-    """Whether to remove Relus as well, where the quantizer's codes start at its zero point."""
+    """Whether to remove Relus as well, if the quantizer's codes start at its zero point."""
 
     def run(self, model: Model, trace: Trace) -> None:
         ops = ("Clip", "Relu") if self.relu else ("Clip",)
@@ -48,11 +48,11 @@ class AbsorbClip(Pass):
             if clip is None or is_constant(node.inputs[0]):
                 continue
             if not only_reader(node.inputs[0], node, model):
-                trace.skip(clip, "others read it unquantized")
+                trace.skip(clip, "other consumers read it unquantized")
                 continue
             params = params_of(node)
             if params.qtype.floating:
-                trace.skip(clip, f"its quantizer has the whole range of {params.qtype} only")
+                trace.skip(clip, f"its quantizer always has the full range of {params.qtype}")
                 continue
             if params.axis is not None:
                 trace.skip(clip, "its quantizer has one scale per channel")
@@ -62,7 +62,7 @@ class AbsorbClip(Pass):
                     trace.skip(clip, "its quantizer has codes below zero")
                     continue
                 set_input(node, 0, _source(clip, params, model))
-                trace.rewrote(clip, f"codes from {params.lo} up do its work")
+                trace.rewrote(clip, f"codes from {params.lo} up have the same effect")
                 continue
             bounds: list[float | None] = []
             for key, tensor in zip(("min", "max"), inputs_of(clip, 3)[1:], strict=True):
@@ -81,7 +81,7 @@ class AbsorbClip(Pass):
             assert lo is not None and hi is not None
             zero = int(params.zero_point)
             if not lo <= zero <= hi or lo >= hi:
-                trace.skip(clip, "its bounds leave out zero, which a quantizer must keep")
+                trace.skip(clip, "its bounds exclude zero, which a quantizer must represent")
                 continue
             narrowed = params.with_(lo=lo, hi=hi)
             set_params(model, node, narrowed)

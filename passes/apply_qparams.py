@@ -57,7 +57,7 @@ class ApplyQParams(Pass):
                 elif uses:
                     trace.skip(f"'{row.tensor}'", "its quantizer is already there")
                 else:
-                    trace.skip(f"'{row.tensor}'", "nobody reads it")
+                    trace.skip(f"'{row.tensor}'", "it is unused")
 
 
 def _plan(
@@ -109,10 +109,10 @@ def _unknown_tensors(unknown: list[str], known: list[str]) -> PassError:
     """Name them, and what may have been meant by those that resemble something."""
     shown = unknown[:10]
     near = {name: closest(name, known, 1, 0.6) for name in shown}
-    hints = [f"'{name}' may be '{found[0]}'" for name, found in near.items() if found]
+    hints = [f"'{name}' may mean '{found[0]}'" for name, found in near.items() if found]
     more = f" and {len(unknown) - len(shown)} more" if len(unknown) > len(shown) else ""
     return PassError(
-        "the graph has no tensors of these names, for which the quantization table has rows: "
+        "the quantization table has rows for tensors that are not in the graph: "
         + ", ".join(f"'{name}'" for name in shown)
         + more,
         fix="; ".join(hints) or "give the table that was collected from this model",
@@ -124,7 +124,7 @@ def _check_fit(row: Row, tensor: gs.Tensor) -> None:
     dtype, shape = tensor.dtype, tensor.shape
     if dtype is not None and np.dtype(dtype).kind in "iub":
         raise PassError(
-            f"tensor '{row.tensor}' holds {np.dtype(dtype)} and cannot be quantized",
+            f"tensor '{row.tensor}' is {np.dtype(dtype)} and cannot be quantized",
             fix="remove its row from the table",
         )
     if shape is None or isinstance(row, LogParams) or row.axis is None:
@@ -143,7 +143,7 @@ def _uses(row: Row, tensor: FloatTensor, graph: FloatGraph) -> list[Use]:
     by_reader = {graph.reader(use): use for use in tensor.uses}
     for reader in row.readers:
         if reader not in by_reader:
-            who = f"input {reader.input} of the node making '{reader.node}'"
+            who = f"input {reader.input} of the producer of '{reader.node}'"
             raise PassError(
                 f"the row for tensor '{row.tensor}' names {who if reader.node else 'the output'} "
                 "as a reader, which it is not",

@@ -44,7 +44,9 @@ class ApproximateGrids(GridRules, Pass):
             read = data_of(node, params, signs)
             fit = covering_fit(params, spec, **read.known())
             if fit is None or any(spec.violations(fit)):
-                trace.skip(node, f"no grid within the rules is near that of '{params.tensor}'")
+                trace.skip(
+                    node, f"no grid allowed by the rules is close to that of '{params.tensor}'"
+                )
                 continue
             error = largest_error(params, fit, **read.known())
             put_values(model, node, read)

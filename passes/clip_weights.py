@@ -30,7 +30,7 @@ class ClipWeights(Pass):
             name = source.name
             clipped, changed = clamp(params, weight)
             if not changed:
-                trace.skip(node, f"all values of '{name}' lie within its range")
+                trace.skip(node, f"all values of '{name}' are within its range")
                 continue
             set_input(node, 0, new_values(model, source, clipped, node))
             trace.rewrote(node, f"{changed} of {weight.size} values of '{name}' clamped")

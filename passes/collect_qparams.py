@@ -47,7 +47,7 @@ class CollectQParams(Pass):
         graph = FloatGraph(model)
         for tensor in graph.quantized:
             for quantizer in tensor.unread:
-                trace.skip(quantizer.node, "nobody reads its output")
+                trace.skip(quantizer.node, "its output is unused")
             name, role = graph.name(tensor.tensor), tensor.role
             for quantizer in tensor.quantizers:
                 readers = None
@@ -93,7 +93,9 @@ def _report(old: QParamTable, rows: list[Row], trace: Trace) -> None:
     collected = {row.tensor for row in rows}
     gone = [name for name, left in known.items() if left and name not in collected]
     if gone:
-        trace.note(f"rows dropped, since the graph does not quantize them: {', '.join(gone)}")
+        trace.note(
+            f"rows dropped, because the graph does not quantize these tensors: {', '.join(gone)}"
+        )
 
 
 def _describe(row: Row) -> str:

@@ -30,7 +30,8 @@ from onnxq.opsets.opset_upgrade import carry, schema_of
 from onnxq.pass_ import Pass, Trace
 
 _ADDED = ("QuantizeLinear", "DequantizeLinear", "Cast")
-"""What quantizing puts into a graph: it has the form of the stamp, whatever that of the graph."""
+"""Operators added by quantizing: they have the form of the stamp, whatever the form of the
+graph."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class CorrectOpset(Pass):
 
     def run(self, model: Model, trace: Trace) -> None:
         if model.opset > MAX_OPSET:
-            trace.note(f"opset {model.opset} is newer than what onnxq knows ({MAX_OPSET})")
+            trace.note(f"opset {model.opset} is newer than onnxq supports ({MAX_OPSET})")
             return
         self._carry_old_forms(model, trace)
         stamp, need, first = model.opset, model.opset, None

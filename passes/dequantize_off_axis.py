@@ -31,7 +31,7 @@ class DequantizeOffAxis(Pass):
     """Store weights as floats where their scales do not run along the output channels."""
 
     transposed: bool = False
-    """Whether ConvTranspose has an integer kernel that its weights must fit, too."""
+    """Whether ConvTranspose has an integer kernel that constrains its weights too."""
 
     name: ClassVar[str] = "dequantize-off-axis"
     exact: ClassVar[bool] = True
@@ -51,7 +51,8 @@ class DequantizeOffAxis(Pass):
                 set_input(reader, index, real)
             trace.rewrote(
                 f"'{params.tensor}'",
-                f"scales along axis {axis}, which no integer kernel of {describe(found[0][0])} has",
+                f"scales along axis {axis}, which no integer kernel of "
+                f"{describe(found[0][0])} supports",
             )
 
     def _is_read_rightly(self, node: gs.Node, index: int, axis: int, rank: int) -> bool:

@@ -42,7 +42,7 @@ def _why_it_stays(node: gs.Node, model: Model) -> str:
         if reason:
             return reason
     if not model.is_output(result):
-        return "" if result.outputs else "nobody reads its result, as in the file that was read"
+        return "" if result.outputs else "it is unuseds result, as in the file that was read"
     maker = producer(source)
     if maker is None:
         kind = "initializer" if isinstance(source, gs.Constant) else "input"
@@ -50,7 +50,7 @@ def _why_it_stays(node: gs.Node, model: Model) -> str:
     if model.is_output(source):
         return f"'{source.name}' and '{result.name}' are both outputs"
     if maker.owner is not node.owner:
-        return f"'{source.name}' comes from an enclosing graph and leaves this one as an output"
+        return f"'{source.name}' comes from an enclosing graph and is an output of this one"
     return ""
 
 
@@ -67,5 +67,5 @@ def _why_it_drops(node: gs.Node, model: Model) -> str:
         return ""
     value = array(training)
     if value is None:
-        return f"whether it trains is only known at run time ('{training.name}')"
+        return f"whether it trains is known only at run time ('{training.name}')"
     return "it is in training mode" if value.any() else ""

@@ -39,7 +39,7 @@ class DropSummedQuantizers(Pass):
             if not found:
                 continue
             if any(_is_conv(t, add, model) for t in add.inputs):
-                trace.skip(found[0], "the Add takes another Conv from its accumulator")
+                trace.skip(found[0], "the Add already takes another Conv from its accumulator")
                 continue
             tensor = found[0].inputs[0]
             trace.rewrote(f"'{tensor.name}'", f"goes to {describe(add)} unrounded")

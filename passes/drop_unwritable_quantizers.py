@@ -51,7 +51,7 @@ class DropUnwritableQuantizers(Pass):
                 trace.rewrote(f"'{source.name}'", f"goes to {describe(reader)} unrounded")
             if model.is_output(node.outputs[0]):
                 _leave_unrounded(model, node)
-                trace.rewrote(f"'{source.name}'", "leaves the network unrounded")
+                trace.rewrote(f"'{source.name}'", "is a network output, unrounded")
 
 
 def _leave_unrounded(model: Model, node: gs.Node) -> None:

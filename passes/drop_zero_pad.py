@@ -29,10 +29,10 @@ class DropZeroPad(Pass):
         for node in model.nodes("Pad"):
             pads = _pads(node)
             if pads is None:
-                trace.skip(node, f"its pads '{node.inputs[1].name}' are only known at run time")
+                trace.skip(node, f"its pads '{node.inputs[1].name}' are known only at run time")
             elif not pads.any():
                 if not node.outputs[0].outputs and not model.is_output(node.outputs[0]):
-                    trace.skip(node, "nobody reads its result, as in the file that was read")
+                    trace.skip(node, "it is unuseds result, as in the file that was read")
                     continue
                 trace.rewrote(node)
                 replace(node, by=node.inputs[0], model=model)

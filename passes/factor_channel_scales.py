@@ -41,7 +41,7 @@ from onnxq.pass_ import Pass, Trace
 from onnxq.quant.qparams import QParams
 
 _FUSED = frozenset(op for op, rule in RULES.items() if rule.form not in ("moves", "gemm"))
-"""Operators that are fused whatever the scales are; Gemm and those that move values are not."""
+"""Operators that are fused regardless of scales; Gemm and those that move values are not."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class FactorChannelScales(Pass):
             trace.rewrote(
                 node,
                 f"'{params.tensor}' has {params.scale.size} scales, which the integer kernel of "
-                f"{describe(neighbour)} does not take: it computes in float",
+                f"{describe(neighbour)} does not support: it computes in float",
             )
 
 

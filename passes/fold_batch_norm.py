@@ -60,13 +60,13 @@ class FoldBatchNorm(Pass):
                 reasons = [front_reason, str(reason)]
                 declined.append((node, "; ".join(filter(None, reasons)) or _NO_LAYER))
             else:
-                trace.rewrote(label, f"into {describe(layer)} behind it")
+                trace.rewrote(label, f"into {describe(layer)} after it")
         for node, why in reversed(declined):
             trace.skip(node, why)
         folding.finish()
 
 
-_NO_LAYER = f"neither in front of it nor directly behind it is a {', '.join(LINEAR_OPS)}"
+_NO_LAYER = f"neither directly before nor directly after it is a {', '.join(LINEAR_OPS)}"
 
 
 def _fold_into_front(node: gs.Node, folding: Folding) -> gs.Node:
@@ -82,7 +82,7 @@ def _fold_into_front(node: gs.Node, folding: Folding) -> gs.Node:
     if front is None or front.op not in LINEAR_OPS or domain_of(front):
         raise CannotFold
     if not only_reader(x, node, model):
-        raise CannotFold(f"'{x.name}', made by {describe(front)}, {other_use(x, model)}")
+        raise CannotFold(f"'{x.name}', produced by {describe(front)}, {other_use(x, model)}")
     step = batch_norm(node)
     layer = read_layer(front)
     check_channel_axis(layer, node)
@@ -105,18 +105,18 @@ def _fold_into_back(node: gs.Node, folding: Folding, tried_front: bool) -> gs.No
     layer = None if tried_front else _layer_before_chain(node, folding.model)
     if layer is not None:
         raise CannotFold(
-            f"'fold-affine' folds it into {describe(layer)}, together with what stands between"
+            f"'fold-affine' folds it into {describe(layer)}, together with what is in between"
         )
     if back.op == "ConvTranspose":
-        raise CannotFold(f"at the border of {describe(back)} behind it fewer shifts add up")
+        raise CannotFold(f"at the border of {describe(back)} after it fewer shifts add up")
     if back.op == "Gemm" and back.attrs.get("transA", 0):
-        raise CannotFold(f"{describe(back)} behind it sums over axis 0, not over channels")
+        raise CannotFold(f"{describe(back)} after it sums over axis 0, not over channels")
     if back.op == "MatMul":
         shape = next((t.shape for t in (y, node.inputs[0]) if t.shape is not None), None)
         if shape is None or len(shape) != 2:
             what = "unknown" if shape is None else str(len(shape))
             raise CannotFold(
-                f"the rank of '{y.name}' is {what}, and {describe(back)} behind it sums over "
+                f"the rank of '{y.name}' is {what}, and {describe(back)} after it sums over "
                 "channels only for rank 2"
             )
     step = batch_norm(node)

@@ -30,9 +30,9 @@ _RANDOM = {
 }
 _NOT_TENSORS = {"SequenceConstruct", "SplitToSequence", "Optional"}
 _COUNTED_AT_RUN_TIME = {"NonZero", "Unique", "Compress", "NonMaxSuppression"}
-"""Their size depends on values, but what they make is never much larger than what they read."""
+"""Their size depends on values, but their outputs are never much larger than their inputs."""
 
-_SPELLED_OUT = "a Round of constants may be a quantizer spelled out"
+_SPELLED_OUT = "a Round of constants may be part of a composed quantizer"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class FoldConstants(Pass):
             ready, pending = folding.choose(pending)
             if not ready:
                 for node in pending:
-                    trace.skip(node, "the size of its result is not known before it runs")
+                    trace.skip(node, "the size of its result is unknown before it runs")
                 break
             folded += folding.compute(ready)
         gone = {id(node) for node in folded}
@@ -86,7 +86,7 @@ class _Folding:
     trace: Trace
     max_bytes: int
     lost: set[int]
-    """Tensors (by `id`) made by candidates that stay in the graph after all."""
+    """Outputs (by `id`) of candidates that stay in the graph after all."""
 
     def decline(self, node: gs.Node, reason: str) -> None:
         self.trace.skip(node, reason)
@@ -179,13 +179,13 @@ def _why_not(node: gs.Node) -> str:
     if name in _QUANTIZATION:
         return "quantization stays in the graph"
     if domain_of(node):
-        return f"what an operator of domain '{node.domain}' makes is not known"
+        return f"the meaning of operators of domain '{node.domain}' is unknown"
     if name in _RANDOM:
         return "its result may be random"
     if name in _NOT_TENSORS:
         return "its result is not a tensor"
     if any(True for _ in bodies(node)):
-        return "it holds graphs of its own"
+        return "it contains subgraphs"
     return ""
 
 

@@ -27,7 +27,7 @@ class LowerConstants(Pass):
         for node in model.nodes("Constant"):
             known: Any = known_values(node.outputs[0])
             if known is None:
-                trace.skip(node, f"none of its attributes {sorted(node.attrs)} holds a value")
+                trace.skip(node, f"none of its attributes {sorted(node.attrs)} contains a value")
                 continue
             values[id(node.outputs[0])] = known
             lowered.append(node)

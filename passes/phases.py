@@ -39,9 +39,9 @@ READ = (
 )
 """Every dialect to the canonical form.
 
-The first two mend what keeps a runtime from loading the file: private operators, then an opset
-stamp that does not know what these have become. Integer operators become Q/DQ around float ones,
-so that reader comes before the one of Q/DQ.
+The first two repair what keeps a runtime from loading the file: private operators, then an opset
+stamp too old for their replacements. Integer operators become Q/DQ around float ones, so that
+reader comes before the one of Q/DQ.
 """
 
 CLEAN = (
@@ -52,13 +52,13 @@ CLEAN = (
     DropZeroPad(),
     SplitSharedWeights(),
 )
-"""Constants as initializers, nothing in between that computes nothing."""
+"""Constants as initializers, and no operators without effect."""
 
 FOLD = (FoldAffine(), FoldBatchNorm())
-"""Normalisation and scaling into the layers they belong to, whole chains first."""
+"""Normalisation and scaling folded into their layers, whole chains first."""
 
 FOLD_SYMMETRIC = (FoldAffine(flip=False), FoldBatchNorm(flip=False))
-"""The same for targets whose weights have zero point 0: what would move it stays unfolded."""
+"""The same for targets whose weights have zero point 0: folds that would move it are skipped."""
 
 WHOLE_UINT8, WHOLE_INT8 = (
     (
@@ -67,8 +67,8 @@ WHOLE_UINT8, WHOLE_INT8 = (
     )
     for to in ("uint8", "int8")
 )
-"""Activations in one type, every range as wide as its type and one per tensor where its readers
-agree: for targets that know no other."""
+"""Activations in one type, every range as wide as its type and one per tensor if its consumers
+agree: for targets that support nothing else."""
 
 STRIP = (ClipWeights(), CollectQParams(), RemoveFakeQuant())
-"""The clean float model with its quantization in the table: for files that lie beside it."""
+"""The clean float model with its quantization in the table: for side files."""

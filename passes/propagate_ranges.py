@@ -25,7 +25,7 @@ class Mover:
     all_inputs: bool = False
     """Whether all inputs are data, not only the first."""
     backward: bool = True
-    """Whether a quantizer of the result may also stand in front of the operator."""
+    """Whether a quantizer of the result may also be before the operator."""
 
 
 MOVERS = {
@@ -34,7 +34,7 @@ MOVERS = {
     # A quantizer between a layer and its Relu would keep runtimes from fusing the two.
     "Relu": Mover(backward=False),
 }
-"""Operators that move values, and two more that make none off the grid."""
+"""Operators that move values, and two more whose results stay on the grid."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class PropagateRanges(Pass):
     """
 
     backward: bool = True
-    """Whether data is quantized like results: not where each quantizer costs the target a layer."""
+    """Whether data is quantized like results: not if each quantizer costs the target a layer."""
 
     name: ClassVar[str] = "propagate-ranges"
     exact: ClassVar[bool] = True
@@ -104,7 +104,7 @@ def _backward(model: Model, node: gs.Node, trace: Trace) -> None:
     elif is_constant(results[0]):
         reason = "its data is a weight"
     elif node.op == "MaxPool" and len(node.outputs) > 1 and _used(node.outputs[1], model):
-        reason = "its indices are read, and rounding makes more values equal"
+        reason = "its indices are used, and rounding makes more values equal"
     else:
         reason = _declined(node, grids[0], sinks[0])
     if reason:
@@ -112,7 +112,7 @@ def _backward(model: Model, node: gs.Node, trace: Trace) -> None:
         return
     for tensor in data:
         if not only_reader(tensor, node, model):
-            trace.skip(node, f"'{tensor.name}' has other readers")
+            trace.skip(node, f"'{tensor.name}' has other consumers")
         else:
             _quantize(model, tensor, grids[0], sinks[0])
             trace.rewrote(node, f"'{tensor.name}' is quantized like its result")
@@ -121,13 +121,13 @@ def _backward(model: Model, node: gs.Node, trace: Trace) -> None:
 def _declined(node: gs.Node, grid: Row, quantizer: gs.Node | None) -> str:
     """Why this grid cannot be moved across `node`, "" if it can."""
     if not grid.is_per_tensor:
-        return "its quantizer has one scale per channel or block, which may move"
+        return "its quantizer has one scale per channel or block, and the channels may move"
     if node.op not in ("Concat", "Relu") and not moves(node):
-        return f"{describe(node)} makes new values"
+        return f"{describe(node)} computes new values"
     assert quantizer is not None
     half = quantizer.inputs[1].dtype == np.float16
     if half and isinstance(grid, QParams) and (grid.qtype.bits > 8 or grid.qtype.floating):
-        return f"float16 does not hold the values of {grid.qtype} codes exactly"
+        return f"float16 cannot represent the values of {grid.qtype} codes exactly"
     return ""
 
 

@@ -69,7 +69,7 @@ def _row(node: gs.Node, bias: gs.Tensor, use: Reader, coarser: bool) -> QParams 
     if values is None:
         return f"its bias '{bias.name}' is computed at run time"
     if not isinstance(bias, gs.Constant):
-        return f"its bias '{bias.name}' is made by a node; run 'fold-constants' first"
+        return f"its bias '{bias.name}' is the output of a node; run 'fold-constants' first"
     if values.ndim != 1:
         return f"its bias has shape {values.shape}, not one value per channel"
     if node.op == "Gemm" and (node.attrs.get("alpha", 1.0), node.attrs.get("beta", 1.0)) != (1, 1):
@@ -88,7 +88,7 @@ def _row(node: gs.Node, bias: gs.Tensor, use: Reader, coarser: bool) -> QParams 
         layout = weight_axis(node, rank)
         axis = w.axis + rank if w.axis < 0 else w.axis
         if w.block or layout is None or layout.axis != axis or layout.groups != 1:
-            return "its weight's scales do not run along its output channels"
+            return "its weight's scales are not along its output channels"
     # One product in double, rounded once: what runtimes compare a bias scale with.
     step = x.scale.astype(np.float64) * w.scale.astype(np.float64)
     if coarser and max(x.qtype.bits, w.qtype.bits) > 8:
@@ -101,8 +101,8 @@ def _row(node: gs.Node, bias: gs.Tensor, use: Reader, coarser: bool) -> QParams 
     if not np.all(codes <= limit):
         worst = int(np.argmax(codes))
         return (
-            f"channel {worst} of its bias is {codes[worst]:.3g} steps, more than int32 holds: "
-            "the bias stays float"
+            f"channel {worst} of its bias is {codes[worst]:.3g} steps, which exceeds int32: the "
+            "bias stays float"
         )
     return QParams(
         tensor=bias.name,

@@ -70,9 +70,9 @@ class QuantizeWeights(Pass):
 
 def _refusal(value: Array) -> str:
     if value.dtype not in (np.float32, np.float16):
-        return f"its weight holds {value.dtype}"
+        return f"its weight is {value.dtype}"
     if not value.size or not np.all(np.isfinite(value)):
-        return "its weight is empty or holds values that are not finite"
+        return "its weight is empty or contains values that are not finite"
     return ""
 
 

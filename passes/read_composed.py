@@ -127,12 +127,12 @@ def _params(node: gs.Node, chain: Chain, codes: CodeRange, scale: Array) -> QPar
 def _note_ties(found: _Found, trace: Trace) -> None:
     for names, why in (
         (found.shifted, "the zero point is added before rounding"),
-        (found.reciprocal, "the source multiplies by 1/scale where FakeQuantize divides"),
+        (found.reciprocal, "the source multiplies by 1/scale, but FakeQuantize divides"),
     ):
         if names:
             trace.note(
-                f"{_listed(names)}: {why}, so inputs within one float rounding of half way between "
-                "two codes may have gone to the other neighbour there"
+                f"{_listed(names)}: {why}, so inputs within one float rounding of half way "
+                "between two codes may have rounded to the other neighbour there"
             )
 
 
@@ -155,15 +155,15 @@ def _folded_weights(found: _Found, model: Model, trace: Trace) -> None:
                 continue
             done.add(id(weight))
             if _recover(weight, value, model):
-                trace.rewrote(f"'{weight.name}'", "recovered the grid that its values lie on")
+                trace.rewrote(f"'{weight.name}'", "recovered the grid of its values")
             else:
                 unproven.append(weight.name)
     if unproven:
         trace.note(
-            f"{_listed(unproven)}: the data of these layers are quantized, their weights are plain "
-            "floats that prove no grid. If they were trained quantized, the exporter has computed "
-            "them, perhaps with a normalisation behind, and dropped the scales: export without "
-            "constant folding (torch.onnx.export(..., optimize=False)) to keep these"
+            f"{_listed(unproven)}: the inputs of these layers are quantized, but their weights "
+            "are plain floats on no recognisable grid. If they were trained quantized, the "
+            "exporter folded them, perhaps with a normalisation, and dropped the scales: export "
+            "without constant folding (torch.onnx.export(..., optimize=False)) to keep these"
         )
 
 

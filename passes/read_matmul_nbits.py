@@ -75,8 +75,8 @@ def _read(
     quantized = _quantized(node, weight, model, done)
     if int(node.attrs.get("accuracy_level", 0)) == 4:
         trace.note(
-            f"{describe(node)}: accuracy_level 4 lets runtimes compute in int8; read as the float "
-            "product that it stands for"
+            f"{describe(node)}: accuracy_level 4 lets runtimes compute in int8; read as a float "
+            "product"
         )
     _rewrite(node, quantized, model)
     return f"{weight.kind} in blocks of {weight.block}"

@@ -57,14 +57,14 @@ class _Ties:
         for names, why in (
             (self.upwards, "TQT rounds negative values half way between two codes up"),
             (self.shifted, "DSQ adds the zero point before it rounds"),
-            (self.reciprocal, "torch multiplies by 1/scale where FakeQuantize divides"),
+            (self.reciprocal, "torch multiplies by 1/scale, but FakeQuantize divides"),
         ):
             if names:
                 shown = ", ".join(f"'{n}'" for n in names[:3])
                 more = f" and {len(names) - 3} more" if len(names) > 3 else ""
                 trace.note(
-                    f"{shown}{more}: {why}, so inputs half way between two codes may have gone to "
-                    "the other neighbour in training"
+                    f"{shown}{more}: {why}, so inputs half way between two codes may have "
+                    "rounded to the other neighbour in training"
                 )
 
 
@@ -92,7 +92,7 @@ class ReadMqbench(Pass):
 def _read(node: gs.Node, model: Model, ties: _Ties) -> str:
     """Rewrite one operator; says what it became."""
     if len(node.outputs) != 1:
-        raise QParamsError("it does not make one tensor", fix=_FIX)
+        raise QParamsError("it does not have exactly one output", fix=_FIX)
     if node.op == mqbench.LOGARITHMIC:
         return _read_logarithmic(node, model)
     return _read_linear(node, model, ties)
@@ -146,7 +146,7 @@ def _params(node: gs.Node, operator: mqbench.Operator) -> QParams:
         )
         if axis is None:
             raise Declined(
-                "ConvTranspose and other operators read it, so the axis of its scales is not known"
+                "ConvTranspose and other operators read it, so the axis of its scales is unknown"
             )
     kind = type_of_codes(node, lo, hi)
     if kind is None:

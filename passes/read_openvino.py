@@ -74,7 +74,7 @@ def _read(node: gs.Node, model: Model, vectors: list[str]) -> str:
     levels = int(node.attrs.get("levels", 0))
     if levels < 2:
         raise QParamsError(
-            f"tensor '{x.name}': {levels} levels are no grid", fix="export the model again"
+            f"tensor '{x.name}': {levels} levels are not a grid", fix="export the model again"
         )
     if levels > openvino.MOST_LEVELS:
         raise Declined(f"its {levels} levels need more than 16 bits")
@@ -84,7 +84,7 @@ def _read(node: gs.Node, model: Model, vectors: list[str]) -> str:
         np.broadcast_shapes(*(b.shape for b in (low, high, out_low, out_high)))
     except ValueError as error:
         raise QParamsError(
-            f"tensor '{x.name}': its bounds do not fit each other ({error})",
+            f"tensor '{x.name}': its bounds do not match ({error})",
             fix="export the model again",
         ) from error
     if np.any(low >= high):
@@ -97,7 +97,7 @@ def _read(node: gs.Node, model: Model, vectors: list[str]) -> str:
     found = per_channel((low, high, zero), rank_of(x))
     if found is None:
         raise Declined(
-            f"its bounds of shape {list(low.shape)} and {list(high.shape)} do not run along one "
+            f"its bounds of shape {list(low.shape)} and {list(high.shape)} do not vary along one "
             "axis of its input"
         )
     (lows, highs, zeros), axis = found
@@ -156,7 +156,7 @@ def _zero_level(low: Array, high: Array, levels: int, which: str) -> Array:
     zero = openvino.zero_level(low, high, levels)
     if zero is None:
         raise Declined(
-            f"0 is between two levels of its {which} range: there is no integer zero point"
+            f"0 is between two levels of its {which} range, so there is no integer zero point"
         )
     if np.any((zero < 0) | (zero > levels - 1)):
         raise Declined(f"0 is outside its {which} range")
@@ -204,7 +204,7 @@ def _ratio(low: Array, high: Array, zero: Array, scale: Array | None, levels: in
         raise Declined("its output range is empty")
     moved = _zero_level(low, high, levels, "output")
     if np.any(moved != zero):
-        raise Declined("its output range has zero at another level than its input range")
+        raise Declined("zero is at different levels of its input and output ranges")
     assert scale is not None
     step = (high.astype(np.float64) - low.astype(np.float64)) / (levels - 1)
     return np.asarray(step / scale, np.float32)

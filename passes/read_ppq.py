@@ -61,7 +61,7 @@ def _spread(node: gs.Node, model: Model) -> str:
     strides = [int(s) for s in node.attrs["stride"]]
     channels = _channels(node)
     if channels is None:
-        raise Declined(f"the number of channels of '{node.inputs[0].name}' is not known")
+        raise Declined(f"the number of channels of '{node.inputs[0].name}' is unknown")
     x, out, owner = node.inputs[0], node.outputs[0], node.owner
     name = node.name or out.name
     extra = [int(p) for p in node.attrs.get("output_padding", [0] * len(strides))]
@@ -82,7 +82,9 @@ def _spread(node: gs.Node, model: Model) -> str:
 def _tabulated(node: gs.Node, model: Model) -> str:
     step = int(node.attrs.get("int16_lut_step", 0))
     if step < 1 or step & (step - 1):
-        raise Declined(f"it interpolates between entries {step} codes apart, no power of two")
+        raise Declined(
+            f"it interpolates between entries {step} codes apart, which is not a power of two"
+        )
     x = node.inputs[0]
     scale = _scale(x)
     op = str(node.attrs.pop("original_op_type"))

@@ -117,7 +117,7 @@ class _Reading:
     """The code type of a Q with an int32 zero point."""
     entering: list[gs.Node] = field(default_factory=list)
     made: dict[tuple[int, ...], gs.Tensor] = field(default_factory=dict)
-    """What the FakeQuantize of a Q (and its Clip) made, by graph."""
+    """Outputs of the FakeQuantize of a Q (and its Clip), by graph."""
 
     # -- pairs and stored codes -------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class _Reading:
         first = qdq_params.of_quantize(quantize, x.name, self.wide_type)
         kind = first.qtype
         if kind.bits > 16:
-            raise Declined(f"its codes are {kind}, which no quantizer makes")
+            raise Declined(f"its codes are {kind}, which no quantizer produces")
         other = next((cast for cast in codes.casts if cast != kind.dtype), None)
         if other is not None:
             raise Declined(f"its {kind} codes are cast to {other}")
@@ -170,7 +170,7 @@ class _Reading:
             assert maker is not None
             replace(node, known, self.model)
             self.made[key] = maker.outputs[0]  # it may make a graph output now
-            return "joined to the quantizer of the same codes"
+            return "merged with the quantizer of the same codes"
         x, params = self._stated_range(node, x, quantize, first, codes.clip)
         remove(node, self.model)
         fake_quantize.make(self.model, x, out, params, owner, name=name, dtype=dtype)
@@ -254,7 +254,9 @@ class _Reading:
 
     def _ignored(self, node: gs.Node, stated: tuple[int, int]) -> None:
         lo, hi = stated
-        self.trace.note(f"{describe(node)}: its metadata says {lo}..{hi}, which its codes are not")
+        self.trace.note(
+            f"{describe(node)}: its metadata specifies {lo}..{hi}, but its codes differ"
+        )
 
     # -- codes that enter or leave ----------------------------------------------------------
 
@@ -264,7 +266,7 @@ class _Reading:
         zero_point = computed(inputs_of(node, 3)[2])
         dtype = codes.dtype if zero_point is None else zero_point.dtype
         if dtype is None:
-            raise Declined(f"the type of its codes '{codes.name}' is not known")
+            raise Declined(f"the type of its codes '{codes.name}' is unknown")
         params = qdq_params.of_dequantize(node, out.name, qdq_params.code_type(np.dtype(dtype)))
         self._check_kept(node, params)
         moved = [(n, i) for n, i in users(out) if i or not _same(n, params)]
@@ -277,7 +279,7 @@ class _Reading:
             fake_quantize.make(self.model, source, result, params, graph, dtype=float_type)
 
         insert_at(self.model, out, build, moved, leaves)
-        return f"{params.qtype} codes that enter the graph"
+        return f"{params.qtype} codes as graph input"
 
     def leave(self, node: gs.Node) -> str:
         """Put a FakeQuantize in front of a QuantizeLinear whose codes the caller takes."""
@@ -298,16 +300,16 @@ class _Reading:
             dtype = qdq_params.float_type(node)
             fake_quantize.make(self.model, x, known, params, node.owner, dtype=dtype)
         set_input(node, 0, known)
-        return f"{params.qtype} codes that leave the graph"
+        return f"{params.qtype} codes as graph output"
 
     @staticmethod
     def _check_kept(node: gs.Node, params: QParams) -> None:
         """Decline where quantizing twice could move a code."""
         if params.qtype.bits > 16:
-            raise Declined(f"its codes are {params.qtype}, which no quantizer makes")
+            raise Declined(f"its codes are {params.qtype}, which no quantizer produces")
         half = qdq_params.float_type(node) == np.float16
         if half and (params.qtype.bits > 8 or params.qtype.floating):
-            raise Declined(f"float16 does not hold all values of its {params.qtype} codes")
+            raise Declined(f"float16 cannot represent all values of its {params.qtype} codes")
 
 
 def _same(node: gs.Node, params: QParams) -> bool:

@@ -66,8 +66,8 @@ class ReadQonnx(Pass):
         if shifted:
             names = ", ".join(f"'{name}'" for name in shifted)
             trace.note(
-                f"{names}: the zero point is not 0. QONNX adds it before rounding, so inputs half "
-                "way between two codes may have gone to the other neighbour there"
+                f"{names}: the zero point is not 0. QONNX adds it before rounding, so inputs "
+                "half way between two codes may have rounded to the other neighbour there"
             )
         if trace.rewrites:
             drop_domains(model, *qonnx.DOMAINS)
@@ -137,7 +137,7 @@ def _read_two_values(node: gs.Node, scale: Array, model: Model) -> str:
 
 
 def _read_float(node: gs.Node, model: Model, shifted: list[str]) -> str:
-    raise Declined("its codes are small floats of any exponent and mantissa, not integers")
+    raise Declined("its codes are small floats, not integers")
 
 
 # -- Trunc ------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def _read_trunc(node: gs.Node, model: Model, shifted: list[str]) -> str:
     maker = producer(x, FAKE_QUANTIZE)
     if maker is None:
         raise Declined(
-            f"it drops {dropped} bits of codes that no quantizer makes, so that it rounds twice"
+            f"it drops {dropped} bits of codes that come from no quantizer, so it rounds twice"
         )
     before = fake_quantize.params_of(maker)
     if before.axis is not None or params.axis is not None:
@@ -196,7 +196,7 @@ def _read_trunc(node: gs.Node, model: Model, shifted: list[str]) -> str:
             f"it drops {dropped} bits with {mode}; rounding half to even gives other codes"
         )
     _fake_quantize(node, x, params, model)
-    return f"{_kind(params)}, equal for all {everything.size} values that can come in"
+    return f"{_kind(params)}, equal for all {everything.size} possible inputs"
 
 
 # -- shared -----------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def _params(
     if found is None:
         raise Declined(
             f"its scale of shape {list(scale.shape)} and zero point of shape {list(zero.shape)} "
-            "do not run along one axis of its input"
+            "do not vary along one axis of its input"
         )
     (scales, zeros), axis = found
     kinds = [qtype("int32")] if wide else [qtype(f"{s}int{b}") for s in ("", "u") for b in (8, 16)]
@@ -246,7 +246,7 @@ def _constant_on_grid(
     """FakeQuantize of a constant, which is replaced by `result` where that is something else."""
     x, detail = node.inputs[0], _kind(params)
     if result.shape != value.shape:
-        raise Declined(f"its parameters make {list(result.shape)} of {list(value.shape)}")
+        raise Declined(f"its parameters broadcast {list(value.shape)} to {list(result.shape)}")
     if not np.array_equal(params.fake(value), result):
         if not np.array_equal(params.fake(result), result):
             raise Declined(f"its values are not codes {params.lo}..{params.hi} of its scale")
@@ -279,14 +279,16 @@ def _bits(node: gs.Node, index: int) -> int:
     if not (bits >= 1 and bits.is_integer()):
         raise Declined(f"its bit width {bits} is not a positive integer")
     if bits > 64:
-        raise Declined(f"its bit width {bits:g} is beyond that of any type")
+        raise Declined(f"its bit width {bits:g} is larger than that of any type")
     return int(bits)
 
 
 def _flag(node: gs.Node, name: str, default: int) -> bool:
     value = node.attrs.get(name, default)
     if value not in (0, 1):
-        raise QParamsError(f"its attribute '{name}' is {value}, not 0 or 1", fix="export it again")
+        raise QParamsError(
+            f"its attribute '{name}' is {value}, expected 0 or 1", fix="export it again"
+        )
     return bool(value)
 
 
@@ -294,7 +296,7 @@ def _mode(node: gs.Node, default: str) -> str:
     mode = node.attrs.get("rounding_mode", default)
     name = (mode.decode() if isinstance(mode, bytes) else str(mode)).upper()
     if name not in qonnx.ROUNDING:
-        raise Declined(f"its rounding mode '{mode}' is none of {', '.join(qonnx.ROUNDING)}")
+        raise Declined(f"its rounding mode '{mode}' is not one of {', '.join(qonnx.ROUNDING)}")
     return name
 
 

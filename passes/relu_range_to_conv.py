@@ -53,28 +53,28 @@ class ReluRangeToConv(Pass):
             set_output(node, 0, rounded)
             set_input(function, 0, rounded)
             set_output(function, 0, result)
-            trace.rewrote(node, f"stands in front of {function.op} now")
+            trace.rewrote(node, f"moved before {function.op}")
 
 
 def _declined(model: Model, node: gs.Node, function: gs.Node, params: QParams) -> str:
     """Why the quantizer must stay where it is; '' where it may move."""
     if node.owner is not function.owner:
-        return f"it stands in another body than its {function.op}"
+        return f"it is in another body than its {function.op}"
     if not only_reader(function.outputs[0], node, model):
-        return f"others read what {function.op} makes"
+        return f"the output of {function.op} has other consumers"
     if not only_reader(function.inputs[0], function, model):
-        return f"others read what {function.op} reads"
+        return f"the input of {function.op} has other consumers"
     if function.op == "Relu":
         return ""
     low, high = (_bound(function, i, key) for i, key in ((1, "min"), (2, "max")))
     if low != 0:
-        return "its Clip does not begin at 0"
+        return "the lower bound of its Clip is not 0"
     if high is None or high < 0:
-        return "its Clip has no upper end that is known"
+        return "its Clip has no known upper bound"
     reach = np.asarray(params.range[1], np.float64)
     kept = params.axis is None and float(params.fake(np.float32(high))) == np.float32(high)
     if not kept and np.any(reach > high):
-        return f"its grid reaches beyond {high:.6g}, where Clip ends between two steps"
+        return f"its grid exceeds {high:.6g}, where Clip ends between two grid values"
     return ""
 
 

@@ -38,7 +38,7 @@ class ResizeToUpsample(Pass):
     def run(self, model: Model, trace: Trace) -> None:
         for node in model.nodes("Resize"):
             scales = _scales(node)
-            reason = "its scales are only known at run time" if scales is None else ""
+            reason = "its scales are known only at run time" if scales is None else ""
             reason = reason or _declined(node, scales or [])
             if reason:
                 trace.skip(node, reason)
@@ -88,7 +88,7 @@ def _declined(node: gs.Node, scales: list[float]) -> str:
     """Why Upsample would compute something else; '' where it does not."""
     odd = [s for s in scales if s < 1 or not float(s).is_integer()]
     if odd:
-        return f"it scales by {odd[0]:.6g}, not by a whole factor"
+        return f"it scales by {odd[0]:.6g}, not by an integer factor"
     if node.attrs.get("antialias"):
         return "it filters (antialias)"
     if node.attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
@@ -105,7 +105,7 @@ def _declined(node: gs.Node, scales: list[float]) -> str:
     rounding = "floor" if old else node.attrs.get("nearest_mode", "round_prefer_floor")
     if all(_takes_own(int(s), at, rounding) for s in scales):
         return ""
-    return f"coordinates '{at}' with rounding '{rounding}' take other neighbours than Upsample"
+    return f"coordinates '{at}' with rounding '{rounding}' choose other neighbours than Upsample"
 
 
 def _takes_own(scale: int, at: str, rounding: str) -> bool:

@@ -37,7 +37,7 @@ class RetypeActivations(Pass):
 
     to: Literal["uint8", "int8"] = "uint8"
     whole: bool = False
-    """Count from the zero point only where what is left are all codes of a number of bits."""
+    """Count from the zero point only if the rest are all codes of some number of bits."""
 
     def run(self, model: Model, trace: Trace) -> None:
         signs = Signs()
@@ -46,7 +46,7 @@ class RetypeActivations(Pass):
                 continue
             params = params_of(node)
             if params.qtype.floating:
-                trace.skip(node, f"its codes are {params.qtype}, which {self.to} does not hold")
+                trace.skip(node, f"its codes are {params.qtype}, which do not fit {self.to}")
                 continue
             if params.qtype.bits > 8:
                 trace.skip(node, f"its codes are {params.qtype}, {self.to} has 8 bits")

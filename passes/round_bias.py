@@ -34,7 +34,7 @@ class RoundBias(Pass):
             where = f"'{use.row.tensor}'"
             rounded = use.row.fake(use.value).astype(use.value.dtype)
             if np.array_equal(rounded, use.value):
-                trace.skip(where, "it lies on its grid")
+                trace.skip(where, "it is on its grid")
                 continue
             moved = np.abs(rounded.astype(np.float64) - use.value).max()
             size = np.abs(use.value).max()

@@ -37,10 +37,10 @@ class RoundWeights(Pass):
             name = source.name
             rounded = on_grid(params, weight)
             if rounded is weight or equal(loaded(rounded), loaded(weight)):
-                trace.skip(node, f"'{name}' lies on its grid")
+                trace.skip(node, f"'{name}' is on its grid")
             elif not same_codes(params, loaded(rounded), loaded(weight)):
                 what = f"the {params.qtype} values of '{name}'"
-                trace.skip(node, f"{weight.dtype} cannot tell {what} apart")
+                trace.skip(node, f"{weight.dtype} cannot distinguish {what}")
             else:
                 set_input(node, 0, new_values(model, source, rounded, node))
                 trace.rewrote(node, f"'{name}'")
@@ -51,7 +51,7 @@ class RoundWeights(Pass):
                 continue
             rounded = logarithmic(values, data_max_of(node))
             if np.array_equal(rounded, values):
-                trace.skip(node, f"'{source.name}' lies on its grid")
+                trace.skip(node, f"'{source.name}' is on its grid")
             else:
                 trace.rewrote(node, f"'{source.name}'")
                 set_input(node, 0, new_values(model, source, rounded, node))

@@ -47,7 +47,7 @@ class SinkLogQuantizers(Pass):
             set_input(node, 0, quantizer.inputs[0])
             if not _rounded_behind(node.outputs[0], reach, model):
                 _round(model, node.outputs[0], reach)
-            trace.rewrote(node, f"'{node.outputs[0].name}' is quantized instead of what it reads")
+            trace.rewrote(node, f"'{node.outputs[0].name}' is quantized instead of its input")
 
 
 def _rounded_behind(tensor: gs.Tensor, reach: float, model: Model) -> bool:

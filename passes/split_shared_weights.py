@@ -20,7 +20,7 @@ from onnxq.running.constant_evaluation import known_values
 
 _QUANTIZERS = (*QUANTIZE, *DEQUANTIZE, FAKE_QUANTIZE)
 _BETWEEN = {*_QUANTIZERS, *MOVING, "Clip"}
-"""What may stand between a constant and the layer that reads it as its weight."""
+"""Operators allowed between a constant and the layer that reads it as its weight."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def _problem(node: gs.Node, params: QParams) -> str:
     if why := no_plain_grid(params):
         return why
     if node.inputs[1].dtype != np.float32:
-        return f"it is {node.inputs[1].dtype}, in which the steps would round several times"
+        return f"it is {node.inputs[1].dtype}, in which every operator would round"
     return no_broadcast(params, node.inputs[0])
 
 

@@ -68,7 +68,7 @@ def _problem(node: gs.Node, params: QParams, weight: Array | None, model: Model)
     if params.block < _SMALLEST_BLOCK or params.block & (params.block - 1):
         return f"its blocks have {params.block} codes, not 16, 32, 64 ..."
     if model.is_output(node.outputs[0]):
-        return "its result leaves the graph"
+        return "its result is a graph output"
     for reader, index in users(node.outputs[0]):
         why = _misfit(reader, index, _axis(params))
         if why:
@@ -84,7 +84,7 @@ def _axis(params: QParams) -> int:
 def _misfit(reader: gs.Node, index: int, axis: int) -> str:
     """Why MatMulNBits is not what `reader` computes; '' where it is."""
     if domain_of(reader) or reader.op not in ("MatMul", "Gemm"):
-        return "which is no MatMul"
+        return "which is not a MatMul"
     if index != 1 or reader.inputs[0] is reader.inputs[1]:
         return "but not as its weight"
     along = 0
@@ -92,7 +92,7 @@ def _misfit(reader: gs.Node, index: int, axis: int) -> str:
         attrs = reader.attrs
         scaled = (attrs.get("alpha", 1.0), attrs.get("beta", 1.0)) != (1.0, 1.0)
         if scaled or attrs.get("transA", 0) or any(t.name for t in reader.inputs[2:]):
-            return "a Gemm with more than a product"
+            return "a Gemm that computes more than a product"
         along = int(attrs.get("transB", 0))
     return "" if axis == along else "whose sums do not run along its blocks"
 

@@ -108,7 +108,7 @@ def _cancel(model: Model, node: gs.Node, trace: Trace) -> None:
         return
     if tuple(before[i] for i in second) != tuple(range(len(second))):
         return
-    trace.rewrote(node, "undoes the Transpose in front")
+    trace.rewrote(node, "undoes the Transpose before it")
     replace(node, by=first.inputs[0], model=model)
 
 
@@ -138,7 +138,7 @@ def _push(model: Model, node: gs.Node, trace: Trace) -> None:
             inner.shape = [inner.shape[perm.index(i)] for i in range(len(perm))]
         set_output(node, slot, inner)
         _transpose(model, inner, result, perm, node.owner)
-    trace.rewrote(node, "stands in front of the Transpose now")
+    trace.rewrote(node, "moved before the Transpose")
 
 
 def _sources(node: gs.Node, change: Moved, perm: _Perm) -> dict[int, gs.Tensor] | None:

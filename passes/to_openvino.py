@@ -67,7 +67,9 @@ def _problem(node: gs.Node, params: QParams) -> str:
     if why := no_plain_grid(params):
         return why
     if node.inputs[1].dtype != np.float32:
-        return f"it is {np.dtype(node.inputs[1].dtype)}, which cannot hold the ends of its range"
+        return (
+            f"it is {np.dtype(node.inputs[1].dtype)}, which cannot represent the ends of its range"
+        )
     if why := no_broadcast(params, node.inputs[0]):
         return why
     with np.errstate(over="ignore"):
@@ -76,7 +78,7 @@ def _problem(node: gs.Node, params: QParams) -> str:
     if np.all(np.isfinite(low) & np.isfinite(high)):
         level = openvino.zero_level(low, high, _levels(params))
     if level is None or not np.array_equal(level, params.zero_point - params.lo):
-        return "float32 cannot hold the ends of its range"
+        return "float32 cannot represent the ends of its range"
     return ""
 
 

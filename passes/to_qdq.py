@@ -35,7 +35,7 @@ from onnxq.quant.qtype import QType
 from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, add_metadata
 
 Scales = Literal["scalar", "vector"]
-"""How one scale for a whole tensor is written."""
+"""The shape of one scale for a whole tensor."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ToQdq(Pass):
 
     def run(self, model: Model, trace: Trace) -> None:
         if self.opset is not None:
-            model.require_opset(self.opset, "asked for by to-qdq{opset}")
+            model.require_opset(self.opset, "required by to-qdq{opset}")
         for node in model.nodes(FAKE_QUANTIZE):
             label = describe(node)  # writing takes the node apart
             params = fake_quantize.params_of(node)
@@ -137,7 +137,7 @@ class ToQdq(Pass):
             raise PassError(
                 f"tensor '{params.tensor}': a 16-bit range of {params.lo}..{params.hi} per channel "
                 "cannot be written as QDQ",
-                fix="use the whole range of the type, or one scale per tensor",
+                fix="use the full range of the type, or one scale per tensor",
             )
         low, high = (np.asarray(v, x.dtype or np.float32) for v in params.range)
         model.require_opset(11, "Clip with bounds as inputs")

@@ -63,8 +63,8 @@ class ToQonnx(Pass):
         if shifted:
             names = ", ".join(f"'{name}'" for name in shifted)
             trace.note(
-                f"{names}: the zero point is not 0. QONNX adds it before rounding, so inputs half "
-                "way between two codes may go to the other neighbour there"
+                f"{names}: the zero point is not 0. QONNX adds it before rounding, so inputs "
+                "half way between two codes may round to the other neighbour there"
             )
         if nodes or biases:
             model.opsets.setdefault(qonnx.DOMAIN, 1)
@@ -79,7 +79,7 @@ def _check(nodes: list[tuple[gs.Node, QParams]], biases: list[BiasUse]) -> None:
     check_writable(
         "QONNX",
         ((params, _problem(params, tensor, dtype)) for params, tensor, dtype in tensors),
-        fix="use whole or narrow ranges of 2 to 16 bits and one scale per tensor or channel; "
+        fix="use full or narrow ranges of 2 to 16 bits and one scale per tensor or channel; "
         "to-qdq writes everything",
     )
 
@@ -91,7 +91,7 @@ def _problem(params: QParams, tensor: gs.Tensor, dtype: object) -> str:
     if dtype != np.float32:
         return f"it is {np.dtype(str(dtype))}, Quant is float32"
     if qonnx.bits_of(params.lo, params.hi, params.lo < 0) is None:
-        return f"the range {params.lo}..{params.hi} is neither whole nor narrow"
+        return f"the range {params.lo}..{params.hi} is neither full nor narrow"
     return no_broadcast(params, tensor)
 
 

@@ -49,7 +49,7 @@ def _widen(
 ) -> list[QParams]:
     """Give all nodes the widest of their grids; the grids they have then."""
     if len({(grid.axis, grid.block, grid.scale.shape) for grid in grids}) > 1:
-        trace.skip(f"'{source.name}'", "it is quantized per tensor and per channel or block")
+        trace.skip(f"'{source.name}'", "it is quantized both per tensor and per channel or block")
         return grids
     kinds = {grid.qtype for grid in grids}
     if len(kinds) > 1 and any(kind.floating for kind in kinds):
@@ -66,7 +66,7 @@ def _widen(
     for node, grid in zip(nodes, grids, strict=True):
         if not grid.same_grid(finest):
             set_params(model, node, finest)
-            trace.rewrote(node, f"takes over the widest grid of '{source.name}'")
+            trace.rewrote(node, f"takes the widest grid of '{source.name}'")
     return [finest] * len(nodes)
 
 
@@ -88,7 +88,7 @@ def _merge(
             replace(node, by=seen.outputs[0], model=model)
             continue
         if same:
-            trace.skip(node, f"the same quantizer of '{source.name}' stands in another body")
+            trace.skip(node, f"the same quantizer of '{source.name}' is in another body")
         elif len(kept) > 1:
             trace.skip(node, f"'{source.name}' has quantizers with different grids")
         same.append(node)

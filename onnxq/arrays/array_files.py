@@ -3,8 +3,8 @@
 numpy maps an .npy file, but loads each array of an .npz file whole. Here both are streamed: the
 header gives shape and type, then each piece is read from the (possibly compressed) file in turn.
 
-A header is checked before anything behind it is read: what it promises must be there, by the size
-of the file or by the directory of the archive, and no piece may be larger than `LARGEST_PIECE`. In
+A header is checked before anything after it is read: the data it specifies must exist, by the size
+of the file or the directory of the archive, and no piece may be larger than `LARGEST_PIECE`. In
 Fortran order the first axis varies fastest, so a piece along it is spread over the whole array. An
 .npy file is mapped then; in an archive such an array is read whole, up to `LARGEST_WHOLE`.
 """
@@ -31,9 +31,9 @@ from onnxq.disk import regular_file
 from onnxq.errors import LoadError
 
 LARGEST_PIECE = 2**30
-"""Bytes of a sample, or of whatever else is read at once."""
+"""Most bytes of a sample, or of anything else read at once."""
 LARGEST_WHOLE = 2**28
-"""Bytes of an array in Fortran order in an archive."""
+"""Most bytes of an array in Fortran order in an archive."""
 
 
 class Stack(Protocol):
@@ -60,7 +60,7 @@ class MemoryStack:
         self.dtype: np.dtype[Any] = array.dtype
 
     def pieces(self, size: int | None) -> Iterator[Array]:
-        """Consecutive pieces; copies, so that nobody changes the user's array."""
+        """Consecutive pieces; copies, so that the user's array is never changed."""
         if size is None:
             yield np.array(self._array, order="C")
             return
@@ -69,7 +69,7 @@ class MemoryStack:
 
 
 class _Layout(NamedTuple):
-    """What a header says, and where the values begin."""
+    """The content of a header, and the offset of the values."""
 
     shape: tuple[int, ...]
     fortran: bool
@@ -77,7 +77,7 @@ class _Layout(NamedTuple):
     start: int
 
     def bytes(self, shape: tuple[int, ...]) -> int:
-        """How many bytes a piece of that shape takes."""
+        """The size of a piece of that shape, in bytes."""
         return math.prod(shape) * self.dtype.itemsize
 
 
@@ -109,9 +109,9 @@ class StoredStack:
         step = shape if size is None else (min(size, shape[0]), *shape[1:])
         if layout.bytes(step) > LARGEST_PIECE:
             raise self._error(
-                f"a piece of shape {list(step)} has {layout.bytes(step)} bytes; "
-                f"{LARGEST_PIECE} are read at once",
-                "give smaller samples, counted by the first axis",
+                f"a piece of shape {list(step)} has {layout.bytes(step)} bytes; the limit is "
+                f"{LARGEST_PIECE}",
+                "give smaller samples (the first axis counts samples)",
             )
         if layout.fortran and self._member is None and layout.bytes(shape):
             with readable(self._path):
@@ -120,8 +120,8 @@ class StoredStack:
         elif layout.fortran or size is None:
             if size is not None and layout.bytes(shape) > LARGEST_WHOLE:
                 raise self._error(
-                    f"the array has {layout.bytes(shape)} bytes in Fortran order, and would have "
-                    "to be read whole",
+                    f"the array has {layout.bytes(shape)} bytes in Fortran order, which is too "
+                    "large to read at once",
                     "write it with numpy.ascontiguousarray, or as an .npy file",
                 )
             with self._open() as (file, _):
@@ -148,7 +148,7 @@ class StoredStack:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[tuple[IO[bytes], int]]:
-        """The open file and how many bytes it has, as the file system or the archive tells."""
+        """The open file and its size, from the file system or the archive."""
         with readable(self._path), contextlib.ExitStack() as stack:
             if self._member is None:
                 file = stack.enter_context(self._path.open("rb"))
@@ -159,10 +159,10 @@ class StoredStack:
                 yield stack.enter_context(archive.open(self._member)), size
 
     def _checked(self, layout: _Layout, size: int) -> _Layout:
-        """The layout, if an array can have it and the file holds one."""
+        """The layout, if it is possible and the file contains such an array."""
         shape, _, dtype, start = layout
         if dtype.hasobject:
-            raise self._error("the array holds Python objects instead of numbers", _SAVE_NUMBERS)
+            raise self._error("the array contains Python objects instead of numbers", _SAVE_NUMBERS)
         if dtype.names is not None or dtype.subdtype is not None or not dtype.itemsize:
             raise self._error(f"its elements are of type {dtype}, not numbers", _SAVE_NUMBERS)
         if min(shape, default=0) < 0:
@@ -171,7 +171,7 @@ class StoredStack:
         held = math.prod(d for d in shape if d) * dtype.itemsize
         if layout.bytes(shape) > size - start or (0 in shape and held > LARGEST_PIECE):
             raise self._error(
-                f"its header promises {dtype} of shape {list(shape)}, but {size - start} bytes "
+                f"its header specifies {dtype} of shape {list(shape)}, but {size - start} bytes "
                 "follow",
                 _SAVE_AGAIN,
             )
@@ -184,13 +184,13 @@ class StoredStack:
 
 _CHUNK = 2**20
 _NO_HEADER = (SyntaxError, TypeError, MemoryError, RecursionError, tokenize.TokenError)
-"""What Python's parser raises."""
+"""Exceptions of Python's parser."""
 _SAVE_AGAIN = "write it again with numpy.save or numpy.savez"
 _SAVE_NUMBERS = "save an array of numbers"
 
 
 def _header(file: IO[bytes]) -> _Layout:
-    """The header; the file then stands behind it."""
+    """The header; leaves the file positioned after it."""
     version = npy.read_magic(file)
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     if version not in readers:
@@ -198,12 +198,12 @@ def _header(file: IO[bytes]) -> _Layout:
     try:
         shape, fortran, dtype = readers[version](file)
     except _NO_HEADER as error:
-        raise ValueError("its header is not one that numpy writes") from error
+        raise ValueError("its header was not written by numpy") from error
     return _Layout(shape, fortran, dtype, file.tell())
 
 
 def in_memory(value: Any) -> MemoryStack:
-    """A stack of anything numpy takes for an array."""
+    """A stack of anything that numpy accepts as an array."""
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
@@ -231,7 +231,7 @@ _UNREADABLE = (
 
 @contextlib.contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turn what zipfile and numpy raise for a bad file into an error that names it."""
+    """Turn exceptions of zipfile and numpy for a bad file into an error that names it."""
     try:
         regular_file.status(path)
     except LoadError as error:

@@ -1,7 +1,7 @@
-"""Small unsigned codes packed into bytes, the lowest bits first, as MatMulNBits stores them.
+"""Small unsigned codes packed into bytes, lowest bits first, as MatMulNBits stores them.
 
 Along the last axis, 8 / bits codes share a byte: code 0 of four 2-bit ones has the two lowest
-bits. A last byte that is not full is filled with zeros.
+bits. The last byte is padded with zeros.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from onnxq.arrays.pieces import Array
 
 BITS = (2, 4, 8)
-"""Widths of which a whole number fits a byte."""
+"""Widths that divide a byte evenly."""
 
 
 def pack(codes: Array, bits: int) -> Array:

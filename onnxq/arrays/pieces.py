@@ -1,10 +1,10 @@
 """Large arrays, computed piece by piece and kept out of memory.
 
-What is computed element by element need not be computed at once: x / s in float64 takes eight
+An elementwise result need not be computed at once: x / s in float64 takes eight
 bytes for each of a weight's one. Arrays of more than `PIECE` elements are cut into blocks that
-follow each other in C order, and what is made of the blocks goes to a temporary file without a
-name, which is mapped: the system may write such pages to disk, where it would have to keep those
-of the heap. It goes with the last array that views it.
+follow each other in C order, and the results go to an unnamed, memory-mapped temporary file: the
+system may write such pages to disk, but would have to keep heap pages in memory. The file
+disappears with the last array that views it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def blocks(shape: Sequence[int], most: int | None = None) -> Iterator[Index]:
 
 
 def span(shape: Sequence[int], at: Index) -> tuple[int, int]:
-    """The first element of a block, and the one behind its last, counted in C order."""
+    """The first element of a block and the one after its last, counted in C order."""
     ends = [each.indices(size) for each, size in zip(at, shape, strict=True)]
     first = 0
     for size, (start, _, _) in zip(shape, ends, strict=True):
@@ -64,7 +64,7 @@ def span(shape: Sequence[int], at: Index) -> tuple[int, int]:
 
 
 def assembled(shape: Sequence[int], dtype: Any, parts: Iterable[Array]) -> Array:
-    """An array of what `parts` hold, one after the other; a large one lies in a file, read-only."""
+    """The array of the concatenated `parts`; a large one is stored in a file, read-only."""
     dtype = np.dtype(dtype)
     if not is_large(shape):
         flat = [np.asarray(part, dtype).reshape(-1) for part in parts]
@@ -78,9 +78,10 @@ def assembled(shape: Sequence[int], dtype: Any, parts: Iterable[Array]) -> Array
             whole = np.memmap(file, np.uint8, "r", shape=(size,))
     except OSError as error:
         raise SaveError(
-            f"{size} bytes of working data cannot be laid down in '{tempfile.gettempdir()}' "
+            f"{size} bytes of working data cannot be stored in '{tempfile.gettempdir()}' "
             f"({error.strerror or error})",
-            fix="make room there, or name another folder in the environment variable TMPDIR",
+            fix="free some disk space there, or set the environment variable TMPDIR to "
+            "another folder",
         ) from error
     values: Array = np.asarray(whole).view(dtype)
     return values.reshape(shape)
@@ -92,7 +93,7 @@ def equal(a: Array, b: Array) -> bool:
 
 
 def largest(parts: Iterable[Array]) -> float:
-    """The largest magnitude of all parts, 0 of nothing; NaN where there is one."""
+    """The largest magnitude of all parts; 0 if empty, NaN if there is one."""
     ends = [float(np.abs(part).max(initial=0.0)) for part in parts]
     return float(np.max(ends, initial=0.0))
 

@@ -42,7 +42,7 @@ BACKEND = Backend(
     proof="format",
     placement=Placement(inputs=WEIGHTED, boundary_bits=8, fuse=False),
     mqbench=(
-        "newer versions write QuantizeLinear alone, so codes of 4 bits run on to those of 8; "
-        "here the range is part of the operator",
+        "newer versions write QuantizeLinear alone, so 4-bit codes extend to 8 bits; here the "
+        "range is part of the operator",
     ),
 )

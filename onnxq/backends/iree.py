@@ -1,6 +1,6 @@
 """IREE: QDQ, which its ONNX importer reads and its compiler turns into integer products.
 
-Layers and products of activations read codes; everything else, and what leaves the network, is
+Layers and products of activations read codes; everything else, and the network output, is
 float. Zero points are free, weights have one scale per channel. Biases stay float.
 """
 

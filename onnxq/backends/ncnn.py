@@ -51,7 +51,9 @@ BACKEND = Backend(
     pipeline=Pipeline(*_LEGAL, PropagateRanges(backward=False), InferShapes()),
     outputs=(
         OnnxFile(
-            "_qdq.onnx", Pipeline(ToQdq(bias="float")), "QDQ model: the same, to compare with"
+            "_qdq.onnx",
+            Pipeline(ToQdq(bias="float")),
+            "QDQ model: the same network, for comparison",
         ),
         NativeFile(".ncnn.param", _NCNN, "param", "layers of the int8 network, as text"),
         NativeFile(".ncnn.bin", _NCNN, "bin", "int8 weights and scales", binary=True),

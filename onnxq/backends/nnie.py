@@ -66,11 +66,10 @@ BACKEND = Backend(
     proof="format",
     placement=replace(INPUTS_ONLY, unwritable=KINDS & UNWRITABLE, unwritable_groups=True),
     mqbench=(
-        "weights are cut to their largest magnitude and left to the chip to round; here they "
-        "are rounded, which gives the chip the same",
-        "a tensor gets the number of its last quantizer, whoever reads it; here the readers "
-        "that have one get it",
-        "newer versions leave DequantizeLinear nodes without an input behind; here the model "
-        "is valid",
+        "weights are clipped to their largest magnitude and rounded by the chip; here they are "
+        "already rounded, with the same result on the chip",
+        "a tensor gets the number of its last quantizer for all consumers; here only the "
+        "consumers with a quantizer get it",
+        "newer versions leave DequantizeLinear nodes without an input; here the model is valid",
     ),
 )

@@ -84,7 +84,7 @@ BACKEND = Backend(
     ),
     variants={
         "int32-bias": Variant(
-            "biases as the int32 codes that its kernels add, and what that costs",
+            "biases as int32 codes that its kernels add; the cost is measured",
             pipeline=_BIASES_IN_CODES,
             outputs=(
                 OnnxFile(
@@ -98,11 +98,15 @@ BACKEND = Backend(
             "integer operators instead of QDQ",
             pipeline=_BIASES_IN_CODES,
             outputs=(
-                OnnxFile("_qoperator.onnx", Pipeline(ToQoperator()), "integer operators, else QDQ"),
+                OnnxFile(
+                    "_qoperator.onnx",
+                    Pipeline(ToQoperator()),
+                    "integer operators where possible, otherwise QDQ",
+                ),
             ),
         ),
         "avx2": Variant(
-            "uint8 weights where int8 ones could saturate without VNNI",
+            "uint8 weights if int8 ones could saturate without VNNI",
             pipeline=Pipeline(*_PIPELINE, UnsignWeights()),
         ),
     },

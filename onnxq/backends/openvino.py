@@ -5,7 +5,7 @@ products in 16 bits: 2 * 255 * 64 fits, 2 * 255 * 127 saturates. A convolution t
 summed in its accumulator, so OpenVINO does not run a quantizer there: one that came along is taken
 out, and what that changes is reported. Concat keeps codes, so its inputs share one range; they
 are written as uint8, since OpenVINO takes int8 codes for unsigned ones there. Weights whose scales
-do not run along output channels are written as floats: its MatMul would take them as if they did.
+are not along output channels are written as floats: its MatMul would take them as if they did.
 
 Variants: `fakequantize` writes OpenVINO's own operator, in the file that MQBench names so and with
 its bounds: -128..127 steps and 256 levels for weights of 7 bits. `avx2` rounds weights of 8 bits to
@@ -74,7 +74,7 @@ BACKEND = Backend(
     },
     lint=(PAIR_SATURATION,),
     mqbench=(
-        "`FakeQuantize` without the import of its domain; here it is there (`--variant "
+        "`FakeQuantize` without the import of its domain; here it is imported (`--variant "
         "fakequantize`)",
     ),
 )

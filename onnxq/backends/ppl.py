@@ -28,9 +28,8 @@ BACKEND = Backend(
     proof="format",
     placement=TOTAL_INTEGER,
     mqbench=(
-        "where a quantizer ends the network, its output has another name, in the model too; here "
-        "it keeps its own",
-        "newer versions cut 16-bit zero points to 8 bits, and the ends with them; here both "
-        "are whole",
+        "if a quantizer ends the network, its output is renamed, in the model too; here it keeps "
+        "its name",
+        "newer versions truncate 16-bit zero points to 8 bits, and the ranges with them; not here",
     ),
 )

@@ -27,10 +27,10 @@ BACKEND = Backend(
     proof="format",
     placement=TOTAL_INTEGER,
     mqbench=(
-        "where a quantizer ends the network, its output has another name, in the model too; here "
-        "it keeps its own",
-        "with newer numpy the low end of a range is computed in uint8 and wraps, also where "
-        "weights are cut to it: they become one number per channel; here neither happens",
+        "if a quantizer ends the network, its output is renamed, in the model too; here it keeps "
+        "its name",
+        "with newer numpy the lower end of a range is computed in uint8 and wraps, also for "
+        "clipping weights, which become one number per channel; here neither happens",
         "the file that ppl.nn reads does not exist there",
     ),
 )

@@ -29,14 +29,13 @@ BACKEND = Backend(
     proof="format",
     placement=TOTAL_INTEGER,
     mqbench=(
-        "where a quantizer ends the network, its output has another name, in the model too; here "
-        "it keeps its own",
-        '"param_encodings" is empty, and weights of ConvTranspose and MatMul stand among the '
-        "activations; here parameters stand where they belong",
-        "an entry has a width and both ends; here scale, offset and type as well",
-        "a range of 255 codes is told as 7 bits wide; here a range is widened to the codes of "
-        "its type",
-        "with newer numpy the low end is computed in uint8 and wraps: min > max, and all "
-        "weights become one number; here it does not",
+        "if a quantizer ends the network, its output is renamed, in the model too; here it keeps "
+        "its name",
+        '"param_encodings" is empty, and weights of ConvTranspose and MatMul are listed '
+        "with the activations; here parameters are listed as parameters",
+        "an entry contains bit width, min and max; here also scale, offset and type",
+        "a range of 255 codes is written as 7 bits; here it is widened to all codes of its type",
+        "with newer numpy the lower end is computed in uint8 and wraps: min > max, and all "
+        "weights become one number; not here",
     ),
 )

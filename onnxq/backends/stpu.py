@@ -40,9 +40,9 @@ BACKEND = Backend(
     proof="format",
     placement=TOTAL_INTEGER,
     mqbench=(
-        "what a Sigmoid makes gets the range -1..1; here the one that was trained",
-        "the range of a Concat is copied over those that its inputs have; here each keeps its own",
-        "a multiplication behind a convolution is folded into its weight and their range; here it "
-        "stays, and the weight has the range it was trained with",
+        "the output of a Sigmoid gets the range -1..1; here the trained one",
+        "the range of a Concat replaces those of its inputs; here each keeps its own",
+        "a multiplication after a convolution is folded into its weight and the weight's range; "
+        "here it stays, and the weight keeps its trained range",
     ),
 )

@@ -42,10 +42,10 @@ BACKEND = Backend(
     proof="format",
     placement=Placement(inputs=_INTEGER, outputs=_INTEGER - MOVES, graph_outputs=True),
     mqbench=(
-        "where a quantizer ends the network, its output has another name, in the model too; here "
-        "it keeps its own",
-        "the weight of a ConvTranspose stands among the activations; here it does not",
-        "with newer numpy the low end that weights are cut to is computed in uint8 and wraps: "
-        "all weights become one number; here it does not",
+        "if a quantizer ends the network, its output is renamed, in the model too; here it keeps "
+        "its name",
+        "the weight of a ConvTranspose is listed with the activations; not here",
+        "with newer numpy the lower end for clipping weights is computed in uint8 and wraps: all "
+        "weights become one number; not here",
     ),
 )

@@ -30,7 +30,7 @@ _FLOAT = "_deploy_model.onnx"
 
 BACKEND = Backend(
     name="tensorrt",
-    summary="QDQ for TensorRT: int8 symmetric, float biases; legacy ranges beside a clean model",
+    summary="QDQ for TensorRT: int8 symmetric, float biases; legacy ranges with a clean model",
     scheme=Scheme(
         weight=QSpec(("int8", "int4"), symmetric=True, per_channel=True, blocks=True, lo=-127),
         activation=QSpec(("int8",), symmetric=True, full_range=True, observer="ema-minmax"),
@@ -52,11 +52,11 @@ BACKEND = Backend(
     proof="format",
     placement=replace(INPUTS_ONLY, accumulated=WEIGHTED),
     mqbench=(
-        "the range behind a Flatten is copied in front of it; here only what was quantized has one",
+        "the range after a Flatten is copied before it; here only quantized tensors have one",
         "ranges of quantizers trained on -128..127 are 128 steps, 0.8 % more than TensorRT "
         "divides by; here 127 steps always",
-        "the QDQ model of newer versions has scales of one element, which onnxruntime refuses "
-        "around an Add, and -127..127 is not told in it; here scales are scalars, and codes go "
-        "down to -128 as TensorRT's do",
+        "the QDQ model of newer versions has scales of one element, which onnxruntime rejects "
+        "around an Add, and it does not specify -127..127; here scales are scalars, and codes go "
+        "down to -128 as in TensorRT",
     ),
 )

@@ -20,5 +20,5 @@ BACKEND = replace(
         untouched=frozenset({("Add", "Embedding")}),
         tensors_only=True,
     ),
-    mqbench=("only the model with quantizers is written; here all files of tensorrt",),
+    mqbench=("only the model with quantizers is written; here all files of the tensorrt backend",),
 )

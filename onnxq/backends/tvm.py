@@ -35,9 +35,9 @@ BACKEND = Backend(
     ),
     mqbench=(
         "QLinearConv and QLinearAdd for an importer that TVM no longer has; here QDQ",
-        "biases are cut off to int32 instead of rounded; here they are float",
+        "biases are truncated to int32 instead of rounded; here they are float",
         "weights are not clamped before they become uint8, and may wrap; here they are "
         "clamped as in training",
-        "any Clip is taken for one from 0 to 6; here its own bounds hold",
+        "any Clip is treated as 0 to 6; here its own bounds apply",
     ),
 )

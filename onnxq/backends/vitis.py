@@ -47,10 +47,10 @@ BACKEND = Backend(
     ),
     lint=(VITIS_SHIFTS,),
     mqbench=(
-        "where a quantizer ends the network, its output has another name, in the model too; here "
-        "it keeps its own",
-        "what MaxPool and Flatten make has no scale of its own; here it has that of what they read",
-        "what enters the network has no scale; here it has one",
-        "newer versions do not quantize biases; here they have a scale each",
+        "if a quantizer ends the network, its output is renamed, in the model too; here it keeps "
+        "its name",
+        "outputs of MaxPool and Flatten have no scale; here they have that of their input",
+        "network inputs have no scale; here they have one",
+        "newer versions do not quantize biases; here each has a scale",
     ),
 )

@@ -154,7 +154,7 @@ def encode(params: QParams, dtype: object) -> tuple[Array, Array]:
         scale = params.scale.astype(np.float16)
     if not np.all((scale > 0) & np.isfinite(scale)):
         raise QParamsError(
-            f"tensor '{params.tensor}' is float16, which cannot hold its scale",
+            f"tensor '{params.tensor}' is float16, but its scale does not fit float16",
             fix="keep this tensor in float32, or leave it unquantized",
         )
     return scale, zero_point
@@ -188,8 +188,8 @@ def params_of(
     for real in node.inputs[:2]:
         if real.dtype is not None and np.dtype(real.dtype).kind in "iubOSU":
             raise QParamsError(
-                f"FakeQuantize {describe(node)}: '{real.name}' is {np.dtype(real.dtype)}, which is "
-                "no float type",
+                f"FakeQuantize {describe(node)}: '{real.name}' is {np.dtype(real.dtype)}, which "
+                "is not a float type",
                 fix="the file is not a valid ONNX model: export it again",
             )
     lo, hi = int(node.attrs["quant_min"]), int(node.attrs["quant_max"])

@@ -27,7 +27,7 @@ from onnxq.storage.exporter import describe
 from onnxq.storage.function_form import all_nodes, form_of
 
 FOREIGN = "foreign.onnxq"
-"""Where functions of the domain `onnxq` that onnxq did not write are kept."""
+"""Domain of functions named like onnxq's own that onnxq did not write."""
 VERSION = 1
 """Of the domain: what files import."""
 
@@ -138,8 +138,8 @@ def _set_foreign_apart(model: Model) -> None:
     model.opsets[domain] = VERSION
     names = ", ".join(f"'{DOMAIN}::{f.name}'" for f in foreign)
     model.upgrades.append(
-        f"{names}: the body in the file is not onnxq's. It is read by what it computes, as a "
-        f"function of domain '{domain}'"
+        f"{names}: the body in the file was not written by onnxq. It is read as an ordinary "
+        f"function, of domain '{domain}'"
     )
 
 
@@ -183,13 +183,13 @@ def _check_calls(model: Model) -> None:
         if overload or node.op not in _FUNCTIONS:
             which = f"'{DOMAIN}::{node.op}'" + (f" (overload '{overload}')" if overload else "")
             raise UnsupportedModelError(
-                f"node {describe(node)} calls {which}, which neither the file nor onnxq has",
+                f"node {describe(node)} calls {which}, which is neither in the file nor in onnxq",
                 fix=f"store the function in the file; {near_matches(node.op, _FUNCTIONS)}",
             )
         if version != VERSION:
             raise UnsupportedModelError(
-                f"node {describe(node)} is of version {version} of domain '{DOMAIN}', without the "
-                f"function that would tell what it computes; this onnxq knows version {VERSION}",
+                f"node {describe(node)} is of version {version} of domain '{DOMAIN}', but the "
+                f"file lacks its function; this onnxq knows version {VERSION}",
                 fix="read the file with the onnxq that wrote it",
             )
 

@@ -1,4 +1,4 @@
-"""What a node must have so that passes can rely on it: inputs, outputs and attributes.
+"""Checks the form of nodes that passes rely on: inputs, outputs and attributes.
 
 Operators of ONNX are held to onnx's own schemas, those of the domain `onnxq` to their functions.
 Each node is looked at once, when a model is read. Files are stamped with wrong opsets (see the
@@ -25,7 +25,7 @@ from onnxq.storage.importer import as_text
 
 _FIX = "the file is not a valid ONNX model: export it again"
 _TOLD_ELSEWHERE = ("QuantizeLinear", "DequantizeLinear")
-"""Some tools leave out a scale and tell it elsewhere, so readers see to these inputs."""
+"""Some tools omit a scale and store it elsewhere, so readers check these inputs."""
 _KINDS: Mapping[type, int] = {
     int: AttributeProto.INT,
     float: AttributeProto.FLOAT,
@@ -50,7 +50,7 @@ class NodeForm:
     """The least and the most of them; outputs likewise."""
     outputs: tuple[int, int]
     needed: tuple[int, ...]
-    """Positions of inputs that must not be left blank, where they are there."""
+    """Positions of inputs that must not be blank if present."""
     repeated: bool
     """Whether the first input, which is needed, may come any number of times."""
     attributes: Mapping[str, frozenset[int]]
@@ -78,21 +78,21 @@ def check_nodes(
         if type(node.name) is not str:
             as_text(node.name)
         if node.attrs and len(node.attrs) != len(node.source.attribute):
-            raise _wrong(node, "has two attributes of one name")
+            raise _wrong(node, "has two attributes with the same name")
 
 
 def _check(node: gs.Node, form: NodeForm) -> None:
     inputs, given = node.inputs, len(node.inputs)
     least, most = form.inputs
     if not least <= given <= most:
-        raise _wrong(node, f"has {given or 'no'} inputs, but takes {_between(least, most)}")
+        raise _wrong(node, f"has {given or 'no'} inputs, expected {_between(least, most)}")
     for index in range(given) if form.repeated else form.needed:
         if index < given and not inputs[index].name:
-            raise _wrong(node, f"has no input {index + 1}, which it needs")
+            raise _wrong(node, f"lacks the required input {index + 1}")
     given = len(node.outputs)
     least, most = form.outputs
     if not least <= given <= most:
-        raise _wrong(node, f"has {given or 'no'} outputs, but takes {_between(least, most)}")
+        raise _wrong(node, f"has {given or 'no'} outputs, expected {_between(least, most)}")
     if form.required and not form.required <= node.attrs.keys():
         missing = sorted(form.required - node.attrs.keys())
         raise _wrong(node, f"lacks the attribute '{missing[0]}'")

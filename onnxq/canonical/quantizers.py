@@ -15,7 +15,7 @@ from onnxq.quant.qparams import QParams, Reader, Role
 from onnxq.storage.domains import QUANTIZERS as QUANTIZERS
 
 Row = QParams | LogParams
-"""What a table says about one quantizer."""
+"""The row of one quantizer in a table."""
 
 
 def is_quantizer(node: gs.Node | None) -> bool:

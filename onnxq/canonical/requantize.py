@@ -33,17 +33,17 @@ _SAFE = 2.0**50
 def why_not(first: QParams, second: QParams, dtype: np.dtype[np.generic], rank: int | None) -> str:
     """Why the chain would not be exact or cannot be written; '' where it can."""
     if dtype != np.float32:
-        return f"it has other parameters than its QuantizeLinear, in {dtype}"
+        return f"its parameters differ from its QuantizeLinear, in {dtype}"
     if first.block or second.block:
-        return "it has other parameters than its QuantizeLinear, per block"
+        return "its parameters differ from its QuantizeLinear, per block"
     axes = {a for a in (first.axis, second.axis) if a is not None}
     if axes and rank is None:
-        return "it has other parameters than its QuantizeLinear, per channel of an unknown shape"
+        return "its parameters differ from its QuantizeLinear, per channel of an unknown shape"
     if len({a % rank for a in axes} if rank else ()) > 1:
-        return "its scales run along another axis than those of its QuantizeLinear"
+        return "its scales have another axis than those of its QuantizeLinear"
     for values in (first.scale, second.scale, _factor(first, second)):
         if not np.all((values >= 1 / _SAFE) & (values <= _SAFE)):
-            return "its scale is too far from that of its QuantizeLinear"
+            return "its scale differs too much from that of its QuantizeLinear"
     return ""
 
 

@@ -24,6 +24,9 @@ from onnxq.cli.options import (
     EncodingFiles,
     Explain,
     Json,
+    MaxMoved,
+    MaxRelative,
+    MaxSteps,
     ModelPath,
     NoVerify,
     OutputFolder,
@@ -75,8 +78,7 @@ def convert_(
         bool,
         typer.Option(
             "--allow-requantize",
-            help="Move quantizers that the target does not support to the nearest grid it "
-            "supports.",
+            help="Move unsupported quantizers to the nearest grid that the target supports.",
         ),
     ] = False,
     data: DataPath = None,
@@ -133,9 +135,7 @@ def run(
     model: ModelPath,
     passes: Annotated[
         str,
-        typer.Option(
-            "--passes", "-p", help='Passes to run, such as "fold-batch-norm,to-qdq{opset=21}".'
-        ),
+        typer.Option("--passes", "-p", help='Passes such as "fold-batch-norm,to-qdq{opset=21}".'),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.", **PATH)],
     encodings: EncodingFiles = None,
@@ -209,15 +209,9 @@ def verify_(
         Literal["reference", "deployed", "shipped"],
         typer.Option("--session", help="How onnxruntime runs the second model."),
     ] = "reference",
-    max_steps: Annotated[
-        float, typer.Option(help="Largest difference on quantized outputs, in quantization steps.")
-    ] = 1.0,
-    max_moved: Annotated[
-        float, typer.Option(help="Largest fraction of values that may differ.")
-    ] = 0.01,
-    max_relative: Annotated[
-        float, typer.Option(help="Largest relative difference on unquantized outputs.")
-    ] = 1e-3,
+    max_steps: MaxSteps = 1.0,
+    max_moved: MaxMoved = 0.01,
+    max_relative: MaxRelative = 1e-3,
     samples: Samples = 4,
     seed: Seed = 0,
     as_json: Json = False,

@@ -45,6 +45,17 @@ DataPath = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Samples = Annotated[int, typer.Option("--samples", min=1, help="Number of random inputs.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the random inputs.")]
+MaxSteps = Annotated[
+    float,
+    typer.Option("--max-steps", help="Largest difference on quantized outputs, in steps."),
+]
+MaxMoved = Annotated[
+    float, typer.Option("--max-moved", help="Largest fraction of values that may differ.")
+]
+MaxRelative = Annotated[
+    float,
+    typer.Option("--max-relative", help="Largest relative difference on unquantized outputs."),
+]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show what each pass rewrote, what it skipped, and why.")
 ]

@@ -61,7 +61,7 @@ class Grid:
         ends = np.iinfo(self.zero_point.dtype)
         if float(self.scale.max()) * (int(ends.max) - int(ends.min)) > _LARGEST:
             raise QParamsError(
-                f"the codes of '{codes.name}' stand for numbers beyond float32: their scale is "
+                f"the codes of '{codes.name}' represent values beyond float32: their scale is "
                 f"{self.scale.max():.4g}",
                 fix="recalibrate this tensor",
             )
@@ -81,8 +81,8 @@ def grid_of(
         if tensor is not None and value is None:
             kind = "scale" if part == "scale" else "zero point"
             raise Declined(
-                f"the {kind} '{tensor.name}' of {what} is computed at run time; run "
-                "'fold-constants' first if it need not be"
+                f"the {kind} '{tensor.name}' of {what} is computed at run time; if it could be "
+                "constant, run 'fold-constants' first"
             )
     if scale is None:
         raise QParamsError(
@@ -94,7 +94,7 @@ def grid_of(
         if dtype is None and codes is not None:
             dtype = codes.dtype
         if dtype is None:
-            raise Declined(f"nothing tells the type of the codes of {what}")
+            raise Declined(f"the type of the codes of {what} is not specified")
         zero_point = np.zeros((), dtype)
     if scale.size == 1:
         if zero_point.size != 1:
@@ -116,7 +116,7 @@ class CodeNodes:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.ranks: dict[int, int] = {}
-        """Number of dimensions of codes, by `id`, where an operator told what the file does not."""
+        """Rank of codes, by `id`, if an operator implies what the file does not specify."""
         self._reals: dict[tuple[object, ...], gs.Tensor] = {}
         self._constants: dict[tuple[object, ...], tuple[gs.Tensor, gs.Tensor]] = {}
 

@@ -66,7 +66,7 @@ class Chain:
     first: gs.Node
     """The node that reads the source."""
     enter: tuple[str, Array] | None
-    """Div or Mul and its constant; None where the exporter divided a constant already."""
+    """Div or Mul and its constant; None if the exporter already divided a constant."""
     steps: tuple[Step, ...]
     leave: tuple[str, Array]
 
@@ -280,7 +280,7 @@ def code_range(chain: Chain) -> CodeRange:
     if not all(state.bounded):
         state.clip(*_source_bounds(chain))
     if np.any(state.shift) and any(state.bounded):
-        raise Declined("the zero point that it adds is not taken off again")
+        raise Declined("the zero point that it adds is not subtracted again")
     return state
 
 
@@ -294,7 +294,7 @@ def _check_shapes(chain: Chain) -> None:
         np.broadcast_shapes(*(a.shape for a in used))
     except ValueError:
         shapes = ", ".join(str(list(a.shape)) for a in used if a.ndim)
-        raise Declined(f"its constants of shapes {shapes} do not fit one another") from None
+        raise Declined(f"its constants of shapes {shapes} do not match") from None
 
 
 def _code(bound: Array | None, rounded: bool) -> Array | None:
@@ -312,7 +312,7 @@ def _check_integer(step: Step, state: CodeRange, rounded: bool) -> None:
     """A Cast to integers changes nothing where it holds every value there can be."""
     assert step.low is not None and step.high is not None
     if not rounded:
-        raise Declined("it casts to integers, which cuts off fractions, before it rounds")
+        raise Declined("it casts to integers, which truncates, before it rounds")
     if all(state.bounded):
         lowest, highest = state.low + state.shift, state.high + state.shift
         fits = bool(np.all(lowest >= step.low) and np.all(highest <= step.high))
@@ -349,7 +349,8 @@ def scale_of(chain: Chain) -> tuple[Array, bool]:
         bad = constant[~((constant > 0) & np.isfinite(constant))]
         if bad.size:
             raise QParamsError(
-                f"tensor '{chain.source.name}': scale {bad.flat[0]} is no positive finite number",
+                f"tensor '{chain.source.name}': scale {bad.flat[0]} is not a positive "
+                "finite number",
                 fix="recalibrate this tensor, or leave it unquantized",
             )
     scale = out if op == "Mul" else _reciprocal(out)

@@ -46,19 +46,21 @@ def _read(node: gs.Node, make: CodeNodes) -> str:
     if producer(left, *DYNAMIC) is not None:
         raise Declined("dynamic quantization: the scale of its input is computed at run time")
     if maker is None or producer(left, *QUANTIZE) is None:
-        raise Declined(f"its codes '{left.name}' come from no quantizer, so their scale is unknown")
+        raise Declined(
+            f"its codes '{left.name}' do not come from a quantizer, so their scale is unknown"
+        )
     grid = grid_of(maker, 1, None, None, np.uint8).checked(left)
     stored, stored_zero = array(right), computed(right_zero)
     if stored is None or (right_zero is not None and stored_zero is None):
         raise Declined("its second operand is computed at run time")
     if not stored.ndim or stored.dtype not in (np.int8, np.uint8):
         raise QParamsError(
-            f"'{right.name}' ({stored.dtype}, shape {list(stored.shape)}) is no weight of codes",
+            f"'{right.name}' ({stored.dtype}, shape {list(stored.shape)}) is not a weight in codes",
             fix="the file is not a valid ONNX model: export it again",
         )
     zero = np.zeros((), grid.zero_point.dtype) if left_zero is None else computed(left_zero)
     if zero is None or zero.size != 1 or zero.reshape(()) != grid.zero_point:
-        raise Declined("its zero point is another than that of the quantizer in front of it")
+        raise Declined("its zero point differs from that of the quantizer before it")
     if zero.dtype != grid.zero_point.dtype:
         raise QParamsError(
             f"'{left.name}' has a {zero.dtype} zero point, but {grid.zero_point.dtype} codes",
@@ -130,7 +132,7 @@ def _one_per_channel(tensor: gs.Tensor, op: str, channels: int) -> Array:
         raise Declined(f"its factor has shape {shape}, not one value per output channel")
     behind = len(shape) - 1 - where
     if op == "ConvInteger" and (behind == 0 or (where not in (0, 1))):
-        raise Declined(f"its factor has shape {shape}, which does not run along channels")
+        raise Declined(f"its factor has shape {shape}, which is not along channels")
     return value.reshape(-1)
 
 

@@ -200,7 +200,7 @@ class _Mover:
         if grid.axis is not None:
             return "it moves codes that have one scale per channel"
         if node.op == "Resize" and not picks_nearest(node.attrs):
-            return "it computes new values between codes, or a border that is no code"
+            return "it computes new values between codes, or pads with a value that is not a code"
         fill = inputs_of(node, 3)[2] if node.op == "Pad" else None
         if fill is not None and _code_of(fill) is None:
             return f"the value it pads with ('{fill.name}') is computed at run time"
@@ -225,7 +225,7 @@ class _Mover:
             return
         grids = [self.grids[id(t)] for t in node.inputs]
         if grid.axis is not None or len({g.key for g in grids}) > 1:
-            self.trace.skip(node, "it joins codes with different scales or zero points")
+            self.trace.skip(node, "it concatenates codes with different scales or zero points")
             return
         for index, tensor in enumerate(list(node.inputs)):
             set_input(node, index, self.make.real(tensor, grid))
@@ -296,8 +296,8 @@ def _makes(op: str) -> frozenset[str]:
 
 
 _FIX = (
-    "the file is not a valid ONNX model: a DequantizeLinear is missing in front of this node. "
-    "Export it again, or give the model it was made from"
+    "the file is not a valid ONNX model: a DequantizeLinear is missing before this node. Export "
+    "it again, or give the model it was made from"
 )
 
 
@@ -306,8 +306,8 @@ def check_type(node: gs.Node, index: int, codes: gs.Tensor, dtype: np.dtype[np.g
     types = _takes(node.op, index)
     if types and f"tensor({dtype.name})" not in types:
         raise InvalidModelError(
-            f"{describe(node)} reads '{codes.name}', which are {dtype.name} codes, but {node.op} "
-            "does not take that type",
+            f"{describe(node)} reads '{codes.name}', which contains {dtype.name} codes, but "
+            f"{node.op} does not support that type",
             fix=_FIX,
         )
 
@@ -319,8 +319,8 @@ def check_concat(node: gs.Node, codes: gs.Tensor, dtype: np.dtype[np.generic]) -
         types = frozenset() if maker is None or domain_of(maker) else _makes(maker.op)
         if types and f"tensor({dtype.name})" not in types:
             raise InvalidModelError(
-                f"{describe(node)} joins '{codes.name}', which are {dtype.name} codes, with "
-                f"'{other.name}', which {describe(maker)} makes in float",
+                f"{describe(node)} concatenates '{codes.name}', which contains {dtype.name} "
+                f"codes, with '{other.name}', the float output of {describe(maker)}",
                 fix=_FIX,
             )
 

@@ -55,7 +55,7 @@ def of_quantize(node: gs.Node, tensor: str, wide: QType | None = None) -> QParam
     else:
         raise QParamsError(
             f"tensor '{tensor}' is quantized with a zero point of type {zero_point.dtype}, which "
-            "QuantizeLinear does not have, and no stored codes tell how many bits are meant",
+            "QuantizeLinear does not support, and no stored codes specify the number of bits",
             fix="export the model again with zero points of type int8, uint8, int16 or uint16",
         )
     if kind.floating and not node.attrs.get("saturate", 1):
@@ -73,7 +73,8 @@ def of_dequantize(
     if zero_point is not None and zero_point.dtype not in (kind.dtype, *_WIDE):
         raise QParamsError(
             f"tensor '{tensor}' has {kind} codes, but their zero point is {zero_point.dtype}",
-            fix="give both nodes zero points of one type (without one, QuantizeLinear makes uint8)",
+            fix="give both nodes zero points of one type (without one, QuantizeLinear "
+            "produces uint8)",
         )
     shape = _shape(node.inputs[0] if quantized is None else quantized)
     return _params(node, tensor, kind, zero_point, shape)
@@ -90,7 +91,8 @@ def of_stored(node: gs.Node, name: str, stored: Codes) -> tuple[Codes, QParams]:
     zero_point = _zero_point(node)
     if zero_point is not None and zero_point.dtype not in (stored.dtype, kind.dtype, *_WIDE):
         raise QParamsError(
-            f"tensor '{name}' holds {stored.dtype} codes, its zero point is {zero_point.dtype}",
+            f"tensor '{name}' contains {stored.dtype} codes, but its zero point is "
+            f"{zero_point.dtype}",
             fix="give the zero point the type of the codes",
         )
     scale = _scale(node)
@@ -125,7 +127,7 @@ def code_type(dtype: np.dtype[np.generic]) -> QType:
     try:
         return qtype(dtype)
     except QParamsError:
-        raise Declined(f"its codes are {dtype}, which is no quantization type") from None
+        raise Declined(f"its codes are {dtype}, which is not a quantization type") from None
 
 
 def type_for_wide_zero_points(model: Model) -> QType | None:
@@ -233,7 +235,7 @@ def _in_32_bits(codes: Codes, params: QParams) -> tuple[Codes, QParams]:
         return codes, params
     if codes.ndim != 1:
         raise QParamsError(
-            f"tensor '{params.tensor}' holds int64 codes that int32 cannot hold",
+            f"tensor '{params.tensor}' contains int64 codes that do not fit int32",
             fix="export the model again with coarser scales: accumulators have 32 bits",
         )
     scale, zero_point = params.broadcast(codes.shape)
@@ -283,7 +285,7 @@ def _layout(
         if isinstance(size, int):
             return np.expand_dims(scale, without[0]), without[0], size
     raise QParamsError(
-        f"tensor '{tensor}': scales of shape {list(scale.shape)} without block_size do not fit "
+        f"tensor '{tensor}': scales of shape {list(scale.shape)} without block_size do not match "
         + ("one axis" if shape is None else f"shape {list(shape)} (axis {axis})"),
         fix="give one scale per channel (1-D), or block_size for one per block",
     )

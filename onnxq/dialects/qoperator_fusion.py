@@ -79,8 +79,8 @@ def fuse(node: gs.Node, model: Model) -> str:
     _check_types(node, operands, result)
     if relu is not None and int(result.zero_point) != np.iinfo(result.zero_point.dtype).min:
         raise Declined(
-            f"its result passes {describe(relu)}, and the quantizer behind that has codes below "
-            "zero: they differ in what they clip"
+            f"its result goes through {describe(relu)}, and the quantizer after that has codes "
+            "below zero, so the two clip differently"
         )
     attrs = _attributes(node, model, result)
     bias = None
@@ -135,9 +135,9 @@ def _operand(node: gs.Node, index: int, number: int) -> _Operand:
 def _eight_bits(grid: Grid, what: str, number: int = 0) -> Grid:
     dtype = grid.zero_point.dtype
     if dtype not in (np.int8, np.uint8):
-        raise Declined(f"{what} has {dtype} codes; integer operators take int8 and uint8")
+        raise Declined(f"{what} has {dtype} codes; integer operators support int8 and uint8")
     if grid.scale.dtype != np.float32:
-        raise Declined(f"{what} has a {grid.scale.dtype} scale; integer operators take float32")
+        raise Declined(f"{what} has a {grid.scale.dtype} scale; integer operators need float32")
     if grid.axis is not None and number != 1:
         raise Declined(f"{what} is an activation with one scale per channel")
     return grid
@@ -152,7 +152,7 @@ def _check_channels(node: gs.Node, grid: Grid, number: int, codes: gs.Tensor) ->
     if node.op == "MatMul" and rank == 2:
         wanted = 1
     if node.op not in _PRODUCTS or axis is None or axis != wanted:
-        raise Declined(f"the scales of '{codes.name}' do not run along output channels")
+        raise Declined(f"the scales of '{codes.name}' are not along output channels")
     if np.unique(grid.zero_point).size > 1:
         raise Declined(f"'{codes.name}' has different zero points for different channels")
 
@@ -176,7 +176,7 @@ def _attributes(node: gs.Node, model: Model, result: Grid) -> dict[str, Any]:
         lowest = np.iinfo(result.zero_point.dtype).min
         if result.scale != np.float32(1 / 256) or int(result.zero_point) != lowest:
             raise Declined(
-                "the integer Softmax has steps of 1/256 from the lowest code on, and no others"
+                "the integer Softmax always has scale 1/256 and the lowest code as zero point"
             )
     elif node.op == "Gemm":
         beta = float(attrs.pop("beta", 1.0))
@@ -232,7 +232,7 @@ def _bias_codes(
     values = np.broadcast_to(real.reshape(-1), (channels,))
     codes = np.rint(values / scale.astype(np.float64))
     if np.any((codes < _INT32.min) | (codes > _INT32.max)):
-        raise Declined(f"a value of its bias '{tensor.name}' needs more steps than int32 holds")
+        raise Declined(f"a value of its bias '{tensor.name}' exceeds int32 in steps of its scale")
     return codes.astype(np.int32)
 
 

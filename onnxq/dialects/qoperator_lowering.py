@@ -105,7 +105,7 @@ def _check_one_type(operator: QOperator, grids: list[Grid]) -> None:
     kinds = sorted({str(grid.zero_point.dtype) for grid in grids})
     if len(kinds) > 1:
         raise QParamsError(
-            f"it has {' and '.join(kinds)} codes, {operator.name} works on one type",
+            f"it has {' and '.join(kinds)} codes, but {operator.name} needs one type",
             fix="the file is not a valid ONNX model: export it again",
         )
 
@@ -155,7 +155,7 @@ def _permutations(
     elif rank == 2:
         rank = make.ranks.get(id(given[0]), 2)
     if rank == 2:
-        raise Declined("its channels come last, and nothing tells how many dimensions there are")
+        raise Declined("its channels are last, and its rank is unknown")
     make.ranks[id(node.outputs[0])] = rank
     inner = range(1, rank - 1)
     return [0, rank - 1, *inner], [0, *(i + 1 for i in inner), 1]

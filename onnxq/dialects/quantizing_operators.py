@@ -50,7 +50,7 @@ UNREADABLE = (
                 "com.microsoft::MatMulIntegerToFloat",
             }
         ),
-        "its activation ranges are computed anew for every input, so there are none to deploy",
+        "its activation ranges are computed for every input, so there are none to deploy",
         "quantize the float model statically (with calibration data), or train it with "
         "fake quantization",
     ),
@@ -64,11 +64,11 @@ UNREADABLE = (
                 "com.vai.quantize::MXFixNeuron",
             }
         ),
-        "its exponents are shared by blocks and found at run time; that is no integer grid",
+        "its exponents are shared by blocks and computed at run time; this is not an integer grid",
         "quantize the float model to integers (int8, int16) or FP8 instead",
     ),
 )
-"""What is recognised and refused; QLSTM and the like are simply not among the readers' ops."""
+"""Operators that are recognised and rejected; QLSTM and the like are not among the readers' ops."""
 
 
 def quantizes(domain: str, op: str) -> bool:

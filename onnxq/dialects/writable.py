@@ -28,5 +28,5 @@ def no_plain_grid(params: QParams) -> str:
 def no_broadcast(params: QParams, tensor: gs.Tensor) -> str:
     """Why the scales of `tensor` cannot be shaped to broadcast against it; '' where they can."""
     if spread(params.scale, params.axis, rank_of(tensor)) is None:
-        return "its rank is not known (run 'infer-shapes' first)"
+        return "its rank is unknown (run 'infer-shapes' first)"
     return ""

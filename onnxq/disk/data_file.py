@@ -1,6 +1,6 @@
-"""The data file of a model that is saved: a name that takes weights from no other model.
+"""Chooses the data file of a model to be saved: never one with weights of another model.
 
-Weights over 1 KiB of a model with external data lie in `<name>.data`. A file of that name is
+Weights over 1 KiB of a model with external data are in `<name>.data`. A file of that name is
 overwritten only where it belongs to the model that is replaced, and to no other: another model in
 the folder may keep its weights there, the very one that is being saved among them. Otherwise the
 weights go to `<name>.1.data`, and so on.
@@ -40,12 +40,12 @@ class Origin:
         return Origin(path.absolute(), frozenset(folder / name for name in names))
 
     def holds(self, path: Path) -> bool:
-        """Whether `path` leads to a file with weights of the model."""
+        """Whether `path` is a file with weights of the model."""
         return _identity(path) in ({_identity(p) for p in self.data} - {None})
 
 
 def locations(model: ModelProto) -> set[str]:
-    """Where a model says that its external data lie, in its own words."""
+    """The locations of a model's external data, as the model spells them."""
     tensors = itertools.chain(
         _tensors(model.graph), *(_of_nodes(function.node) for function in model.functions)
     )
@@ -76,10 +76,10 @@ def _of_nodes(nodes: Collection[NodeProto]) -> Iterator[TensorProto]:
 
 
 def check_needed(path: Path, origin: Origin | None) -> None:
-    """Refuse to overwrite weights of the model that is being saved."""
+    """Reject overwriting weights of the model being saved."""
     if origin is not None and origin.holds(path) and not _same(path, origin.path):
         raise SaveError(
-            f"{path} holds weights of {origin.path}, which writing it would destroy",
+            f"{path} contains weights of {origin.path}, and writing it would destroy them",
             fix="save under another name or into another folder",
         )
 
@@ -91,11 +91,11 @@ def data_path(path: Path, origin: Origin | None, taken: Collection[str]) -> Path
         found = path.with_name(name)
         if name not in taken and (not os.path.lexists(found) or _is_own(found, path, origin)):
             return found
-    raise AssertionError("there are more numbers than files")
+    raise AssertionError("the counter never runs out")
 
 
 def _is_own(data: Path, path: Path, origin: Origin | None) -> bool:
-    """Whether `data` holds weights of the model at `path`, and of no other model in sight."""
+    """Whether `data` contains weights of the model at `path` and of no other in the folder."""
     if not data.is_file():
         return True  # a folder or a dead link: saving refuses the one and follows the other
     if origin is not None and origin.holds(data) and not _same(path, origin.path):
@@ -118,7 +118,7 @@ def _names_in(path: Path) -> set[str]:
 def _others(data: Path, path: Path) -> bool:
     """Whether another model in the folder names the file, or a link to it.
 
-    The name may be anywhere in the model: this keeps a file too many rather than lose one.
+    The name may be anywhere in the model: better to keep a file too many than to lose one.
     """
     same = _identity(data)
     entries = list(data.parent.iterdir())

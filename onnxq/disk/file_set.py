@@ -1,11 +1,11 @@
-"""Files of one folder that are replaced together: all of them, or none.
+"""Replaces files of one folder together: all of them, or none.
 
-New files are written under hidden names beside the old ones. Once all are complete, and on disk,
+New files are written under hidden names next to the old ones. Once all are complete, and on disk,
 they are moved into place under the lock of the folder; a journal makes several moves one step even
 for a process that is killed between them (see `onnxq.disk.journal` and `onnxq.disk.recovery`). A
-move that fails takes the earlier ones back.
+move that fails undoes the earlier ones.
 
-A link is followed: the file it leads to is what the user means to replace. Modes and owners of
+A link is followed: the user means to replace the file it points to. Modes and owners of
 replaced files are kept.
 """
 
@@ -31,7 +31,7 @@ from onnxq.errors import SaveError
 
 
 def check_target(path: Path) -> os.stat_result | None:
-    """Refuse what must not be replaced by a file: folders, devices, pipes.
+    """Reject a target that must not be replaced by a file: folders, devices, pipes.
 
     Returns the status of the file that is there, if there is one.
     """
@@ -49,7 +49,7 @@ def check_target(path: Path) -> os.stat_result | None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise where no file can be written to `folder`, before work is spent; leaves no trace."""
+    """Raise if no file can be written to `folder`, before any work; leaves no trace."""
     existing = folder
     try:
         while not os.path.lexists(existing) and existing != existing.parent:
@@ -68,11 +68,11 @@ def check_folder(folder: Path) -> None:
 
 
 def unwritable(path: Path, error: OSError | ValueError) -> SaveError:
-    """The error for what the system refuses."""
+    """The error for a failure of the system."""
     why = error.strerror if isinstance(error, OSError) else None
     return SaveError(
-        f"{path}: cannot be written ({why or error})",
-        fix="check that the path is right, and that the folder exists, is writable and has room",
+        f"cannot write {path} ({why or error})",
+        fix="check the path, and that its folder exists, is writable and has free space",
     )
 
 
@@ -82,7 +82,7 @@ class _Staged:
     temporary: Path
     file: BinaryIO
     like: os.stat_result | None
-    """The file whose mode and owner the new one gets; None: those of any new file."""
+    """The file whose mode and owner the new file gets; None: the defaults."""
 
 
 class FileSet:
@@ -104,11 +104,11 @@ class FileSet:
         self._torn = False  # neither the old nor the new set is there; the journal says more
 
     def stage(self, name: str, *, like: str | None = None) -> BinaryIO:
-        """Open a new file that becomes `name`; where that is new, its mode is that of `like`."""
+        """Open a new file that becomes `name`; if `name` is new, it gets the mode of `like`."""
         target = self.folder / name
         if any(staged.target == target for staged in self._staged):
             raise SaveError(
-                f"{target} would be written twice, as two files of one set",
+                f"{target} would be written twice",
                 fix="give the outputs different names",
             )
         self.names.add(name)
@@ -199,7 +199,7 @@ class FileSet:
     def _take_back(self, backups: Mapping[Path, Path]) -> None:
         """Put all old files back.
 
-        Each step leaves what the journal knows, so that a kill in between is completed forward.
+        The journal stays valid at every step, so recovery after a kill completes the set.
         """
         self._torn = True
         try:
@@ -213,9 +213,9 @@ class FileSet:
         except OSError as error:
             names = ", ".join(staged.target.name for staged in self._staged)
             raise SaveError(
-                f"{self.folder}: {names} could be neither replaced nor put back "
-                f"({error.strerror}): some may be new beside old ones",
-                fix="see to the disk; the next onnxq command in this folder completes the set",
+                f"{self.folder}: {names} could be neither replaced nor restored "
+                f"({error.strerror}): the folder may contain old and new files",
+                fix="check the disk; the next onnxq command in this folder completes the set",
             ) from error
         self._torn = False
 

@@ -1,8 +1,8 @@
-"""Locks that tell live processes from dead ones: the system lets go of a lock with its process.
+"""Locks that show whether a process is alive: the system releases a lock when its process ends.
 
 While files of a folder are moved into place, the folder itself is locked: two processes never mix
-their sets, and whoever holds the lock knows that moves found half done belong to a dead process.
-A file that is still being written is locked on its own, since that may take long.
+their sets, and the holder of the lock knows that half-done moves belong to a dead process. A file
+that is still being written is locked on its own, since that may take long.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 WAIT = 60.0
-"""Seconds to wait for a process that moves files: that takes it milliseconds."""
+"""Seconds to wait for a process that is moving files, which takes milliseconds."""
 
 
 def try_lock(handle: int) -> bool | None:
-    """Lock an open file. False: somebody else has it locked; None: this disk has no locks."""
+    """Lock an open file. False: another process holds the lock; None: this disk has no locks."""
     if fcntl is None:
         return None
     try:
@@ -39,7 +39,7 @@ def try_lock(handle: int) -> bool | None:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[bool]:
-    """Hold the lock of a folder. Gives False where the disk has no locks."""
+    """Hold the lock of a folder. Yields False if the disk has no locks."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except PermissionError:  # files may be put there, but not listed: nobody can look for ours
@@ -50,8 +50,9 @@ def folder_lock(folder: Path) -> Iterator[bool]:
         while (held := try_lock(handle)) is False:
             if time.monotonic() > end:
                 raise SaveError(
-                    f"{folder}: another process has been replacing files here for {WAIT:.0f} s",
-                    fix="wait for it, or stop it; what it leaves is completed by the next command",
+                    f"{folder}: another process has been replacing files in this folder "
+                    f"for {WAIT:.0f} s",
+                    fix="wait for it, or stop it; the next command completes what it leaves",
                 )
             time.sleep(0.01)
         yield held is True

@@ -1,4 +1,4 @@
-"""Files under hidden names of onnxq, and how they are moved to the names they are meant for."""
+"""Files under hidden names, and moving them to their final names."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from onnxq.disk.folder_lock import folder_lock, try_lock
 def create(folder: Path, token: str, *, private: bool = True) -> tuple[Path, BinaryIO]:
     """A new hidden file, locked for as long as it is open.
 
-    The folder must be locked by the caller: in the instant before the file is locked, others would
-    take it for waste.
+    The folder must be locked by the caller: until the file is locked, other processes would take it
+    for waste.
     """
     # Not private: with the mode that the user's umask gives to any new file.
     mode = 0o600 if private else 0o666
@@ -29,7 +29,7 @@ def create(folder: Path, token: str, *, private: bool = True) -> tuple[Path, Bin
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
             try_lock(handle)
             return path, os.fdopen(handle, "r+b")
-    raise AssertionError("there are more numbers than files")
+    raise AssertionError("the counter never runs out")
 
 
 def take_mode(handle: int, like: os.stat_result) -> None:

@@ -1,4 +1,4 @@
-"""What a set of files is about to become, written down before the first file is moved.
+"""The planned moves of a set of files, written before the first file is moved.
 
 All files of a set are complete, under hidden names, before the journal appears; it goes away after
 the last move. So a process that is killed leaves the old set (no journal: the hidden files are
@@ -8,7 +8,7 @@ waste), the new set, or a journal that says how to get from one to the other:
     .onnxq-<token>-<number>.old    a second name of a file that was replaced, to put it back
     .onnxq-<token>.journal         the moves
 
-Size and time of each file before and after tell whether anybody changed it in between.
+Size and time of each file before and after show whether it was changed in between.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 OURS = re.compile(r"\.onnxq-([0-9a-f]{16})(?:-\d{1,9}\.(new|old)|\.(journal))")
-"""Every name that onnxq gives to hidden files in folders of the user; no other file is touched."""
+"""The names of onnxq's hidden files in user folders; no other file is touched."""
 
 _LARGEST = 1 << 24
-"""Bytes of a journal that is read: a set has a few files."""
+"""Largest journal that is read, in bytes: a set has a few files."""
 
 Stamp = tuple[int, int]
-"""Size, and time of the last change in nanoseconds."""
+"""Size, and modification time in nanoseconds."""
 
 
 def stamp(path: Path) -> Stamp | None:
-    """Of the file that `path` leads to; None where there is none."""
+    """Stamp of the file that `path` points to; None if there is none."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -48,7 +48,7 @@ class Move:
     target: str
     new: Stamp
     old: Stamp | None
-    """Of the file that is replaced; None where there was none."""
+    """Stamp of the file that is replaced; None if there was none."""
 
 
 def journal_name(token: str) -> str:
@@ -58,15 +58,15 @@ def journal_name(token: str) -> str:
 
 def dumps(moves: Sequence[Move]) -> bytes:
     """The content of a journal."""
-    about = "onnxq was replacing these files; its next command in this folder completes that"
+    about = "onnxq was replacing these files; its next command in this folder completes this"
     return json.dumps({"about": about, "moves": [asdict(m) for m in moves]}).encode()
 
 
 def read(path: Path) -> list[Move]:
     """The moves of a journal.
 
-    Raises ValueError for anything that onnxq did not write: a folder may come from anywhere, and
-    moving files on the word of a stranger must not reach beyond that folder.
+    Raises ValueError for anything that onnxq did not write: a folder may come from anywhere, and a
+    forged journal must not move files outside that folder.
     """
     folder = path.parent.stat()
     token = _token(path.name)
@@ -96,10 +96,10 @@ def _token(name: str) -> str:
 
 
 def _check_owner(path: Path, folder: os.stat_result) -> None:
-    """Raise where `path` is not a file of this user, or of whoever owns the folder."""
+    """Raise if `path` belongs neither to this user nor to the owner of the folder."""
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode) or status.st_uid not in (os.geteuid(), folder.st_uid):
-        raise ValueError(f"'{path.name}' is not a file of yours")
+        raise ValueError(f"'{path.name}' belongs to another user")
 
 
 def _move(entry: object) -> Move:

@@ -1,8 +1,9 @@
-"""What a killed process left in a folder: sets of files half moved are completed, waste is removed.
+"""Recovers a folder after a killed process: half-moved sets are completed, waste is removed.
 
 A journal (see `onnxq.disk.journal`) whose process is dead is carried out: each file of the set that
 is still under its hidden name is moved. A file that somebody changed in the meantime is never
-overwritten: the set is then given up and named, since neither the old nor the new one is left.
+overwritten: the set is then given up and reported, since neither the old nor the new one is
+complete.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from onnxq.errors import SaveError
 
 
 class InterruptedWarning(UserWarning):
-    """Files of an interrupted conversion were found; the message says what became of them."""
+    """Files of an interrupted conversion were found; the message says what was done with them."""
 
 
 def recover_and_warn(folder: Path) -> None:
-    """Recover `folder`, and tell by a warning."""
+    """Recover `folder`, and report it by a warning."""
     for note in recover(folder):
         warnings.warn(note, InterruptedWarning, stacklevel=3)
 
 
 def recover(folder: Path) -> list[str]:
-    """Complete or clear away what dead processes left in `folder`; returns what was done.
+    """Complete or remove what dead processes left in `folder`; returns what was done.
 
     Nothing is raised: a folder that cannot be written may still be read from.
     """
@@ -45,7 +46,7 @@ def recover(folder: Path) -> list[str]:
 
 
 def recover_locked(folder: Path) -> list[str]:
-    """`recover` for who holds the lock of `folder`."""
+    """`recover` for a caller that holds the lock of `folder`."""
     notes: list[str] = []
     for name in _ours(folder):
         if name.endswith(".journal"):
@@ -72,11 +73,8 @@ def _finish(path: Path) -> list[str]:
     try:
         moves = journal.read(path)
     except (OSError, ValueError) as error:
-        return [
-            f"{path} is not a journal that can be followed ({error}); leave it to its owner, or "
-            "remove it"
-        ]
-    told = f"{folder}: onnxq was interrupted while it replaced {_names(moves)}"
+        return [f"{path} is not a valid journal ({error}); leave it to its owner, or remove it"]
+    told = f"{folder}: onnxq was interrupted while replacing {_names(moves)}"
     pending = [move for move in moves if os.path.lexists(folder / move.source)]
     try:
         given_up = [move for move in pending if not _may_move(folder, move)]
@@ -88,8 +86,8 @@ def _finish(path: Path) -> list[str]:
     except OSError as error:
         left = _names(m for m in pending if os.path.lexists(folder / m.source))
         return [
-            f"{told}; this cannot be completed now ({error.strerror}), so that these may be old "
-            f"beside new ones: {left or 'none'}"
+            f"{told}; this cannot be completed now ({error.strerror}), so these files may still "
+            f"be old: {left or 'none'}"
         ]
     if not pending:
         return [f"{told}; all are in place"]
@@ -97,13 +95,13 @@ def _finish(path: Path) -> list[str]:
 
 
 def _names(moves: Iterable[Move]) -> str:
-    """The files; names come from a file, and must not act on a terminal."""
+    """The file names, escaped: they come from a file, and must not act on a terminal."""
     targets = (move.target for move in moves)
     return ", ".join(name if name.isprintable() else ascii(name) for name in targets)
 
 
 def _may_move(folder: Path, move: Move) -> bool:
-    """Whether all is as the dead process left it. A link is not followed out of the folder."""
+    """Whether nothing changed since the process died. A link is not followed out of the folder."""
     target = folder / move.target
     if target.is_symlink():
         return False
@@ -117,14 +115,14 @@ def _give_up(
     for move in pending:
         (path.parent / move.source).unlink()
     path.unlink()
-    told = f"{told}; since then {_names(changed)} was changed or is a link, and was left as it is"
+    told = f"{told}; {_names(changed)} has changed since or is a link, and was left as is"
     if len(pending) == len(moves):
         return f"{told}: none was replaced"
-    return f"{told}: convert again, for these are still old beside new ones: {_names(pending)}"
+    return f"{told}: convert again, since these files are still old: {_names(pending)}"
 
 
 def _remove_waste(path: Path) -> bool:
-    """Remove a hidden file that no process writes and no journal needs; says whether it did."""
+    """Remove a hidden file that no process writes and no journal needs; returns whether it did."""
     if path.name.endswith(".journal") or path.with_name(_journal_of(path)).exists():
         return False
     try:
@@ -153,6 +151,6 @@ def _without_locks(folder: Path) -> list[str]:
     journals = [name for name in _ours(folder) if name.endswith(".journal")]
     return [
         f"{folder}: {name} was left by an onnxq that is still running or was interrupted; this "
-        "disk has no locks to tell: convert again and remove it"
+        "disk has no locks, so onnxq cannot know which: convert again and remove it"
         for name in journals
     ]

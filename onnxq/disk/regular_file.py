@@ -1,4 +1,4 @@
-"""Files that are read are regular files: a device has no end, and a pipe may never have one."""
+"""Reads regular files only: a device has no end, and a pipe may never have one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import BinaryIO
 from onnxq.errors import LoadError
 
 LARGEST = 1 << 31
-"""Files that are read whole end here: protobuf's 2 GiB."""
+"""Largest file that is read whole: protobuf's 2 GiB."""
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -56,13 +56,13 @@ def read(path: Path, most: int = LARGEST) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if most < size <= LARGEST:
             raise LoadError(
-                f"the file has {size} bytes, and such files are read up to {most}",
-                fix="check that it is the file you mean",
+                f"the file has {size} bytes; the limit is {most}",
+                fix="check that it is the right file",
             )
         if size > LARGEST:
             raise LoadError(
-                f"the file has {size} bytes, and more than 2 GiB cannot be read",
-                fix="keep large weights as external data beside the model",
+                f"the file has {size} bytes; the limit is 2 GiB",
+                fix="store large weights as external data next to the model",
             )
         try:
             return file.read(size)  # not LARGEST: Python sets aside as much as it is asked for
@@ -73,7 +73,7 @@ def read(path: Path, most: int = LARGEST) -> bytes:
 def _check(found: os.stat_result) -> None:
     kind = stat.S_IFMT(found.st_mode)
     if kind != stat.S_IFREG:
-        pipe = "; write what comes through the pipe to one first" if kind == stat.S_IFIFO else ""
+        pipe = "; write the output of the pipe to a file first" if kind == stat.S_IFIFO else ""
         raise LoadError(
             f"this is {_KINDS.get(kind, 'something else')}, not a regular file",
             fix=f"give a file{pipe}",

@@ -1,4 +1,4 @@
-"""Temporary folders outside the user's own, for proofs and for weights that sessions read."""
+"""Temporary folders, for proofs and for weights that sessions read."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ PREFIX = "onnxq-"
 
 @contextlib.contextmanager
 def scratch_errors() -> Iterator[None]:
-    """Turn what the system says about a temporary folder into an error that names it."""
+    """Turn a system error about a temporary folder into an error that names the folder."""
     try:
         yield
     except OSError as error:
-        where = tempfile.tempdir or "no folder for temporary files is usable"
+        where = tempfile.tempdir or "no usable folder for temporary files"
         raise SaveError(
-            f"{where}: cannot be written ({error.strerror or error})",
-            fix="make room there, or set TMPDIR to another folder",
+            f"cannot write to {where} ({error.strerror or error})",
+            fix="free some disk space there, or set TMPDIR to another folder",
         ) from error
 
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder that is removed with all that is in it."""
+    """A folder that is removed with everything in it."""
     with scratch_errors(), tempfile.TemporaryDirectory(prefix=PREFIX) as name:
         yield Path(name)

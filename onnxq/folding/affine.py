@@ -25,7 +25,7 @@ ELEMENTWISE = ("Mul", "Div", "Add", "Sub")
 """Operators that are affine when one operand is constant."""
 
 quiet = np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore")
-"""Numbers that leave the float range are looked for afterwards, and declined with a reason."""
+"""Numbers beyond the float range are detected afterwards, and declined with a reason."""
 
 
 @quiet
@@ -70,7 +70,7 @@ class ChannelLayout:
 
     channels: int
     from_end: int
-    """The channel axis counted from the back: 1 = last."""
+    """The channel axis counted from the end: 1 = last."""
     rank: int
     """Rank of the activation, or what is known to be the least."""
 
@@ -110,7 +110,7 @@ def elementwise(node: gs.Node, x: gs.Tensor, layout: ChannelLayout) -> Affine | 
     if value is None:
         return None
     if node.attrs:
-        raise CannotFold("it broadcasts by the rules of opset 6 and older")
+        raise CannotFold("it broadcasts by the rules of opset 6 and earlier")
     c = layout.vector(value)
     if c is None:
         raise CannotFold(

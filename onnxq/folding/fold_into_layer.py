@@ -1,7 +1,7 @@
 """Rewrites the graph so that a layer computes the affine step in front of it or behind it.
 
 The arithmetic is in `linear`. Constants are made new, since others may read the old ones, and a
-step that cannot be folded leaves the graph as it was.
+step that cannot be folded is a graph output as it was.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Folding:
     model: Model
     trace: Trace
     flip: bool = True
-    """Whether codes may be counted from the other end where a negative gain asks for it."""
+    """Whether codes may be mirrored if a negative gain requires it."""
     _changed_bias: dict[str, tuple[gs.Tensor, set[Reader]]] = field(default_factory=dict)
 
     @quiet
@@ -122,7 +122,7 @@ class Folding:
                 left = None if row.readers is None else tuple(set(row.readers) - readers)
                 if not left if left is not None else not tensor.outputs:
                     self.trace.note(
-                        f"bias '{row.tensor}' took up a fold, so its quantization was dropped: "
+                        f"bias '{row.tensor}' was folded into, so its quantization was dropped: "
                         "run 'quantize-bias' for a new one"
                     )
                     continue

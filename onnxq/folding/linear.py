@@ -42,7 +42,7 @@ class Layer:
 
     node: gs.Node
     values: Values
-    """What the layer, or the FakeQuantize in front of it, reads."""
+    """The input of the layer, or of the FakeQuantize before it."""
     where: WeightAxis
     fake: gs.Node | None
     """The FakeQuantize of the weight."""
@@ -102,7 +102,7 @@ def read_layer(node: gs.Node) -> Layer:
     if where is None:
         raise CannotFold(f"the weight of {describe(node)} has {weight.ndim} dimensions")
     if where.groups < 1 or weight.shape[0] % where.groups:
-        raise CannotFold(f"the weight of {describe(node)} does not fit its {where.groups} groups")
+        raise CannotFold(f"the weight of {describe(node)} does not match its {where.groups} groups")
     channels = where.channels(weight.shape)
     if not weight.size:
         raise CannotFold(f"the weight of {describe(node)} is empty")
@@ -128,7 +128,7 @@ def _unknown(what: str, tensor: gs.Tensor, node: gs.Node) -> str:
     """Why the value of a weight or bias is not known."""
     maker = producer(tensor)
     if maker is None:
-        why = "is given by the caller"
+        why = "is supplied by the caller"
     elif op_name(maker) in (*QUANTIZE, *DEQUANTIZE):
         why = f"comes from {describe(maker)}: run 'read-qdq' first"
     else:
@@ -138,7 +138,7 @@ def _unknown(what: str, tensor: gs.Tensor, node: gs.Node) -> str:
 
 def other_use(tensor: gs.Tensor, model: Model) -> str:
     """In words, why `tensor` is not for one node alone."""
-    return "leaves the graph" if model.is_output(tensor) else "has another reader"
+    return "is a graph output" if model.is_output(tensor) else "has another consumer"
 
 
 def check_channel_axis(layer: Layer, norm: gs.Node) -> None:
@@ -154,7 +154,7 @@ def check_channel_axis(layer: Layer, norm: gs.Node) -> None:
         )
     if rank != 2:
         raise CannotFold(
-            f"it works on axis 1 of {rank} axes, but the channels of {describe(layer.node)} lie "
+            f"it works on axis 1 of {rank} axes, but the channels of {describe(layer.node)} are "
             "on the last"
         )
 
@@ -189,8 +189,8 @@ def scaled_inputs(layer: Layer, step: Affine) -> tuple[Array, Array]:
     node, weight = layer.node, layer.weight
     if layer.fake is not None:
         raise CannotFold(
-            f"the weight of {describe(node)} behind it is quantized, and a gain per input channel "
-            "does not fit its scales"
+            f"the weight of {describe(node)} after it is quantized, and its scales cannot "
+            "contain a gain per input channel"
         )
     values = weight.astype(np.float64)
     if node.op == "Conv":
@@ -198,7 +198,7 @@ def scaled_inputs(layer: Layer, step: Affine) -> tuple[Array, Array]:
         gain, shift = step.vectors(weight.shape[1] * groups)
         if shift.any() and _is_padded(node):
             raise CannotFold(
-                f"{describe(node)} behind it pads with zeros, which the shift would change"
+                f"{describe(node)} after it pads with zeros, which the shift would change"
             )
         values = values.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
         view = (groups, 1, weight.shape[1], 1)
@@ -211,7 +211,7 @@ def scaled_inputs(layer: Layer, step: Affine) -> tuple[Array, Array]:
         gain, shift = step.vectors(weight.shape[0])
         scaled, added = values * gain[:, None], shift @ values
     else:
-        raise CannotFold(f"{describe(node)} behind it does not sum over the channels it scales")
+        raise CannotFold(f"{describe(node)} after it does not sum over the channels it scales")
     return rounded(scaled, weight.dtype, "weight"), added * node.attrs.get("alpha", 1.0)
 
 

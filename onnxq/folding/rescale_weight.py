@@ -83,7 +83,7 @@ def rescale(
         count = int(flipped.sum())
         if count and not flip:
             raise CannotFold(
-                f"the code {lo} of its weight meets a negative gain, and its negative is no code"
+                f"its weight has code {lo} and a negative gain, and {-lo} is not a code"
             )
         zero_point = np.where(flipped.reshape(over_scale.shape), lo + hi - zero_point, zero_point)
         if count:

@@ -138,7 +138,9 @@ def read(text: str, model: Model) -> QParamTable:
     seen: set[str] = set()
     for record in _records(text):
         if record.key in seen or record.key not in nodes:
-            why = "stands twice" if record.key in seen else "no layer of the model has that name"
+            why = (
+                "duplicate record" if record.key in seen else "no layer of the model has that name"
+            )
             raise LoadError(f"{record.where}: {why}", fix=_FIX)
         seen.add(record.key)
         node = nodes[record.key]

@@ -188,7 +188,7 @@ def _lines(text: str) -> dict[str, tuple[int, list[float]]]:
         if not values or min(values) <= 0:
             raise _wrong(number, f"'{words[0]}' has no scales, or some that are not positive")
         if words[0] in found:
-            raise _wrong(number, f"'{words[0]}' stands twice")
+            raise _wrong(number, f"duplicate entry '{words[0]}'")
         found[words[0]] = number, values
     return found
 

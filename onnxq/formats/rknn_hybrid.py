@@ -159,7 +159,7 @@ def _document(text: str) -> dict[str, dict[str, Any]]:
 
 def _new(where: dict[str, Any], key: str, value: Any, number: int) -> None:
     if key in where:
-        raise LoadError(f"line {number}: key '{key}' stands twice", fix=_FIX)
+        raise LoadError(f"line {number}: duplicate key '{key}'", fix=_FIX)
     where[key] = value
 
 

@@ -1,4 +1,4 @@
-"""What must hold so that names can be links: one maker each, none missing, no cycle."""
+"""Checks that names can be links: one producer each, none missing, no cycle."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _check(graph: gs.Graph, outer: ChainMap[str, int], made: dict[str, int]) -> 
         for tensor in tensors:
             if tensor.inputs:
                 raise InvalidModelError(
-                    f"tensor '{tensor.name}' is a graph input or initializer and also made by "
-                    f"node {describe(tensor.inputs[0])}",
+                    f"tensor '{tensor.name}' is a graph input or initializer and also an output "
+                    f"of node {describe(tensor.inputs[0])}",
                     fix=fix,
                 )
     strangers: list[tuple[gs.Node, gs.Tensor]] = []  # read before they are made, or not made here
@@ -58,11 +58,11 @@ def _check(graph: gs.Graph, outer: ChainMap[str, int], made: dict[str, int]) -> 
         for tensor in node.outputs:
             name, key = tensor.name, id(tensor)
             if name and (declare(name, key) != key or len(tensor.inputs) > 1):
-                raise InvalidModelError(f"tensor '{name}' is made by two nodes", fix=fix)
+                raise InvalidModelError(f"tensor '{name}' has two producers", fix=fix)
     for node, tensor in strangers:
         if not is_known(tensor):
             raise InvalidModelError(
-                f"node {describe(node)} reads '{tensor.name}', which nothing makes",
+                f"node {describe(node)} reads '{tensor.name}', which has no producer",
                 fix=f"{fix}, or add '{tensor.name}' as a graph input",
             )
     inner = [body for node in holders(graph) for body in bodies(node)]
@@ -72,4 +72,4 @@ def _check(graph: gs.Graph, outer: ChainMap[str, int], made: dict[str, int]) -> 
         _check(body, outer.new_child(names), made)
     for tensor in graph.outputs:
         if not is_known(tensor):
-            raise InvalidModelError(f"nothing makes the graph output '{tensor.name}'", fix=fix)
+            raise InvalidModelError(f"graph output '{tensor.name}' has no producer", fix=fix)

@@ -236,7 +236,7 @@ OPERATORS: dict[str, Operator] = {
     "Sqrt": _arithmetic(np.sqrt, integers=False),
     "Reciprocal": _arithmetic(_reciprocal, integers=False),
 }
-"""These, and what computes small constants: all that `evaluate` knows."""
+"""These, and operators that compute small constants: all that `evaluate` knows."""
 
 
 __all__ = ["ARITHMETIC_LIMIT", "MOVING", "OPERATORS", "Operator", "evaluate"]

@@ -14,8 +14,8 @@ from onnxq.quant.qparams import Array
 from onnxq.storage.tensors import SparseStoredValues, values_of
 
 _MOST_NODES = 16
-"""Most nodes with several inputs that are looked through: constants that take more are folded by
-`fold-constants`, and what is no constant at all is given up early."""
+"""Most nodes with several inputs that are followed: constants that need more are folded by
+`fold-constants`, and the search for what is not constant ends early."""
 
 
 def array(tensor: gs.Tensor | None) -> Array | None:

@@ -168,7 +168,7 @@ def _check_finite(codes: Codes, params: QParams) -> None:
             finite = np.isfinite(params.dequantize_block(part, shape, at))
         if not finite.all():
             raise QParamsError(
-                f"tensor '{params.tensor}': its codes stand for values that float32 does not hold "
+                f"tensor '{params.tensor}': its codes represent values beyond float32 "
                 f"(a scale of {params.scale.max():g})",
                 fix="recalibrate this tensor, or leave it unquantized",
             )

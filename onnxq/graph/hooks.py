@@ -20,7 +20,7 @@ class Hooks:
     after_reading: Callable[[Model], None]
     """Brings functions of the file into the form that passes rely on."""
     check_nodes: Callable[[Model], None]
-    """Refuses nodes that lack what their operator needs."""
+    """Rejects nodes that lack inputs or attributes their operator needs."""
     before_writing: Callable[[Model], Model]
     """The model with the functions that its nodes call."""
     raise_opset: Callable[[Model, int, str], None]

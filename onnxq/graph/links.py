@@ -19,7 +19,7 @@ from typing import Any
 import onnx_graphsurgeon as gs
 
 LONG = 64
-"""Lists with no more entries are walked through."""
+"""Lists with at most this many entries are searched linearly."""
 
 
 def cut(links: list[gs.Node], node: gs.Node) -> None:

@@ -35,10 +35,10 @@ from onnxq.storage.importer import bodies, holders
 from onnxq.storage.tensors import to_tensor_proto
 
 TABLE_KEY = "onnxq.qparams"
-"""metadata_props key under which a model carries table rows that have no node of their own."""
+"""metadata_props key for table rows that have no node of their own."""
 
 MAX_OPSET, MAX_IR = 26, 13
-"""The newest that onnxruntime loads; onnx's own defaults are newer."""
+"""The newest version that onnxruntime loads; onnx's own defaults are newer."""
 
 _MODEL_BODY = {"graph", "functions", "opset_import"}
 
@@ -59,9 +59,9 @@ class Model(Copyable):
         self.functions = functions
         self.qparams = QParamTable()
         self.upgrades: list[str] = []
-        """What raised the opset or IR version so far, for reports."""
+        """Reasons why the opset or IR version was raised so far, for reports."""
         self.export_notes: list[str] = []
-        """What the last `to_proto` had to raise in what it wrote."""
+        """Versions that the last `to_proto` had to raise."""
         self.origin: Origin | None = None
         """The files it was loaded from, also after passes: saving must not destroy them."""
         self.made: list[gs.Constant] = []
@@ -71,7 +71,7 @@ class Model(Copyable):
         self._node_counters: dict[str, int] = {}
         self._outputs: set[int] = set()
         self._flat = False
-        """Whether the main graph is known to be the only one: most are, and no node is asked."""
+        """Whether the main graph is known to be the only one, which is the usual case."""
         self.refresh()
 
     # -- looking ----------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def from_proto(proto: ModelProto, base_dir: Path | None = None) -> Model:
     """A model over `proto`, which must not be changed afterwards (values are read from it)."""
     if not proto.HasField("graph") or not (proto.ir_version or proto.opset_import):
         raise LoadError(
-            "this protobuf is not an ONNX model (it has no graph or no version)",
+            "this protobuf is not an ONNX model (no graph or no version)",
             fix="give a file written by an ONNX exporter",
         )
     check_functions(proto.functions, proto.graph.node)

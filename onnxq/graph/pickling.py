@@ -24,7 +24,7 @@ def _pickled(model: Model) -> tuple[Any, ...]:
         data = model.to_proto().SerializeToString()
     except (EncodeError, ValueError) as error:
         raise SaveError(
-            "a model larger than the 2 GiB of a protobuf cannot be pickled",
+            "a model larger than protobuf's limit of 2 GiB cannot be pickled",
             fix="write it with onnxq.save, and pickle the path",
         ) from error
     finally:

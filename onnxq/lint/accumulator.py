@@ -16,7 +16,7 @@ def _check(subject: Subject) -> Iterator[Finding]:
                 describe(found.node),
                 ACCUMULATOR.name,
                 f"sums of output channel {found.channel} can reach {found.low}..{found.high}, "
-                "beyond 32 bits: an integer kernel wraps",
+                "which exceeds 32 bits: an integer kernel wraps around",
                 "use fewer bits for weight or input, or a larger bias step (a tiny scale makes "
                 "the bias large)",
             )

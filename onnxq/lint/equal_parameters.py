@@ -31,10 +31,10 @@ def _check(subject: Subject) -> Iterator[Finding]:
                 "warning",
                 describe(node),
                 EQUAL_PARAMETERS.name,
-                f"it passes codes on, but '{found[0].tensor}' and '{other.tensor}' have other "
-                f"parameters (scale {_first(found[0]):.6g} and {_first(other):.6g}), so the "
-                "target requantizes or computes in float",
-                "give both one range: run 'propagate-ranges' or 'unify-scales'",
+                f"it only moves codes, but '{found[0].tensor}' and '{other.tensor}' have "
+                f"different parameters (scale {_first(found[0]):.6g} and {_first(other):.6g}), "
+                "so the target requantizes or computes in float",
+                "give both the same range: run 'propagate-ranges' or 'unify-scales'",
             )
 
 
@@ -54,5 +54,5 @@ def _first(params: QParams) -> float:
 
 
 EQUAL_PARAMETERS = LintRule(
-    "equal-parameters", "operators that pass codes on between unequal quantizers", _check
+    "equal-parameters", "operators that move codes between different quantizers", _check
 )

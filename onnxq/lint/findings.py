@@ -16,7 +16,7 @@ EVERYWHERE: tuple[LintRule, ...] = (
     EQUAL_PARAMETERS,
     ACCUMULATOR,
 )
-"""Rules that hold whatever the target is."""
+"""Rules for every target."""
 
 _ORDER = ("error", "warning", "info")
 

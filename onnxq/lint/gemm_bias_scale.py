@@ -37,7 +37,7 @@ def _check(subject: Subject) -> Iterator[Finding]:
                 describe(node),
                 GEMM_BIAS_SCALE.name,
                 f"its bias scale is {worst:.4g} times input scale x weight scale; onnxruntime "
-                "takes the codes as they are, so the bias is wrong by that factor",
+                "uses the codes unchanged, so the bias is wrong by that factor",
                 "store the bias with scale = input scale x weight scale, or as float",
             )
 
@@ -49,5 +49,5 @@ def _scale(tensor: gs.Tensor) -> Array | None:
 
 
 GEMM_BIAS_SCALE = LintRule(
-    "gemm-bias-scale", "Gemm biases that onnxruntime rescales without saying so", _check
+    "gemm-bias-scale", "Gemm biases that onnxruntime silently rescales", _check
 )

@@ -31,7 +31,7 @@ def _check(subject: Subject) -> Iterator[Finding]:
             if need.weight
             else f"the tensor has no range, but {need.rule}",
             f"quantize it as {subject.backend.name} places quantizers (train or calibrate for "
-            "this backend), or accept that what reads it runs in float",
+            "this backend), or accept that its consumers run in float",
         )
 
 
@@ -45,5 +45,5 @@ def _given_name(need: Need, source: dict[str, gs.Node]) -> str:
 
 
 MISSING_RANGE = LintRule(
-    "missing-range", "tensors without a range that the target wants one for", _check
+    "missing-range", "tensors that need a range for the target and have none", _check
 )

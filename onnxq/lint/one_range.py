@@ -34,15 +34,16 @@ def _check(subject: Subject) -> Iterator[Finding]:
     for tensor, rows in broken.items():
         served = {reader for row in rows for reader in row.readers or reads.get(tensor, {})}
         bare = [told for reader, told in reads.get(tensor, {}).items() if reader not in served]
-        what = f"{bare[0]} reads it as it is, others read it quantized" if bare else ""
+        what = f"{bare[0]} reads it unquantized, others read it quantized" if bare else ""
         if len(rows) > 1 and not bare:
             what = f"it has {len(rows)} quantizers"
         yield Finding(
             "error",
             tensor,
             ONE_RANGE.name,
-            f"{what}: {subject.backend.name} has one range per tensor, for all that read it",
-            "let everything read one quantized tensor; 'unify-scales' merges quantizers that agree",
+            f"{what}: {subject.backend.name} has one range per tensor, for all its consumers",
+            "let all consumers read one quantized tensor; 'unify-scales' merges "
+            "compatible quantizers",
         )
 
 
@@ -51,7 +52,7 @@ def _reads(plain: Model) -> dict[str, dict[Reader, str]]:
     found: dict[str, dict[Reader, str]] = defaultdict(dict)
     for graph in plain.graphs():
         for tensor in graph.outputs:
-            found[tensor.name][Reader("", 0)] = "what leaves the network"
+            found[tensor.name][Reader("", 0)] = "the network output"
     for node in plain.nodes():
         for index, tensor in enumerate(node.inputs):
             if tensor.name:
@@ -59,6 +60,4 @@ def _reads(plain: Model) -> dict[str, dict[Reader, str]]:
     return found
 
 
-ONE_RANGE = LintRule(
-    "one-range", "activations that the target would need more than one range for", _check
-)
+ONE_RANGE = LintRule("one-range", "activations that would need more than one range", _check)

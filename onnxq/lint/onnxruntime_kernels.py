@@ -11,19 +11,19 @@ from onnxq.lint.rule import Finding, LintRule, Subject
 
 _FIXES = {
     "activation-stays": "put the zero point at the lowest code and the range inside the bounds; "
-    "'onnxq convert --backend onnxruntime' does so where it is exact",
+    "'onnxq convert --backend onnxruntime' does this if it is exact",
     "no-output-quantizer": "quantize its result",
-    "several-readers": "let everything read the quantized result",
+    "several-readers": "let all consumers read the quantized result",
     "float-result-leaves": "return the quantized result instead",
     "float-input": "quantize all of its inputs",
     "bias-scale": "store the bias with scale = input scale x weight scale, or as float",
-    "int8-input": "use uint8 activations; 'onnxq convert --backend onnxruntime' does",
+    "int8-input": "use uint8 activations; 'onnxq convert --backend onnxruntime' does this",
     "16-bit": "use 8 bits, or accept float speed",
     "4-bit": "store the codes as int8",
     "mixed-types": "use one type for all activations",
-    "unequal-parameters": "give both one range: run 'propagate-ranges'",
+    "unequal-parameters": "give both the same range: run 'propagate-ranges'",
     "operator-version": "raise the opset: run 'to-qdq{opset=13}'",
-    "no-zero-point": "write zero points, also where they are 0",
+    "no-zero-point": "write zero points, even if they are 0",
     "half": "compute in float32: onnxruntime's CPU kernels have no float16",
     "per-channel": "use one scale per tensor for activations",
     "gemm-factor": "fold alpha and beta into weight and bias",
@@ -56,9 +56,9 @@ def _check(subject: Subject) -> Iterator[Finding]:
                 "warning",
                 where,
                 "weight-requantized",
-                "its weight is float, but what it reads and makes is quantized: onnxruntime "
-                "rounds the weight to int8 by itself, with one scale for all channels",
-                "quantize the weight in training, so that what is deployed was trained",
+                "its weight is float, but its input and output are quantized: onnxruntime rounds "
+                "the weight to int8 itself, with one scale for all channels",
+                "quantize the weight in training, so that training matches deployment",
             )
         if not found.integer and _reads_codes(node):
             yield Finding(
@@ -80,5 +80,5 @@ def _reads_codes(node: gs.Node) -> bool:
 
 
 ONNXRUNTIME_KERNELS = LintRule(
-    "onnxruntime-kernels", "what onnxruntime refuses or runs in float, and why", _check
+    "onnxruntime-kernels", "nodes that onnxruntime rejects or runs in float, and why", _check
 )

@@ -15,7 +15,7 @@ def _check(subject: Subject) -> Iterator[Finding]:
                 "warning",
                 describe(found.node),
                 PAIR_SATURATION.name,
-                f"unsafe on AVX2 without VNNI: two products can add up to "
+                "unsafe on AVX2 without VNNI: two products can sum to "
                 f"{found.pair_low}..{found.pair_high}, and 8-bit kernels clip at 16 bits",
                 "convert with --variant avx2, train weights of 7 bits (-64..63), or run "
                 "onnxruntime with session.x64quantprecision=1",

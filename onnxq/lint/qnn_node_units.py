@@ -29,9 +29,9 @@ def _check(subject: Subject) -> Iterator[Finding]:
                 "error",
                 describe(node),
                 QNN_NODE_UNITS.name,
-                f"{why}: QNN's HTP refuses the layer",
-                "quantize what the layer makes, or what the Relu behind it makes with codes that "
-                "start at 0 (uint8, zero point 0)",
+                f"{why}: QNN's HTP rejects the layer",
+                "quantize the output of the layer, or of the Relu after it with codes that start "
+                "at 0 (uint8, zero point 0)",
             )
 
 
@@ -51,17 +51,17 @@ def _broken(node: gs.Node) -> str:
     behind = users(functions[0].outputs[0])
     quantizers = [reader for reader, _ in behind if is_fake_quantize(reader)]
     if not behind or len(quantizers) != len(behind):
-        return f"what {describe(functions[0])} behind it makes is not quantized"
+        return f"the output of {describe(functions[0])} after it is not quantized"
     for quantizer in quantizers:
         params = params_of(quantizer)
         if (params.zero_point != params.lo).any():
             return (
-                f"{describe(functions[0])} behind it cannot be folded: the codes it is quantized "
-                "to do not start at zero"
+                f"{describe(functions[0])} after it cannot be folded: the codes of its output do "
+                "not start at zero"
             )
     return ""
 
 
 QNN_NODE_UNITS = LintRule(
-    "qnn-node-units", "layers whose output QNN's HTP finds no quantizer for", _check
+    "qnn-node-units", "layers without an output quantizer that QNN's HTP can find", _check
 )

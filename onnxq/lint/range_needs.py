@@ -24,7 +24,7 @@ from onnxq.quant.qparams import Reader
 from passes.remove_fake_quant import RemoveFakeQuant
 
 LINEAR = Placement(inputs=WEIGHTED | {"MatMul"})
-"""What holds whatever the target is: layers that multiply read codes."""
+"""The rule for every target: layers that multiply read codes."""
 
 
 @dataclass(frozen=True)

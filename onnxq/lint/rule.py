@@ -25,7 +25,7 @@ class Finding:
     """One thing that a target will not do as the user may expect."""
 
     severity: Severity
-    """error: the target refuses the file or computes something else. warning: it costs speed or
+    """error: the target rejects the file or computes something else. warning: it costs speed or
     accuracy. info: good to know."""
     where: str
     """The node or tensor."""
@@ -48,7 +48,7 @@ class Subject:
     canonical: Model
     """The same with every quantizer as one FakeQuantize."""
     source: Model | None = None
-    """What it was made from, with the names the user gave; None where that is `model` itself."""
+    """The source model, with the user's names; None if it is `model` itself."""
 
     @functools.cached_property
     def collected(self) -> Model:

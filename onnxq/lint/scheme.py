@@ -22,10 +22,10 @@ def _check(subject: Subject) -> Iterator[Finding]:
                 "error",
                 params.tensor,
                 SCHEME.name,
-                f"{text}: {backend.name} does not take that",
+                f"{text}: not supported by {backend.name}",
                 f"train or quantize with {backend.name}'s scheme: weights "
                 f"({backend.scheme.weight}), activations ({backend.scheme.activation})",
             )
 
 
-SCHEME = LintRule("scheme", "quantizers that the target does not take", _check)
+SCHEME = LintRule("scheme", "quantizers that the target does not support", _check)

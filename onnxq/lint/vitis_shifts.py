@@ -64,7 +64,7 @@ def _finding(node: gs.Node, what: str, tensor: str) -> Finding:
         "error",
         describe(node),
         VITIS_SHIFTS.name,
-        f"{what}: the DPU does not have that",
+        f"{what}: the DPU does not support this",
         f"bring the scales of input, weight and {tensor} closer together and train again",
     )
 
@@ -95,5 +95,5 @@ def _output(node: gs.Node) -> int | None:
 
 
 VITIS_SHIFTS = LintRule(
-    "vitis-shifts", "shifts that the DPU does not have, and float biases", _check
+    "vitis-shifts", "shifts that the DPU does not support, and float biases", _check
 )

@@ -49,7 +49,7 @@ class Layer:
         """A whole-number parameter."""
         value = self.params.get(key, default)
         if not isinstance(value, int):
-            raise self.error(f"parameter {key} is {value}, not a whole number")
+            raise self.error(f"parameter {key} is {value}, not an integer")
         return value
 
     def number(self, key: int, default: float) -> float:
@@ -163,7 +163,7 @@ def _layer(words: list[str], line: Entry) -> Layer:
         key, _, value = word.partition("=")
         number = line.whole_decimal("parameter", key)
         if number in params:
-            raise line.error(f"parameter {number} stands twice")
+            raise line.error(f"duplicate parameter {number}")
         params[number] = _value(line, value)
     return Layer(kind, name, tuple(words[4 : ends[0]]), tuple(words[ends[0] : ends[1]]), params)
 

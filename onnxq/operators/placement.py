@@ -1,11 +1,11 @@
-"""Where a target has quantizers: which tensors of a network are rounded to codes, and which share.
+"""The quantizer placement of a target: which tensors are rounded to codes, and which share.
 
 A `Placement` is data, in words of op kinds. A kind is the name of an ONNX operator, with three
 exceptions that ONNX spreads over several operators: `Linear` (Gemm or MatMul with a weight),
 `Embedding` (Gather from a weight) and `MatMul` (a product of two activations only). 1-D, 2-D and
 3-D forms of an operator are one kind.
 
-A quantizer stands behind the tensor it rounds, and every reader of that tensor sees the rounded
+A quantizer comes after the tensor it rounds, and every consumer of that tensor sees the rounded
 values: one tensor, one range, as on a chip.
 """
 
@@ -50,43 +50,43 @@ class Placement:
     inputs: Kinds
     """Ops whose activation inputs are quantized."""
     outputs: Kinds = frozenset()
-    """Ops whose output is quantized, even where it leaves the network."""
+    """Ops whose output is quantized, even if it is an output of the network."""
     weights: Kinds = WEIGHTED
     """Ops whose weight is quantized."""
     absorbed: Kinds = frozenset()
-    """Activation functions that run inside the op they follow: its output is quantized behind
-    them, not in between."""
+    """Activation functions that run inside the op they follow: its output is quantized after them,
+    not in between."""
     moves: Kinds = MOVES
-    """Ops that are looked through: what they give is quantized where it was made."""
+    """Ops that are looked through: their output is quantized at its producer."""
     unified: Kinds = frozenset()
     """Ops whose inputs all share one quantizer."""
     merged: Pairs = frozenset()
-    """(reader, producer) pairs that run as one op: nothing is quantized in between."""
+    """(consumer, producer) pairs that run as one op: nothing is quantized in between."""
     untouched: Pairs = frozenset()
-    """(reader, producer): a reader that takes anything from such a producer asks for nothing."""
+    """(consumer, producer): a consumer with any input from such a producer needs no quantizers."""
     accumulated: Kinds = frozenset()
     """Producers that a following Add takes straight from the accumulator. One input of an Add, the
-    last such one without another reader, is then not quantized."""
+    last such one without another consumer, is then not quantized."""
     tensors_only: bool = False
-    """Whether an op with a plain number among its operands asks for nothing."""
+    """Whether an op with a plain number among its operands needs no quantizers."""
     graph_inputs: bool = False
-    """Whether what enters the network is quantized even if no op asks for it."""
+    """Whether network inputs are quantized even if no op needs it."""
     graph_outputs: bool = False
-    """Whether what leaves the network is quantized."""
+    """Whether network outputs are quantized."""
     unsigned: bool = False
     """Whether tensors that cannot be negative get the unsigned type."""
     boundary_bits: int | None = None
-    """Bits of weight and input of the first and the last layers; None: as all others."""
+    """Bits of weight and input of the first and last layers; None: as all others."""
     unwritable: Kinds = frozenset()
-    """Ops that the target's files have no place for the inputs of. The chip rounds there too, so
-    that is trained, but it cannot be written down."""
+    """Ops whose input ranges the target's files cannot contain. The chip rounds there too, so this
+    is trained, but it cannot be written."""
     unwritable_groups: bool = False
-    """Whether that holds for convolutions in groups."""
+    """Whether this also applies to grouped convolutions."""
     fuse: bool = True
     """Whether BatchNorm and activation functions are fused into the layer before training."""
 
     def __post_init__(self) -> None:
-        """Refuse a misspelt kind, which would silently never match."""
+        """Reject a misspelt kind, which would silently never match."""
         unknown = sorted(_named(self) - KINDS)
         if unknown:
             raise ValueError(f"unknown op kinds: {', '.join(unknown)}")
@@ -116,7 +116,7 @@ SCALE_SHIFT: Pairs = frozenset({("Add", "Mul")})
 """x * a + b: one multiply-add."""
 
 INPUTS_ONLY = Placement(inputs=LAYERS, merged=SCALE_SHIFT)
-"""Every such op reads codes; what leaves the network stays float."""
+"""Every such op reads codes; network outputs stay float."""
 
 TOTAL_INTEGER = Placement(
     inputs=LAYERS,

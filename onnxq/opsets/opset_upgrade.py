@@ -40,7 +40,7 @@ def raise_opset(model: Model, version: int, why: str) -> None:
         return
     if version > MAX_OPSET:
         raise UnsupportedModelError(
-            f"opset {version} is needed ({why}), but onnxruntime reads up to {MAX_OPSET}",
+            f"opset {version} is needed ({why}), but onnxruntime supports at most {MAX_OPSET}",
             fix="choose another quantization type",
         )
     functions = [_restamped(function, version) for function in model.functions]
@@ -111,7 +111,7 @@ def _upgrade(node: gs.Node, step: int, model: Model) -> None:
         if before.type != AttributeProto.UNDEFINED and before != after:
             node.attrs[name] = helper.get_attribute_value(before)
     if len(node.inputs) > new.max_input:
-        raise refusal(node, step, f"it takes at most {new.max_input} inputs now")
+        raise refusal(node, step, f"it now takes at most {new.max_input} inputs")
 
 
 # -- functions --------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def _batch_norm_14(node: gs.Node, model: Model) -> None:
 def _dropout_10(node: gs.Node, model: Model) -> None:
     """The mask became bool."""
     if len(node.outputs) > 1 and (model.is_output(node.outputs[1]) or is_read(node.outputs[1])):
-        raise refusal(node, 10, "its mask is used, whose type changed")
+        raise refusal(node, 10, "its mask is used, and the type of the mask changed")
 
 
 def _scan_9(node: gs.Node, model: Model) -> None:

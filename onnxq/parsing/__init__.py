@@ -1,1 +1,1 @@
-"""Strict reading of arguments, numbers and JSON: what is not exactly right is refused."""
+"""Strict reading of arguments, numbers and JSON: anything not exactly right is rejected."""

@@ -1,6 +1,6 @@
-"""Arguments of the wrong type, told with the name of the parameter.
+"""Arguments of the wrong type, reported with the name of the parameter.
 
-Public functions say with `takes` what they take; a type checker says the same before anything runs.
+Public functions declare with `takes` what they take; type checkers report the same statically.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ FLAG: tuple[Kind, ...] = (bool, np.bool_)
 
 
 def takes(**kinds: Kind | tuple[Kind, ...]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Let a function raise TypeError where an argument is none of the types given for it.
+    """Make a function raise TypeError if an argument has none of the types given for it.
 
-    True is no number here. Of a parameter that takes any number of arguments, each is looked at.
+    True is not a number here. For a variadic parameter every argument is checked.
     """
     wanted = {name: _several(kind) for name, kind in kinds.items()}
 
@@ -51,7 +51,7 @@ def takes(**kinds: Kind | tuple[Kind, ...]) -> Callable[[Callable[P, T]], Callab
 
 
 def check(function: str, name: str, value: object, kinds: tuple[Kind, ...]) -> None:
-    """Raise TypeError where `value` is of none of the types."""
+    """Raise TypeError if `value` has none of the types."""
     known = _known(kinds)
     if isinstance(value, known) and not (isinstance(value, bool) and bool not in known):
         return
@@ -59,7 +59,7 @@ def check(function: str, name: str, value: object, kinds: tuple[Kind, ...]) -> N
     names = ("None" if kind is type(None) else kind.__name__ for kind in named)
     given = type(value).__name__
     given = "None" if value is None else f"{'an' if given[0] in 'aeiou' else 'a'} {given}"
-    raise TypeError(f"{function}() takes for '{name}' {' or '.join(names)}, not {given}")
+    raise TypeError(f"{function}() expects {' or '.join(names)} for '{name}', not {given}")
 
 
 def field_kinds(**kinds: Kind | tuple[Kind, ...]) -> dict[str, tuple[type[Any], ...]]:
@@ -68,7 +68,7 @@ def field_kinds(**kinds: Kind | tuple[Kind, ...]) -> dict[str, tuple[type[Any], 
 
 
 def check_fields(made: object, kinds: dict[str, tuple[type[Any], ...]]) -> None:
-    """Raise TypeError where a field of `made` is of none of its types; True is a number here."""
+    """Raise TypeError if a field of `made` has none of its types; True is a number here."""
     for name, known in kinds.items():
         if not isinstance(getattr(made, name), known):
             check(type(made).__name__, name, getattr(made, name), known)
@@ -83,4 +83,4 @@ def _known(kinds: tuple[Kind, ...]) -> tuple[type[Any], ...]:
 
 
 _TWINS = {np.integer, np.floating, np.bool_}
-"""numpy's types beside Python's, which are named."""
+"""numpy's counterparts of Python's types, which messages name."""

@@ -1,7 +1,7 @@
 """JSON read strictly: every key once, every value of its type, errors that name the place.
 
-Python's own reader takes the last of two equal keys and lets a missing one surface far away. It
-also reads as much as there is: here size, depth and the length of numbers have limits.
+Python's own reader takes the last of two equal keys and reports a missing one far away. It also
+reads documents of any size: here size, depth and the length of numbers have limits.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from onnxq.errors import LoadError, near_matches
 from onnxq.parsing import decimal_text
 
 LARGEST = 256 * 2**20
-"""Characters of a document: encodings of the largest networks have half as many."""
+"""Most characters of a document: encodings of the largest networks have half as many."""
 DEEPEST = 32
-"""Lists and objects within each other; tensors have fewer axes."""
+"""Deepest nesting of lists and objects; tensors have fewer axes."""
 WIDEST = 2**62
-"""Whole numbers stay below: sums with codes and offsets then fit 64 bits."""
+"""Whole numbers are smaller: sums with codes and offsets then fit 64 bits."""
 
 _TEXTS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _PLAIN_TEXTS = re.compile(rb'"[^"]*+(?:"|\Z)')
@@ -37,7 +37,7 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class _Refused(ValueError):
-    """JSON that is beyond a limit, or has a key twice."""
+    """JSON that is beyond a limit, or has a duplicate key."""
 
 
 def parse(text: str, what: str, fix: str) -> Any:
@@ -52,11 +52,11 @@ def parse(text: str, what: str, fix: str) -> Any:
 
 
 def _loaded(text: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """Python's reading within the limits, which are looked at first."""
+    """The document as Python reads it, after checking the limits."""
     if len(text) > LARGEST:
-        raise _Refused(f"it has {len(text)} characters; {LARGEST} are read at most")
+        raise _Refused(f"it has {len(text)} characters, at most {LARGEST} are allowed")
     if _depth(text) > DEEPEST:
-        raise _Refused(f"it is nested too deeply, more than {DEEPEST} lists and objects")
+        raise _Refused(f"it is nested too deeply: more than {DEEPEST} levels")
     try:
         document = json.loads(text, object_pairs_hook=pairs)
     except (json.JSONDecodeError, _Refused):
@@ -68,12 +68,12 @@ def _loaded(text: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = No
         line = text.count("\n", 0, found.start()) + 1
         raise _Refused(f"line {line}: a number of {len(found[0])} digits") from error
     if _ESCAPED.search(text) and _SURROGATE.search(json.dumps(document, ensure_ascii=False)):
-        raise _Refused("a text in it holds half a surrogate pair, which is no character")
+        raise _Refused("a string contains half a surrogate pair, which is not a character")
     return document
 
 
 def _depth(text: str) -> int:
-    """How many lists and objects lie within each other, brackets in texts aside."""
+    """The depth of nested lists and objects, ignoring brackets in strings."""
     if "\\" in text:
         text = _TEXTS.sub("", text)
     # Without escapes, quotes and brackets are all that counts: most is dropped at once.
@@ -87,21 +87,21 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise _Refused(f"key '{twice}' stands twice")
+        raise _Refused(f"duplicate key '{twice}'")
     return found
 
 
 def dump(document: Any) -> str:
-    """The text of a document, readable, with names as they are."""
+    """The text of a document, readable, with names unescaped."""
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 @functools.lru_cache(maxsize=1)
 def peek(text: str) -> dict[str, Any]:
-    """The object in `text`, an empty one where there is none: for telling formats apart.
+    """The object in `text`, an empty one if there is none: for recognising formats.
 
-    All formats look at the same text in turn, so the last one is kept until `forget`. Nobody may
-    change what is in it.
+    All formats look at the same text in turn, so the last one is kept until `forget`. It must not
+    be changed.
     """
     try:
         document = _loaded(text)
@@ -111,7 +111,7 @@ def peek(text: str) -> dict[str, Any]:
 
 
 def forget() -> None:
-    """Let go of the document that `peek` keeps."""
+    """Release the document that `peek` keeps."""
     peek.cache_clear()
 
 
@@ -128,12 +128,12 @@ def damage(text: str) -> str | None:
         at = f"line {error.lineno} column {error.colno}"
         return f"not complete JSON: {at}" if cut else f"not JSON: {at}: {error.msg}"
     except _Refused as error:
-        return f"not JSON that is read: {error}"
+        return f"JSON that cannot be read: {error}"
     return None
 
 
 def is_number(value: Any) -> bool:
-    """Whether a JSON value is a finite number that a double can hold."""
+    """Whether a JSON value is a finite number that fits a double."""
     if type(value) is int:
         return abs(value) < 2**1023
     return type(value) is float and math.isfinite(value)
@@ -141,7 +141,7 @@ def is_number(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Entry:
-    """A JSON object, and where it stands in words."""
+    """A JSON object and its place, in words."""
 
     value: dict[str, Any]
     where: str
@@ -164,7 +164,7 @@ class Entry:
         return LoadError(f"{self.where}: {why}", fix=self.fix)
 
     def only(self, required: Collection[str], optional: Collection[str] = ()) -> None:
-        """Refuse missing and unknown keys."""
+        """Reject missing and unknown keys."""
         for key in required:
             if key not in self.value:
                 raise self.error(f"key '{key}' is missing")
@@ -178,7 +178,7 @@ class Entry:
         return self._number(key, self.value[key])
 
     def integer(self, key: str) -> int:
-        """A whole number; 8.0 is one, as tools write it."""
+        """An integer; 8.0 is one, as tools write it."""
         return self._integer(key, self.value[key])
 
     def numbers(self, key: str) -> list[float]:
@@ -186,28 +186,28 @@ class Entry:
         return [self._number(f"{key}[{i}]", v) for i, v in enumerate(self._list(key))]
 
     def integers(self, key: str) -> list[int]:
-        """A list of whole numbers."""
+        """A list of integers."""
         return [self._integer(f"{key}[{i}]", v) for i, v in enumerate(self._list(key))]
 
     def array(self, key: str) -> npt.NDArray[np.float64]:
-        """A finite number, or lists of them within each other, equally long at each depth."""
+        """A finite number, or a rectangular array of them as nested lists."""
         try:
             flat = np.array(self.value[key], dtype=object)
         except ValueError:  # lists of different lengths
             flat = np.empty(0)
         if not flat.size or not all(is_number(v) for v in flat.reshape(-1)):
             raise self.error(
-                f"'{key}' is {_shown(self.value[key])}, neither a finite number nor lists of them "
-                "of equal length"
+                f"'{key}' is {_shown(self.value[key])}, neither a finite number nor an array of "
+                "finite numbers"
             )
         return flat.astype(np.float64)
 
     def whole_array(self, key: str) -> npt.NDArray[np.int64]:
-        """The same of whole numbers."""
+        """The same for integers."""
         values = self.array(key)
         odd = values[(values != np.rint(values)) | (np.abs(values) >= WIDEST)]
         if odd.size:
-            raise self.error(f"'{key}' holds {odd[0]:g}, which is not a whole number of 64 bits")
+            raise self.error(f"'{key}' holds {odd[0]:g}, which is not a 64-bit integer")
         return values.astype(np.int64)
 
     def choice(self, key: str, *choices: Any) -> Any:
@@ -219,24 +219,24 @@ class Entry:
         return value
 
     def text(self, key: str) -> str:
-        """A text that is not empty."""
+        """A non-empty string."""
         value = self.value[key]
         if not isinstance(value, str) or not value:
-            raise self.error(f"'{key}' is {_shown(value)}, not a text")
+            raise self.error(f"'{key}' is {_shown(value)}, not a non-empty string")
         return value
 
     def decimal(self, what: str, text: str) -> float:
-        """The number in a word of a text file; `what` it is, for the message."""
+        """The number in a word of a text file; `what` names it in the message."""
         value = decimal_text.number(text)
         if value is None:
             raise self.error(f"{what} {_shown(text)} is not a finite decimal number")
         return value
 
     def whole_decimal(self, what: str, text: str) -> int:
-        """The same of a whole number."""
+        """The same for an integer."""
         value = decimal_text.integer(text)
         if value is None or abs(value) >= WIDEST:
-            raise self.error(f"{what} {_shown(text)} is not a whole decimal number of 64 bits")
+            raise self.error(f"{what} {_shown(text)} is not a 64-bit decimal integer")
         return value
 
     def _list(self, key: str) -> list[Any]:
@@ -252,13 +252,13 @@ class Entry:
 
     def _integer(self, key: str, value: Any) -> int:
         if not self._number(key, value).is_integer():
-            raise self.error(f"'{key}' is {_shown(value)}, not a whole number")
+            raise self.error(f"'{key}' is {_shown(value)}, not an integer")
         if abs(value) >= WIDEST:
-            raise self.error(f"'{key}' is {_shown(value)}, which does not fit 64 bits")
+            raise self.error(f"'{key}' is {_shown(value)}, which does not fit in 64 bits")
         return int(value)
 
 
 def _shown(value: Any) -> str:
-    """A value as JSON, cut where it is long."""
+    """A value as JSON, shortened if it is long."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,4 +1,4 @@
-"""What a row of a quantization table says besides its grid: the tensor, its role and its uses."""
+"""A row of a quantization table apart from its grid: the tensor, its role and its uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnxq.parsing.strict_json import Entry
 
 
 class Role(enum.StrEnum):
-    """What a quantized tensor is to its consumer."""
+    """The role of a quantized tensor for its consumer."""
 
     ACTIVATION = "activation"
     WEIGHT = "weight"
@@ -20,7 +20,7 @@ class Role(enum.StrEnum):
 
 
 class Reader(NamedTuple):
-    """One use of a tensor: input number `input` of the node that makes tensor `node`.
+    """One use of a tensor: input number `input` of the node that produces tensor `node`.
 
     Tensor names are unique in a graph where node names are not. The graph output is
     `Reader("", 0)`.
@@ -45,7 +45,7 @@ class Grid(Protocol):
 
 @contextlib.contextmanager
 def rejecting() -> Iterator[None]:
-    """Say of what was read wrongly that it is the parameters that cannot be used."""
+    """Turn errors of reading into errors about unusable parameters."""
     try:
         yield
     except LoadError as error:
@@ -53,14 +53,14 @@ def rejecting() -> Iterator[None]:
 
 
 def row_entry(row: Any) -> Entry:
-    """A row of a table as it stands in JSON."""
+    """A row of a table as a JSON entry."""
     fix = "write the row as 'collect-qparams' does: one JSON object per tensor"
-    entry = Entry.of(row, "a row of the quantization table", fix)
+    entry = Entry.of(row, "a row of a quantization table", fix)
     return Entry(entry.value, f"row for tensor '{entry.value.get('tensor', '?')}'", fix)
 
 
 def role_of(entry: Entry) -> Role:
-    """The role that a row has; one that does not say is for an activation."""
+    """The role of a row; the default is an activation."""
     if "role" not in entry.value:
         return Role.ACTIVATION
     return Role(entry.choice("role", *(str(role) for role in Role)))
@@ -74,5 +74,5 @@ def readers_of(entry: Entry) -> tuple[Reader, ...] | None:
     for reader in found if isinstance(found, list) else [None]:
         pair = reader if isinstance(reader, list) and len(reader) == 2 else [None, None]
         if not isinstance(pair[0], str) or type(pair[1]) is not int or pair[1] < 0:
-            raise entry.error("'readers' is not a list of pairs: a tensor and the number of input")
+            raise entry.error("'readers' is not a list of pairs of a tensor and an input number")
     return tuple(Reader(*reader) for reader in found)

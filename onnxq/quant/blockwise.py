@@ -1,4 +1,4 @@
-"""What is asked of a grid and a large array, answered block by block, without a second array."""
+"""Queries about a grid and a large array, answered block by block, without a second array."""
 
 from __future__ import annotations
 

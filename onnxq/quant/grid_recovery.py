@@ -24,7 +24,7 @@ from onnxq.quant.qtype import holding
 
 _MOST_CODE = 128
 _PROOF = 4
-"""How many magnitudes beyond the first of each channel must lie on the grid."""
+"""The number of magnitudes besides the first of each channel that must be on the grid."""
 
 
 def recovered(tensor: str, weight: Array, axis: int) -> QParams | None:

@@ -24,13 +24,13 @@ class QParamTable:
     """Rows in graph order: the quantization of a whole model, apart from its graph.
 
     A row belongs to all readers of its tensor unless it names some. Rows of one tensor are
-    applied in order, each directly in front of its readers, so that two rows for the same reader
-    are a requantization.
+    applied in order, each directly before its readers, so that two rows for the same reader are a
+    requantization.
     """
 
     rows: list[QParams] = field(default_factory=list)
     logarithmic: list[LogParams] = field(default_factory=list)
-    """The rows of grids without a scale, which only a target with such grids has."""
+    """The rows of grids without a scale, for targets with such grids."""
 
     def __post_init__(self) -> None:
         check("QParamTable", "rows", self.rows, (list,))
@@ -41,7 +41,7 @@ class QParamTable:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it says nothing at all."""
+        """Whether it has no rows at all."""
         return not self.rows and not self.logarithmic
 
     def __iter__(self) -> Iterator[QParams]:
@@ -102,7 +102,7 @@ class QParamTable:
 
     @classmethod
     def from_json(cls, document: Any) -> QParamTable:
-        """Inverse of `to_json`; refuses other schemas and newer versions."""
+        """Inverse of `to_json`; rejects other schemas and newer versions."""
         fix = f"give a file written by onnxq (schema '{JSON_SCHEMA}', version <= {JSON_VERSION})"
         if not isinstance(document, dict) or document.get("schema") != JSON_SCHEMA:
             raise QParamsError("this JSON is not an onnxq quantization table", fix=fix)
@@ -128,6 +128,6 @@ class QParamTable:
         """Inverse of `dumps`."""
         with rejecting():
             document = strict_json.parse(
-                text, "an onnxq quantization table", "check that the file is whole"
+                text, "an onnxq quantization table", "check that the file is complete"
             )
         return cls.from_json(document)

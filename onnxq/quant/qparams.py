@@ -67,7 +67,9 @@ class QParams:
         try:
             scale, zero_point = self._own_arrays()
         except (TypeError, ValueError) as error:
-            raise TypeError(f"QParams() takes numbers for scale and zero_point: {error}") from error
+            raise TypeError(
+                f"QParams() expects numbers for scale and zero_point: {error}"
+            ) from error
         kind = self.qtype
         lo = kind.lo if self.lo is None else int(self.lo)
         hi = kind.hi if self.hi is None else int(self.hi)
@@ -79,7 +81,7 @@ class QParams:
         if kind.floating and (lo, hi) != (kind.lo, kind.hi):
             raise self._rejected(
                 f"range {lo}..{hi} is narrower than {kind}",
-                "float8 has its whole range only: leave lo and hi out, or use an integer type",
+                "float8 always uses its full range: leave lo and hi out, or use an integer type",
             )
         # A NaN among the scales makes both ends NaN, and every comparison false.
         least, most = _ends(scale)
@@ -128,7 +130,7 @@ class QParams:
             if odd.size:
                 raise self._rejected(
                     f"zero point {_first(odd)} is not an integer",
-                    "round zero points before they are used; ONNX has integer zero points only",
+                    "round zero points first; ONNX has integer zero points only",
                 )
         elif zero_point.size > pieces.PIECE and zero_point.size == scale.size:
             least, most = _ends(zero_point)
@@ -141,7 +143,7 @@ class QParams:
             if scale.size != 1:
                 raise self._rejected(
                     f"{scale.size} scales but no axis",
-                    "give the axis the scales run along, or one scale",
+                    "give the axis of the scales, or one scale",
                 )
             # A one-element vector is a scalar in disguise; runtimes disagree on it, 0-d is safe.
             scale = scale.reshape(())

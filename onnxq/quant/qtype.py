@@ -79,7 +79,7 @@ QTYPES: Mapping[str, QType] = {
         _qtype("float8e5m2fnuz", 8, True, ml_dtypes.float8_e5m2fnuz, 19, 57344),
     )
 }
-"""The types by name, with the first opset whose Q/DQ can hold them (int32: DQ only)."""
+"""The types by name, with the first opset whose Q/DQ supports them (int32: DQ only)."""
 
 _BY_DTYPE = {t.dtype: t for t in QTYPES.values()}
 

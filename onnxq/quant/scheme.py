@@ -1,7 +1,7 @@
-"""What a target accepts: types, symmetry and granularity, for weights, activations and biases.
+"""The scheme of a target: types, symmetry and granularity of weights, activations and biases.
 
-A `Scheme` is data. The same value tells training which quantizers to use, tells conversion what
-to check, and is printed by `onnxq backends`.
+A `Scheme` is data. The same value selects the quantizers of training, is checked by conversion, and
+is printed by `onnxq backends`.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class QSpec:
     power_of_two: bool = False
     """Whether scales must be powers of two, since the target shifts instead of multiplying."""
     algorithm: str = "lsq"
-    """How training quantizes: a name in torch_bridge.fake_quant."""
+    """The algorithm in training: a name in torch_bridge.fake_quant."""
     observer: str = "minmax"
-    """How the first scales are found: a name in torch_bridge.observers."""
+    """The observer that finds the first scales: a name in torch_bridge.observers."""
     train_symmetric: bool | None = None
-    """Whether training keeps zero points at 0; None: where `symmetric` asks for it."""
+    """Whether training keeps zero points at 0; None: if `symmetric` requires it."""
     algorithm_is_grid: bool = False
     """Whether the target computes on the grid of `algorithm`, so that no other can train for it."""
 
     def __post_init__(self) -> None:
-        """Refuse a range that the preferred type cannot hold."""
+        """Reject a range that does not fit the preferred type."""
         kind = self.qtype
         lo, hi = self.range
         if not kind.lo <= lo < hi <= kind.hi:
@@ -80,7 +80,7 @@ class QSpec:
         return (hi - lo).bit_length()
 
     def trained(self) -> QSpec:
-        """The rules as training follows them: `symmetric` says what is done, not what must be."""
+        """The rules that training follows: `symmetric` is what is done, not what is required."""
         if self.train_symmetric is None:
             return self
         return replace(self, symmetric=self.train_symmetric, train_symmetric=None)
@@ -142,7 +142,7 @@ class QSpec:
             yield "one scale per channel (must be one per tensor)"
         lo, hi = self.codes(params.qtype)
         if self.full_range and (params.lo, params.hi) != (lo, hi):
-            yield f"range {params.lo}..{params.hi} (must be the whole {lo}..{hi})"
+            yield f"range {params.lo}..{params.hi} (must be the full {lo}..{hi})"
         if self.power_of_two:
             mantissa, _ = np.frexp(params.scale.reshape(-1))
             odd = params.scale.reshape(-1)[mantissa != 0.5]
@@ -166,7 +166,7 @@ class QSpec:
 
 @dataclass(frozen=True)
 class Scheme:
-    """What a target accepts, by the part a tensor plays."""
+    """The quantizers a target accepts, by the role of a tensor."""
 
     weight: QSpec
     activation: QSpec

@@ -2,7 +2,7 @@
 
     int8/int4 symmetric per-channel blocks full-range power-of-two -127..127
 
-Types come first, the preferred one in front. The other words stand in any order; lo..hi are the
+Types come first, the preferred one at the start. The other words come in any order; lo..hi are the
 codes of the preferred type that are used.
 """
 
@@ -22,13 +22,13 @@ _WORDS = {
     "full-range": "full_range",
     "power-of-two": "power_of_two",
 }
-"""The words, and the field of QSpec that each sets."""
+"""The words, and the field of QSpec that each one sets."""
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 
 
 def rules_text(spec: QSpec) -> str:
-    """What `spec` accepts, as text; how it trains is no part of it."""
+    """The rules of `spec` as text, without those of training."""
     words = ["/".join(spec.types)]
     words += [word for word, name in _WORDS.items() if getattr(spec, name)]
     lo, hi = spec.range
@@ -43,7 +43,7 @@ def parse_rules(text: str) -> QSpec:
     for name in types.split("/"):
         if name not in QTYPES:
             raise OptionError(
-                f"the rules '{text}' do not begin with types ('{name}' is none)",
+                f"the rules '{text}' do not begin with types ('{name}' is not a type)",
                 fix=near_matches(name, QTYPES),
             )
     fields: dict[str, Any] = {}
@@ -55,7 +55,7 @@ def parse_rules(text: str) -> QSpec:
             fields[_WORDS[word]] = True
         else:
             raise OptionError(
-                f"the rules '{text}' hold the unknown word '{word}'",
+                f"the rules '{text}' contain the unknown word '{word}'",
                 fix=near_matches(word, [*_WORDS, "lo..hi"]),
             )
     try:

@@ -261,7 +261,7 @@ def _given(value: Array | None) -> Array:
     """An input that the operator cannot do without."""
     if value is None:
         raise InvalidModelError(
-            "an integer operator has no value for an input that it needs",
+            "an integer operator lacks a required input",
             fix="the file is not a valid ONNX model: export it again",
         )
     return value
@@ -286,7 +286,7 @@ KERNELS: Mapping[str, Kernel] = {
     "QLinearReduceMean": _elementwise(_reduce_mean),
     "QLinearWhere": _qlinear_where,
 }
-"""What computes each operator: inputs (None where left out), attributes, channels last."""
+"""The kernel of each operator: inputs (None if left out), attributes, channels last."""
 
 
 def compute(op: str, domain: str, inputs: Inputs, attributes: Attributes) -> Array:

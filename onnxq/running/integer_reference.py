@@ -50,7 +50,7 @@ class _Segment:
     reads: list[str] = field(default_factory=list)
     makes: list[str] = field(default_factory=list)
     sessions: dict[tuple[int, ...], Session] = field(default_factory=dict)
-    """By the lengths of the vectors of int64 that it reads."""
+    """Sessions by the lengths of the int64 vectors that they read."""
 
 
 class IntegerModel:
@@ -108,7 +108,7 @@ class IntegerModel:
         if name not in self._constants:
             who = "the graph" if reader is None else f"node '{reader.name or reader.output[0]}'"
             raise VerifyError(
-                f"tensor '{name}', which {who} reads, is neither given nor computed",
+                f"tensor '{name}', read by {who}, is neither given nor computed",
                 fix="give a value for every input",
             )
         self._loaded[name] = StoredValues(self._constants[name], self._opened.folder).load()

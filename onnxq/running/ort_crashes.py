@@ -1,4 +1,4 @@
-"""Models that onnxruntime does not survive: making a session of one ends the whole process.
+"""Models that onnxruntime crashes on: creating a session ends the whole process.
 
 QLinearWhere computes tables when the session is made if scale and zero point of its result are
 constants, and reads the zero points of its operands for that without asking whether they are there.
@@ -22,7 +22,7 @@ _OPERANDS, _RESULT = (3, 6), (7, 8)
 
 
 def check_survives(model: ModelProto, label: str, *, optimized: bool) -> None:
-    """Raise UnsupportedModelError where onnxruntime would crash."""
+    """Raise UnsupportedModelError if onnxruntime would crash."""
     _check_where(model, label)
     check_before_inference(model, label)
     if optimized:
@@ -34,9 +34,10 @@ def _check_norms(model: ModelProto, label: str) -> None:
         if node.op_type == "LayerNormalization" and list(node.input[2:]) == [""]:
             name = node.name or ", ".join(node.output)
             raise UnsupportedModelError(
-                f"{label}: node '{name}' (LayerNormalization) leaves its bias blank, which "
-                "onnxruntime's optimiser does not survive",
-                fix="take the blank name off the node's list of inputs: it means the same",
+                f"{label}: node '{name}' (LayerNormalization) has a blank bias, and "
+                "onnxruntime's optimiser crashes on it",
+                fix="remove the blank name from the end of the node's inputs: the meaning is "
+                "the same",
             )
 
 
@@ -48,8 +49,8 @@ def _check_where(model: ModelProto, label: str) -> None:
     for node in found:
         if _is_known(node, known, _RESULT) and not _is_known(node, known, _OPERANDS):
             raise UnsupportedModelError(
-                f"{label}: node '{node.name or ', '.join(node.output)}' (QLinearWhere) has a zero "
-                "point that is no constant, which onnxruntime does not survive",
+                f"{label}: node '{node.name or ', '.join(node.output)}' (QLinearWhere) has a "
+                "zero point that is not constant, and onnxruntime crashes on it",
                 fix="make the zero points initializers that are not graph inputs",
             )
 

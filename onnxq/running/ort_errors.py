@@ -1,4 +1,4 @@
-"""What onnxruntime's refusals mean, in one sentence with a next step."""
+"""Explains onnxruntime's errors in one sentence with a next step."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _LONGEST = 300
 
 _CHECK_FILE = "check that the file is complete and really an ONNX model"
 _READ_DIALECT = (
-    "turn this dialect into the canonical form and run that: onnxq run MODEL -p PASS -o NEW.onnx, "
-    "with the pass that reads it (read-mqbench, read-qonnx, ...: 'onnxq passes')"
+    "convert this dialect to the canonical form and run that: onnxq run MODEL -p PASS -o "
+    "NEW.onnx, with the pass that reads it (read-mqbench, read-qonnx, ...: 'onnxq passes')"
 )
 _REFUSALS: tuple[tuple[str, type[OnnxqError], str], ...] = (
     ("External data", LoadError, "copy the external data file next to the model"),
@@ -35,9 +35,9 @@ _REFUSALS: tuple[tuple[str, type[OnnxqError], str], ...] = (
     ),
     ("opset import", InvalidModelError, "add the domain to the model's opset imports"),
     ("IR version", UnsupportedModelError, "save the model with an older IR version"),
-    ("opset", UnsupportedModelError, "save the model with an opset that onnxruntime knows"),
-    ("implementation for", UnsupportedModelError, "use a type that onnxruntime has a kernel for"),
-    ("find kernel for", UnsupportedModelError, "use a type that onnxruntime has a kernel for"),
+    ("opset", UnsupportedModelError, "save the model with an opset that onnxruntime supports"),
+    ("implementation for", UnsupportedModelError, "use a type for which onnxruntime has a kernel"),
+    ("find kernel for", UnsupportedModelError, "use a type for which onnxruntime has a kernel"),
     ("Type Error", InvalidModelError, "correct the node, or export the model again"),
     ("invalid model", InvalidModelError, "correct the node, or export the model again"),
 )
@@ -69,8 +69,8 @@ def _full_reason(error: BaseException) -> str:
 
 def refusal(label: str, error: BaseException) -> OnnxqError:
     """The error to raise when no session could be made of the model `label`."""
-    what = f"onnxruntime does not load {label}: {reason(error)}"
+    what = f"onnxruntime cannot load {label}: {reason(error)}"
     for sign, kind, fix in _REFUSALS:
         if sign in _full_reason(error):
             return kind(what, fix=fix)
-    return UnsupportedModelError(what, fix="correct the part of the model the message names")
+    return UnsupportedModelError(what, fix="correct the part of the model that the message names")

@@ -42,14 +42,14 @@ LADDER = (8, 16, 32, 64, 128, 224)
 """Sizes tried, in this order, for a dimension the model leaves open."""
 
 ENOUGH_VALUES = 1 << 20
-"""Where the first size makes a sample larger than this, since other dimensions are large, smaller
-sizes are tried before it."""
+"""If the first size makes a sample larger than this, because other dimensions are large, smaller
+sizes are tried first."""
 
 MOST_VALUES = 1 << 26
-"""No size is tried that makes a sample larger than this, but the smallest."""
+"""Sizes that make a sample larger than this are not tried, except the smallest."""
 
 LARGEST_RANDOM = 1 << 27
-"""Most random values of one input, whose fixed dimensions may ask for any number: 1 GiB."""
+"""Most random values of one input: 1 GiB. Fixed dimensions may be of any size."""
 
 
 def samples(
@@ -75,7 +75,7 @@ def samples(
             found = True
             yield feed
     if not found:
-        raise LoadError("the data holds no samples", fix="give at least one sample")
+        raise LoadError("the data contains no samples", fix="give at least one sample")
 
 
 def random_feed(
@@ -96,14 +96,14 @@ def random_feed(
     for spec in inputs:
         if spec.dtype is None or spec.dtype.kind in "OUT":
             raise VerifyError(
-                f"no random value can be made for input '{spec.name}' ({spec.type})",
+                f"cannot make random values for input '{spec.name}' ({spec.type})",
                 fix="give values for the inputs with --data",
             )
         shape = tuple(d for d in spec.shape if isinstance(d, int))
         if math.prod(shape) > LARGEST_RANDOM:
             raise VerifyError(
-                f"input '{spec.name}' ({spec}) has {math.prod(shape)} elements, and no random "
-                f"values are made for more than {LARGEST_RANDOM}",
+                f"input '{spec.name}' ({spec}) has {math.prod(shape)} elements; the limit for "
+                f"random values is {LARGEST_RANDOM}",
                 fix="give values for the inputs with --data, or skip the proof with --no-verify",
             )
         if is_float(spec.dtype):
@@ -164,8 +164,8 @@ def fill_dims(session: Session, seed: int = 0) -> tuple[TensorSpec, ...]:
         return poor
     shapes = ", ".join(f"'{i.name}' {i}" for i in session.inputs)
     raise VerifyError(
-        f"no sizes found with which the model runs; its inputs are {shapes}. "
-        f"With the smallest: {first.what if first else ''}",
+        f"found no input sizes with which the model runs; its inputs are {shapes}. Error with "
+        f"the smallest sizes: {first.what if first else ''}",
         fix="give real inputs with --data",
     )
 
@@ -219,11 +219,12 @@ def _records(data: Data, inputs: Sequence[TensorSpec]) -> Iterator[Record]:
                 files = sorted(p for p in path.iterdir() if p.suffix in (".npy", ".npz"))
             except OSError as error:
                 raise LoadError(
-                    f"folder '{path}' cannot be read ({error.strerror})", fix="check its mode"
+                    f"folder '{path}' cannot be read ({error.strerror})",
+                    fix="check its permissions",
                 ) from error
             if not files:
                 raise LoadError(
-                    f"folder '{path}' holds no .npy or .npz file", fix="put the samples there"
+                    f"folder '{path}' contains no .npy or .npz file", fix="put the samples into it"
                 )
             for file in files:
                 yield _file_record(file, inputs)
@@ -276,8 +277,8 @@ def _feeds(where: str, record: Mapping[str, Stack], inputs: Sequence[TensorSpec]
         if stack is None:
             listed = ", ".join(record) or "none"
             raise LoadError(
-                f"{where}: no array for input '{spec.name}' (it has: {listed})",
-                fix="name the arrays as the model's inputs",
+                f"{where}: no array for input '{spec.name}' (found: {listed})",
+                fix="name the arrays after the model's inputs",
             )
         counts[spec.name], parts[spec.name] = _split(where, spec, stack)
     total = max(counts.values(), default=0)
@@ -300,7 +301,8 @@ def _split(where: str, spec: TensorSpec, stack: Stack) -> tuple[int, Iterator[Ar
     """How many samples `stack` holds for this input, and the samples."""
     if not _may_become(stack.dtype, spec.dtype):
         raise LoadError(
-            f"{where}: the {stack.dtype} array for input '{spec.name}' cannot become {spec.dtype}",
+            f"{where}: the {stack.dtype} array for input '{spec.name}' cannot be "
+            f"converted to {spec.dtype}",
             fix=f"save it as {spec.dtype}",
         )
     rank, given = len(spec.shape), stack.shape
@@ -320,7 +322,7 @@ def _split(where: str, spec: TensorSpec, stack: Stack) -> tuple[int, Iterator[Ar
     raise LoadError(
         f"{where}: the array for input '{spec.name}' has shape {list(given)}, "
         f"but the input is {spec}",
-        fix="give the shape of the input, with one more axis in front to hold several samples",
+        fix="give the shape of the input, with one more leading axis for several samples",
     )
 
 
@@ -361,8 +363,8 @@ def cast(where: str, spec: TensorSpec, array: Array) -> Array:
             return made
     size = math.prod(array.shape)
     raise LoadError(
-        f"{where}: the {array.dtype} array for input '{spec.name}' cannot become {wanted} "
-        f"without changing its values ({size} elements)",
+        f"{where}: the {array.dtype} array for input '{spec.name}' cannot be converted to "
+        f"{wanted} without changing its values ({size} elements)",
         fix=f"save it as {wanted}",
     )
 

@@ -1,4 +1,4 @@
-"""Sessions of onnxruntime that run a model, and what onnxruntime makes of it.
+"""Sessions of onnxruntime that run a model, and the graph that onnxruntime really runs.
 
 Three kinds, since one model gives three results on an x86 CPU without VNNI instructions:
 
@@ -102,7 +102,7 @@ class Session:
         for name in names:
             if specs[name].dtype is None:
                 raise UnsupportedModelError(
-                    f"output '{name}' is a {specs[name].type}, not a tensor",
+                    f"output '{name}' is of type {specs[name].type}, not a tensor",
                     fix="make the model return tensors, or leave this output out",
                 )
         try:
@@ -185,7 +185,7 @@ def deployed(source: ModelSource, taps: Iterable[str] = ()) -> Session:
 def _fallback_note(why: str) -> str:
     if "replace the existing tensor" in why:
         why = "weights share one zero-point initializer, which it cannot handle in this mode"
-    return f"onnxruntime refuses the optimised session ({why}); the reference session ran instead"
+    return f"onnxruntime rejects the optimised session ({why}); the reference session ran instead"
 
 
 def shipped(source: ModelSource, taps: Iterable[str] = ()) -> Session:
@@ -374,7 +374,5 @@ def _tapped(graph: onnx.GraphProto, taps: Iterable[str]) -> list[onnx.ValueInfoP
     known.update(i.name for i in graph.input)
     for name in taps:
         if name not in known:
-            raise VerifyError(
-                f"no tensor '{name}' in the graph to look at", fix=near_matches(name, known)
-            )
+            raise VerifyError(f"the graph has no tensor '{name}'", fix=near_matches(name, known))
     return [onnx.ValueInfoProto(name=name) for name in taps if name not in present]

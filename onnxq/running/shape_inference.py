@@ -26,9 +26,9 @@ from onnxq.storage.tensors import StoredValues, stored_size, to_tensor_proto
 
 _SMALL = 1024
 _LONG = 1 << 18
-"""No vector of dimensions has so many entries; one sum of such vectors takes 40 MB."""
+"""No vector of dimensions has this many entries; one sum of such vectors takes 40 MB."""
 _GENERATED = "unk__"
-"""How onnx begins the names it makes up for dimensions it does not know."""
+"""Prefix of the names that onnx invents for unknown dimensions."""
 
 
 def weightless(constant: gs.Constant) -> TensorProto:
@@ -52,7 +52,7 @@ def infer(proto: ModelProto) -> ModelProto:
     except (shape_inference.InferenceError, ValidationError, RuntimeError, ValueError) as error:
         raise UnsupportedModelError(
             f"onnx cannot infer shapes: {' '.join(str(error).split())}",
-            fix="shapes are not needed to go on; 'onnx.checker' says what is wrong with the model",
+            fix="shapes are optional; 'onnx.checker' reports what is wrong with the model",
         ) from error
 
 

@@ -1,6 +1,6 @@
-"""Weights too large for one protobuf message, laid in a file while a session needs them.
+"""Weights too large for one protobuf message, kept in a file while a session needs them.
 
-Protobuf ends at 2 GiB. A model in memory that is larger reaches onnxruntime as a small message
+Protobuf's limit is 2 GiB. A larger model in memory reaches onnxruntime as a small message
 whose weights are external data in a temporary folder. The user's folders are never written to.
 """
 

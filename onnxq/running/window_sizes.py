@@ -147,7 +147,7 @@ def _check_rank(node: NodeProto, types: Mapping[str, TypeProto], label: str) -> 
     if shape is not None and len(shape.dim) < 2:
         raise UnsupportedModelError(
             f"{label}: node '{_name(node)}' ({node.op_type}) gets '{node.input[0]}' of rank "
-            f"{len(shape.dim)}, which onnxruntime does not survive",
+            f"{len(shape.dim)}, and onnxruntime crashes on it",
             fix="state the shapes of the model's inputs, or give samples of the right shape",
         )
 
@@ -157,7 +157,7 @@ def _refusal(node: NodeProto, types: Mapping[str, TypeProto], label: str) -> Uns
     return UnsupportedModelError(
         f"{label}: the window of node '{_name(node)}' ({node.op_type}) is larger than its input "
         f"'{node.input[0]}' {shape}",
-        fix="export the network for larger inputs, or correct the kernel's size",
+        fix="export the network for larger inputs, or correct the kernel size",
     )
 
 

@@ -16,6 +16,6 @@ def domain_of(node: gs.Node) -> str:
 
 
 def changed_domain(node: gs.Node) -> bool:
-    """Whether a pass made this node or moved it to another domain, which must be declared then."""
+    """Whether a pass made this node or moved it to another domain, which must then be declared."""
     source = getattr(node, "source", None)
     return source is None or source.domain != (node.domain or "")

@@ -1,4 +1,4 @@
-"""A graphsurgeon graph back to ONNX protobuf: what no pass changed is copied from its source."""
+"""A graphsurgeon graph back to ONNX protobuf: unchanged parts are copied from their source."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def nodes_with_bodies(graph: gs.Graph) -> Iterator[gs.Node]:
 
 
 def sorted_nodes(graph: gs.Graph) -> list[gs.Node]:
-    """Nodes in an order where producers come first, else as they stand.
+    """Nodes in an order where producers come first, otherwise in the given order.
 
     Depth first from each node in turn, so a sorted graph keeps its order and a node inserted at
-    the end moves right in front of its first reader. Iterative: graphs are deeper than Python's
+    the end moves right before its first consumer. Iterative: graphs are deeper than Python's
     stack.
     """
     nodes = live_nodes(graph)
@@ -102,15 +102,15 @@ def sorted_nodes(graph: gs.Graph) -> list[gs.Node]:
 
 
 def describe(node: gs.Node) -> str:
-    """A node in words: its name or, where it has none, what it makes."""
+    """A node in words: its name or, without one, its outputs."""
     if node.name:
         return f"'{node.name}' ({node.op})"
     outputs = ", ".join(f"'{t.name}'" for t in node.outputs if t.name)
-    return f"({node.op} making {outputs})"
+    return f"({node.op} producing {outputs})"
 
 
 def _is_ready(node: gs.Node, waiting: set[int]) -> bool:
-    """Whether all that must come before `node` has come."""
+    """Whether everything that must come before `node` has come."""
     for tensor in node.inputs:
         for producer in tensor.inputs:
             if id(producer) in waiting:
@@ -119,7 +119,7 @@ def _is_ready(node: gs.Node, waiting: set[int]) -> bool:
 
 
 def _dependencies(node: gs.Node, waiting: set[int]) -> list[gs.Node]:
-    """Nodes among those `waiting` that must come before `node`, for the sake of its bodies too."""
+    """Nodes among those `waiting` that must come before `node` and its bodies."""
     found = []
     for tensor in node.inputs:
         for producer in tensor.inputs:
@@ -220,7 +220,7 @@ def _export_attribute(
         if old is None:
             raise PassError(
                 f"node {describe(node)}: attribute '{name}' is an empty list of unknown type",
-                fix="give it as an onnx.AttributeProto, which says the type",
+                fix="give it as an onnx.AttributeProto, which specifies the type",
             )
         proto = AttributeProto(name=name, type=old.type)
     else:
@@ -244,7 +244,7 @@ def _export_constants(
 
 
 def kept_constants(graph: gs.Graph) -> list[gs.Constant]:
-    """The declared constants without those whose last reader is gone."""
+    """The declared constants without those whose last consumer is gone."""
     record: GraphRecord = graph.record
     wanted = {id(t) for t in graph.outputs} | {id(t) for t in graph.inputs}
     wanted |= record.unread_at_load

@@ -1,6 +1,6 @@
-"""The bytes of tensors that lie in a file beside the model.
+"""The bytes of tensors in a file next to the model.
 
-They are told from a file that took its place by identity, size and time, and read in pieces or
+A file that was replaced is detected by identity, size and time. Bytes are read in pieces or
 memory-mapped.
 """
 
@@ -21,7 +21,7 @@ from onnxq.disk import regular_file
 from onnxq.errors import LoadError, UnsupportedModelError
 
 CHUNK = 1 << 20
-"""Bytes that are read or written at a time."""
+"""Bytes read or written at a time."""
 
 PACKED_BITS: dict[int, int] = {
     **dict.fromkeys((TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1), 4),
@@ -36,13 +36,13 @@ def numpy_dtype(onnx_type: int) -> np.dtype[Any]:
         return helper.tensor_dtype_to_np_dtype(onnx_type)
     except KeyError:
         raise UnsupportedModelError(
-            f"element type {onnx_type} is not known to the installed onnx",
+            f"the installed onnx does not know element type {onnx_type}",
             fix="install a newer onnx, or export the model again",
         ) from None
 
 
 def packed_size(tensor: TensorProto) -> int:
-    """How many bytes the values take in raw or external data; 4 and 2 bits are packed."""
+    """The size of the values in raw or external data; 4 and 2 bits are packed."""
     count = math.prod(tensor.dims)
     bits = PACKED_BITS.get(tensor.data_type)
     return -(-count * bits // 8) if bits else count * numpy_dtype(tensor.data_type).itemsize
@@ -50,13 +50,14 @@ def packed_size(tensor: TensorProto) -> int:
 
 @dataclass(frozen=True)
 class ExternalData:
-    """Where the bytes of a tensor lie in a file of their own."""
+    """The place of a tensor's bytes in an external file."""
 
     path: Path
     offset: int
     length: int
     stamp: tuple[int, ...]
-    """Identity, size and time of the file as it was found: offsets hold for that file alone."""
+    """Identity, size and time of the file when it was found: offsets are valid only for that
+    file."""
 
     @staticmethod
     def of(tensor: TensorProto, base_dir: Path | None) -> ExternalData:
@@ -64,7 +65,7 @@ class ExternalData:
         who = f"initializer '{tensor.name}'"
         if tensor.data_type == TensorProto.STRING:
             raise LoadError(
-                f"{who}: strings are kept in the model itself, never as external data",
+                f"{who}: strings cannot be external data",
                 fix="the model file is damaged: export or copy it again",
             )
         entries = {e.key: e.value for e in tensor.external_data}
@@ -73,7 +74,7 @@ class ExternalData:
         inside = os.path.normpath(location)
         if not location or os.path.isabs(inside) or Path(inside).parts[:1] in ((), ("..",)):
             raise LoadError(
-                f"{who}: external data location '{location}' is not a file beside the model",
+                f"{who}: external data location '{location}' is not a file next to the model",
                 fix="save the model again with its data file in the same folder",
             )
         path = (base_dir or Path()).absolute() / inside
@@ -84,7 +85,7 @@ class ExternalData:
             offset, length = -1, 0
         if offset < 0 or length != needed:
             raise LoadError(
-                f"{who}: external data entries {entries} do not fit a tensor of {needed} bytes",
+                f"{who}: external data entries {entries} do not match a tensor of {needed} bytes",
                 fix="the model file is damaged: export or copy it again",
             )
         try:
@@ -92,7 +93,7 @@ class ExternalData:
         except LoadError as error:
             raise LoadError(
                 f"{who}: external data file '{path}': {error.what}",
-                fix="copy the data file next to the model, under the name the model gives",
+                fix="copy the data file next to the model, under the name the model uses",
             ) from error
         if offset + length > status.st_size:
             raise LoadError(
@@ -104,7 +105,7 @@ class ExternalData:
 
     @staticmethod
     def stamp_of(path: Path) -> tuple[int, ...]:
-        """What tells the file at `path` from any other; nothing where there is none."""
+        """The stamp that identifies the file at `path`; empty if there is no file."""
         try:
             return _stamp(path.stat())
         except OSError:
@@ -116,7 +117,7 @@ class ExternalData:
             file = regular_file.open_(self.path)
         except LoadError as error:
             raise LoadError(
-                f"external data file '{self.path}' cannot be read any more: {error.what}",
+                f"external data file '{self.path}' can no longer be read: {error.what}",
                 fix="load the model again once the file is back",
             ) from error
         if _stamp(os.fstat(file.fileno())) != self.stamp:
@@ -147,8 +148,8 @@ class ExternalData:
         found = file.read(length)
         if len(found) < length:
             raise LoadError(
-                f"external data file '{self.path}' became shorter while it was read",
-                fix="do not write to the file while it is converted",
+                f"external data file '{self.path}' was truncated while it was read",
+                fix="do not write to the file during a conversion",
             )
         return found
 

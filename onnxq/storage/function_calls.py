@@ -1,7 +1,7 @@
-"""What must hold of a model's functions: one body for each name, and calls that come to an end.
+"""Checks a model's functions: one body for each name, and calls that terminate.
 
-Runtimes put the body of a function in place of each call. A function that calls another twice,
-which calls a third one twice, and so on, is small in a file and has no end in memory.
+Runtimes replace each call with the body of the function. A function that calls another twice, which
+calls a third one twice, and so on, is small in a file but huge in memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onnxq.storage.importer import as_text
 _FIX = "the file is not a valid ONNX model: export it again"
 
 MOST_NODES = 1 << 20
-"""Nodes that all calls of a model may stand for."""
+"""Most nodes that all calls of a model may expand to."""
 
 Key = tuple[str, str, str]
 
@@ -25,10 +25,10 @@ Key = tuple[str, str, str]
 def check_functions(functions: Iterable[FunctionProto], nodes: Iterable[NodeProto] = ()) -> None:
     """Raise InvalidModelError on two functions of one name, on recursion, and on ONNX's names.
 
-    Raise UnsupportedModelError where the calls among the `nodes` of the graph stand for too many.
+    Raise UnsupportedModelError if the calls among the `nodes` of the graph expand to too many.
 
-    Inlining a function that calls itself would not end, and of two bodies runtimes and tools take
-    a different one. A function in ONNX's own domain would give a known operator another meaning.
+    Inlining a function that calls itself would not end, and of two bodies different tools use
+    different ones. A function in ONNX's own domain would give a known operator another meaning.
     """
     calls: dict[Key, list[Key]] = {}
     for function in functions:
@@ -37,12 +37,12 @@ def check_functions(functions: Iterable[FunctionProto], nodes: Iterable[NodeProt
             raise InvalidModelError(f"function {_words(key)} is defined twice", fix=_FIX)
         if not key[0] and defs.has(key[1]):
             raise InvalidModelError(
-                f"function {_words(key)} has the name of an operator of ONNX",
+                f"function {_words(key)} has the name of an ONNX operator",
                 fix="give the function a domain of its own",
             )
         calls[key] = [_key(n.domain, n.op_type, n.overload) for n in all_nodes(function.node)]
     done: dict[Key, int] = {}
-    """How many nodes each function stands for."""
+    """The number of nodes each function expands to."""
     for root in calls:
         stack, open_ = [(root, iter(calls[root]))], {root}
         while stack:
@@ -69,10 +69,9 @@ def _check_size(sizes: Mapping[Key, int], nodes: Iterable[NodeProto]) -> None:
         total += sizes.get(key, 0)
         if total >= MOST_NODES:
             raise UnsupportedModelError(
-                f"function {_words(key)} and those it calls stand for too many nodes: the calls of "
-                f"this model for more than {MOST_NODES:,}",
-                fix="functions that call others many times over have no end in memory: export the "
-                "model without nested functions",
+                f"function {_words(key)} and those it calls expand to too many nodes: the limit "
+                f"for a model is {MOST_NODES:,}",
+                fix="export the model without nested functions",
             )
 
 

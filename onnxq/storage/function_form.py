@@ -1,8 +1,8 @@
-"""Model-local functions as they are stored: their nodes, and what they compute apart from names.
+"""Model-local functions as stored: their nodes, and what they compute regardless of names.
 
-Each value is a digest of the operator that makes it, its attributes and the digests of what it
-reads, so two bodies have the same form where they compute the same expression: names of values and
-nodes, the order of nodes, comments and nodes that nothing reads make no difference.
+Each value is a digest of its operator, its attributes and the digests of its inputs, so two bodies
+have the same form if they compute the same expression: names of values and nodes, the order of
+nodes, comments and nodes that nothing reads make no difference.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 
 
 def form_of(function: FunctionProto) -> str | None:
-    """A digest of inputs, attributes and results; None where the body is not in order.
+    """A digest of inputs, attributes and results; None if the body is invalid.
 
-    The versions of opsets are no part of it: whoever compares has to know what they mean.
+    Opset versions are not part of it: the caller has to take care of them.
     """
     known = {name: _digest("input", at) for at, name in enumerate(function.input)}
     for node in function.node:

@@ -1,12 +1,12 @@
 """Python's garbage collector held back while a graph is built or rewritten.
 
 Reading or rewriting a large model makes hundreds of thousands of objects that all stay. The
-collector looks through them again and again, in vain, for a quarter of the whole time. So they
-are made its oldest generation at once, where it would have put them after two vain looks. What
-that hides from its own count is counted here: a process that rewrites model after model gets a
-full collection whenever `MOST_OBJECTS` have come together, some 200 MB. It looks at all objects
-that are alive, so it waits until as many have been made as it left the last time: then what it
-costs grows with what is made, however large the models are.
+collector scans them again and again in vain, for a quarter of the total time. So they go to its
+oldest generation at once, where they would end up after two scans. What that hides from its own
+count is counted here: a process that rewrites model after model gets a full collection whenever
+`MOST_OBJECTS` have accumulated, some 200 MB. It looks at all objects that are alive, so it waits
+until as many have been made as it left the last time: then what it costs grows with what is made,
+however large the models are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_OBJECTS = 2_000_000
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """No automatic collection inside; afterwards as before."""
+    """Disable automatic collection inside; restore it afterwards."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -40,11 +40,11 @@ def gc_paused() -> Iterator[None]:
 
 
 class _Made:
-    """How many objects were made within pauses since the last full collection."""
+    """The number of objects made within pauses since the last full collection."""
 
     objects = 0
     left = 0
-    """How many were alive after it."""
+    """The number of objects alive after it."""
 
 
 def _count_anew(phase: str, info: dict[str, int]) -> None:

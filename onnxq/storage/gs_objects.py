@@ -2,8 +2,8 @@
 
 `gs.Node(...)`, `gs.Variable(...)` and `gs.Constant(...)` spend four fifths of their time in
 attribute hooks and in synchronising empty lists. These functions fill in the same fields and
-nothing else; a test compares them with what the constructors make, so that a new graphsurgeon
-release cannot drift away unseen.
+nothing else; a test compares them with what the constructors make, so that a change in a new
+graphsurgeon release is noticed.
 
 The lists of neighbours are graphsurgeon's too, with a slot for what each holds besides: there are
 two for every node and tensor, and a dictionary each would be a third of all objects of a graph.
@@ -19,14 +19,14 @@ from onnx_graphsurgeon.util.misc import SynchronizedList
 
 
 class _Inputs(SynchronizedList):  # type: ignore[misc]
-    """The inputs of a node or tensor; it stands among the outputs of each of them."""
+    """The inputs of a node or tensor, which is among the outputs of each of them."""
 
     __slots__ = ("parent_obj",)
     field_name = "outputs"
 
 
 class _Outputs(SynchronizedList):  # type: ignore[misc]
-    """The outputs of a node or tensor; it stands among the inputs of each of them."""
+    """The outputs of a node or tensor, which is among the inputs of each of them."""
 
     __slots__ = ("parent_obj",)
     field_name = "inputs"

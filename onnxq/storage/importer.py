@@ -1,12 +1,12 @@
 """ONNX protobuf to a graphsurgeon graph, keeping everything.
 
 graphsurgeon's own importer drops metadata, overloads, optional and sequence types, several
-attribute kinds, initializers nobody reads and inputs that have an initializer. This one builds
-the same `gs.Graph`, `gs.Node` and tensor objects, and hangs on each of them what it was made
-from, so that `exporter` can write back whatever no pass has changed:
+attribute kinds, initializers nobody reads and inputs that have an initializer. This one builds the
+same `gs.Graph`, `gs.Node` and tensor objects, and attaches to each the message it was made from, so
+that `exporter` can write back whatever no pass has changed:
 
     gs.Graph      .record        GraphRecord: header, declared constants, stray value infos
-    gs.Node       .source        the NodeProto;  .owner  the graph it stands in
+    gs.Node       .source        the NodeProto;  .owner  the graph that contains it
     gs.Tensor     .owner         the graph that declares it (inputs and initializers)
     gs.Variable   .info          its ValueInfoProto;  .seen  (dtype, shape) decoded from it
     gs.Tensor     .input_info    ValueInfoProto as graph input;  .output_info  as graph output
@@ -32,25 +32,25 @@ from onnxq.storage.tensors import SparseStoredValues, StoredValues, numpy_dtype
 
 _ELEMENT_TYPES = set(helper.get_all_tensor_dtypes())
 BODY_OPS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-"""The operators of ONNX with graphs in their attributes; those of other domains may have some."""
+"""The operators of ONNX with graphs in their attributes; other domains may have some too."""
 
 _BODY_FIELDS = {"node", "initializer", "sparse_initializer", "input", "output", "value_info"}
 
 
 @dataclass
 class GraphRecord:
-    """What a graph holds besides nodes, inputs and outputs."""
+    """The parts of a graph besides nodes, inputs and outputs."""
 
     header: GraphProto
     constants: list[gs.Constant] = field(default_factory=list)
     unread_at_load: set[int] = field(default_factory=set)
     stray_infos: list[ValueInfoProto] = field(default_factory=list)
     outer_outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
-    """How this body declares the outputs that are tensors of an enclosing graph."""
+    """This body's declarations of outputs that are tensors of an enclosing graph."""
 
 
 def as_text(name: str | bytes) -> str:
-    """A name as it is; protobuf gives bytes for those that are not UTF-8, which ONNX asks for."""
+    """A name as it is; protobuf returns bytes for names that are not UTF-8, which ONNX requires."""
     if isinstance(name, bytes):
         raise InvalidModelError(
             f"the name {name!r} is not UTF-8", fix="the file is damaged: export or copy it again"
@@ -59,7 +59,7 @@ def as_text(name: str | bytes) -> str:
 
 
 class Scope:
-    """Names visible in a graph: its own, then those of the graphs around it."""
+    """Names visible in a graph: its own, then those of the enclosing graphs."""
 
     def __init__(self, proto: GraphProto, parent: Scope | None = None) -> None:
         self.own: dict[str, gs.Tensor] = {}
@@ -71,7 +71,7 @@ class Scope:
 
     @functools.cached_property
     def promised(self) -> set[str]:
-        """Everything the nodes of this graph make: in an unsorted file some come late."""
+        """Every output of this graph's nodes: in an unsorted file some come late."""
         return {name for node in self.proto.node for name in node.output}
 
     def make(self, name: str) -> gs.Tensor:
@@ -85,7 +85,7 @@ class Scope:
         return tensor
 
     def read(self, name: str) -> gs.Tensor:
-        """The tensor that `name` means here: of this graph, or of one around it."""
+        """The tensor that `name` refers to: of this graph, or of an enclosing one."""
         tensor = self.own.get(name)
         if tensor is not None or not name or self.parent is None:
             return self.make(name) if tensor is None else tensor
@@ -131,7 +131,7 @@ def opsets_of(proto: ModelProto) -> dict[str, int]:
     for entry in proto.opset_import:
         domain, version = as_text(entry.domain), entry.version
         if not 0 <= version < 2**31:
-            what = f"domain '{domain}' has version {version}, which is no opset"
+            what = f"domain '{domain}' has version {version}, which is not an opset"
             raise InvalidModelError(what, fix=fix)
         if opsets.setdefault(domain, version) != version:
             raise InvalidModelError(f"two versions of domain '{domain}' are imported", fix=fix)
@@ -146,7 +146,7 @@ def variable_of(info: ValueInfoProto) -> gs.Variable:
 
 
 def set_info(variable: gs.Variable, info: ValueInfoProto) -> None:
-    """Give `variable` the type that `info` tells."""
+    """Give `variable` the type that `info` specifies."""
     dtype, shape = decode_type(info)
     variable.dtype = dtype
     variable.shape = shape
@@ -155,7 +155,7 @@ def set_info(variable: gs.Variable, info: ValueInfoProto) -> None:
 
 
 def decode_type(info: ValueInfoProto) -> tuple[np.dtype[Any] | None, list[int | str | None] | None]:
-    """Element type and shape of a tensor; None for what is not known or not a tensor."""
+    """Element type and shape of a tensor; None if unknown or not a tensor."""
     tensor_type = info.type.tensor_type
     if not info.type.HasField("tensor_type") or tensor_type.elem_type not in _ELEMENT_TYPES:
         return None, None
@@ -171,7 +171,7 @@ def decode_type(info: ValueInfoProto) -> tuple[np.dtype[Any] | None, list[int | 
 def import_graph(
     proto: GraphProto, base_dir: Path | None, overridable: bool, parent: Scope | None = None
 ) -> gs.Graph:
-    """Build a graph; `overridable` tells whether initializers that are inputs can be replaced."""
+    """Build a graph; `overridable`: initializers that are also inputs can be replaced."""
     scope = Scope(proto, parent)
     # An empty list is given now and filled below: the constructor would walk all nodes.
     name, notes = as_text(proto.name), as_text(proto.doc_string)
@@ -214,7 +214,7 @@ def import_graph(
 
 
 def mark_unread(graph: gs.Graph) -> None:
-    """Remember what nobody reads at load: it was put there on purpose, and stays."""
+    """Remember what is unused at load: it was put there on purpose, and stays."""
     outputs = {id(t) for t in graph.outputs}
     record: GraphRecord = graph.record
     record.unread_at_load = {
@@ -277,7 +277,7 @@ def _import_node(
             if attribute.type in _BODY_KINDS:
                 raise InvalidModelError(
                     f"node '{proto.name or ', '.join(proto.output)}': attribute "
-                    f"'{attribute.name}' is a graph, which {op} does not have",
+                    f"'{attribute.name}' is a graph, but {op} has no such attribute",
                     fix="the file is not a valid ONNX graph: export it again",
                 )
     node = make_node(
@@ -321,7 +321,7 @@ def _import_attribute(
 
 
 def _text(raw: bytes) -> str | bytes:
-    """Text where it is UTF-8 (as the standard asks), bytes where it is not."""
+    """Text if it is UTF-8 (as the standard requires), bytes otherwise."""
     try:
         return raw.decode()
     except UnicodeDecodeError:

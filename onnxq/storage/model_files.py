@@ -26,19 +26,19 @@ from onnxq.storage.tensors import (
 )
 
 PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
-"""Largest single file: protobuf's 2 GiB less a margin for what is not weights."""
+"""Largest single file: protobuf's 2 GiB minus a margin for everything but weights."""
 
 EXTERNAL_THRESHOLD = 1024
 """Constants below this many bytes stay in the model: shapes and scales must be readable."""
 
 _ONE_FILE = 64 << 20
-"""Most bytes of constants that become one file where the model had a data file before."""
+"""Most bytes of constants that become one file if the model had a data file before."""
 
 _ALIGNMENT = 4096  # page size: lets a runtime map each tensor
 
 
 def read_bytes(path: Path, most: int = regular_file.LARGEST) -> bytes:
-    """The content of a file, once what was left half done in its folder is completed."""
+    """The content of a file, after completing interrupted work in its folder."""
     recover_and_warn(path.parent)
     return regular_file.read(path, most)
 
@@ -49,7 +49,7 @@ def read_model(path: Path) -> ModelProto:
 
 
 def parse_model(data: bytes) -> ModelProto:
-    """The model that a file holds."""
+    """The model in a file."""
     if not data:
         raise LoadError("the file is empty", fix="export or copy the model again")
     model = ModelProto()
@@ -57,16 +57,16 @@ def parse_model(data: bytes) -> ModelProto:
         model.ParseFromString(data)
     except DecodeError as error:
         raise LoadError(
-            "not an ONNX model, or a truncated one (protobuf cannot parse it)",
-            fix="export or copy the model again, and check that the whole file arrived",
+            "not an ONNX model, or truncated (protobuf cannot parse it)",
+            fix="export or copy the model again, and check that the file is complete",
         ) from error
     return model
 
 
 def needs_external_data(constants: Iterable[gs.Constant], came_with_data: bool = False) -> bool:
-    """Whether values lie in external data, or there are too many of them for one file.
+    """Whether values are in external data, or too large for one file.
 
-    One file is made in memory: of a model that came with external data it may not be large.
+    A single file is built in memory: for a model that came with external data it must be small.
     """
     total = 0
     for constant in constants:
@@ -147,7 +147,7 @@ def stage_model(
         return [name]
 
     def follow() -> None:
-        """Values that lay in the file just replaced lie in the new one from now on."""
+        """Let values of the file just replaced refer to the new file."""
         new = ExternalData.stamp_of(data_file)
         for values, external in moved:
             values.external = replace(external, stamp=new)
@@ -176,6 +176,6 @@ def _serialize(model: ModelProto, path: Path) -> bytes:
         return bytes(model.SerializeToString())
     except (EncodeError, ValueError) as error:
         raise SaveError(
-            f"{path}: the model is larger than the 2 GiB a protobuf can hold",
+            f"{path}: the model is larger than protobuf's limit of 2 GiB",
             fix="save with external data",
         ) from error

@@ -1,7 +1,7 @@
-"""What a file says about one node beside its attributes: NodeProto.metadata_props.
+"""Metadata of a node in a file, next to its attributes: NodeProto.metadata_props.
 
-Runtimes ignore it. Writers put there what their dialect has no place for, readers take it only
-where it agrees with what the node computes.
+Runtimes ignore it. Writers put there what their dialect cannot contain; readers use it only if it
+agrees with what the node computes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onnxq.quant.qparams import QParams
 from onnxq.quant.qtype import QTYPES, QType, holding
 
 QUANT_MIN, QUANT_MAX = "onnxq.quant_min", "onnxq.quant_max"
-"""Lowest and highest code, where the dialect does not tell."""
+"""Lowest and highest code, if the dialect does not specify them."""
 QUANT_TYPE, SCALE = "onnxq.type", "onnxq.scale"
 """The type of the codes, and the scales as a JSON number or list, likewise."""
 
@@ -27,7 +27,7 @@ def metadata(node: gs.Node) -> dict[str, str]:
 
 
 def add_metadata(node: gs.Node, entries: Mapping[str, str]) -> None:
-    """Give a node more entries; one that it has already gets the new value."""
+    """Add entries to a node; existing keys get the new value."""
     known = metadata(node)
     source = NodeProto()
     if getattr(node, "source", None) is not None:
@@ -39,7 +39,7 @@ def add_metadata(node: gs.Node, entries: Mapping[str, str]) -> None:
 
 
 def type_of_codes(node: gs.Node, lo: int, hi: int) -> QType | None:
-    """The type of codes lo..hi: the one stated, if it holds them, else the smallest that does."""
+    """The type of codes lo..hi: the stated one if it contains them, else the smallest that does."""
     stated = QTYPES.get(metadata(node).get(QUANT_TYPE, ""))
     known = stated is not None and not stated.floating and stated.bits <= 16
     if stated is not None and known and stated.lo <= lo and hi <= stated.hi:
@@ -48,7 +48,7 @@ def type_of_codes(node: gs.Node, lo: int, hi: int) -> QType | None:
 
 
 def state_type(node: gs.Node, params: QParams) -> None:
-    """State the type of the codes on a node that `type_of_codes` would read otherwise."""
+    """State the type of the codes on a node if `type_of_codes` would not find it otherwise."""
     assert params.lo is not None and params.hi is not None
     if holding(params.lo, params.hi) != params.qtype:
         add_metadata(node, {QUANT_TYPE: params.qtype.name})

@@ -11,7 +11,7 @@ from onnxq.errors import InvalidModelError
 
 
 def reads(node: onnx.NodeProto) -> Iterator[str]:
-    """What a node reads, from within its bodies too; names that live in a body are among them."""
+    """The names a node reads, including from within its bodies and names local to them."""
     yield from node.input
     for attribute in node.attribute:
         for body in (attribute.g, *attribute.graphs):
@@ -21,7 +21,7 @@ def reads(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def ordered(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The nodes, each after those it depends on; the order of the file where that is one."""
+    """The nodes, each after those it depends on; in file order if that is valid."""
     nodes = list(graph.node)
     maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
     needs = [sorted({maker[n] for n in reads(node) if n in maker}) for node in nodes]

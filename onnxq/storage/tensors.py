@@ -1,8 +1,8 @@
-"""Values of constants that stay where they are until somebody reads them.
+"""Values of constants that are not read until they are needed.
 
-An initializer's bytes live in the source protobuf or, as external data, in a file beside the
+An initializer's bytes live in the source protobuf or, as external data, in a file next to the
 model. `StoredValues` reads them on demand: inline data as a view, external data memory-mapped.
-Nothing is cached, so a model of many gigabytes costs no memory for weights that are not touched.
+Nothing is cached, so untouched weights of many gigabytes cost no memory.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _PLAIN_DTYPES: dict[int, np.dtype[Any]] = {
     for onnx_type in map(TensorProto.DataType.Value, _PLAIN_NAMES.split())
     if sys.byteorder == "little"
 }
-"""Types whose bytes in a file are those in memory: these need none of onnx's conversions."""
+"""Types with the same bytes in a file and in memory: they need none of onnx's conversions."""
 _PLAIN_TYPES = {dtype: onnx_type for onnx_type, dtype in _PLAIN_DTYPES.items()}
 _LARGEST_DENSE = 1 << 31
-"""Most bytes of a sparse tensor made dense, as in onnxruntime: a small file may ask for any."""
+"""Most bytes of a sparse tensor made dense, as in onnxruntime: a small file may claim any size."""
 
 
 class StoredValues(LazyValues):  # type: ignore[misc]
@@ -69,7 +69,7 @@ class StoredValues(LazyValues):  # type: ignore[misc]
         return math.prod(self.shape) * self.dtype.itemsize
 
     def parts(self) -> Iterator[tuple[pieces.Index, Array]]:
-        """The values block by block; of those in a file, one block at a time is in memory."""
+        """The values block by block; values in a file are in memory one block at a time."""
         if self.external is None and not (self._is_packed and self.tensor.HasField("raw_data")):
             whole = self.load()
             yield from ((at, whole[at]) for at in pieces.blocks(self.shape))
@@ -123,7 +123,7 @@ def _slices(raw: bytes) -> Callable[[int, int], bytes]:
 
 
 def _check_length(tensor: TensorProto) -> None:
-    """Refuse dims that the data do not fill, before anyone makes room for them."""
+    """Reject dims that the data does not fill, before memory is allocated for them."""
     if tensor.HasField("raw_data") and not tensor.HasField("segment"):
         have, need = len(tensor.raw_data), packed_size(tensor)
         if have != need:
@@ -151,7 +151,7 @@ def _decode(tensor: TensorProto) -> Array:
         return numpy_helper.to_array(tensor)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidModelError(
-            f"tensor '{tensor.name}': its data does not fit type {tensor.data_type} and shape "
+            f"tensor '{tensor.name}': its data does not match type {tensor.data_type} and shape "
             f"{list(tensor.dims)} ({error})",
             fix="the file is damaged: export or copy it again",
         ) from error
@@ -161,20 +161,20 @@ class ComputedValues(LazyValues):  # type: ignore[misc]
     """Values that are computed from others whenever they are read."""
 
     settled: StoredValues | None = None
-    """Where the values lie since they were saved over what they are computed from."""
+    """The place of the values after they were saved over their source."""
 
     @property
     def source(self) -> ExternalData | None:
-        """The file that must stay as it is."""
+        """The file that must not change."""
         raise NotImplementedError
 
     def parts(self) -> Iterator[tuple[pieces.Index, Array]]:
-        """The values block by block, none of which is kept."""
+        """The values block by block; no block is kept."""
         raise NotImplementedError
 
 
 Codes = Array | StoredValues
-"""Constant codes: in memory, or large ones in the file they came in."""
+"""Constant codes: in memory, or large ones in their source file."""
 
 
 def parts_of(values: Array | StoredValues) -> Iterator[tuple[pieces.Index, Array]]:
@@ -185,7 +185,7 @@ def parts_of(values: Array | StoredValues) -> Iterator[tuple[pieces.Index, Array
 
 
 class SparseStoredValues(StoredValues):
-    """A sparse initializer: written back as it came; dense only for who asks."""
+    """A sparse initializer: written back unchanged; made dense on request."""
 
     def __init__(self, sparse: SparseTensorProto, base_dir: Path | None = None) -> None:
         self.sparse = sparse
@@ -221,7 +221,9 @@ class SparseStoredValues(StoredValues):
         shape, name, indices = self.shape, self.tensor.name, _decode(self.sparse.indices)
         _check_dims(shape, name)
         if self.nbytes > _LARGEST_DENSE:
-            raise _sparse_error(name, f"{self.nbytes} bytes in its dense form, which runtimes make")
+            raise _sparse_error(
+                name, f"its dense form, which runtimes create, has {self.nbytes} bytes"
+            )
         count = math.prod(self.tensor.dims)
         if len(self.tensor.dims) != 1 or indices.shape not in ((count,), (count, len(shape))):
             raise _sparse_error(name, f"{count} values have indices of shape {indices.shape}")
@@ -229,7 +231,7 @@ class SparseStoredValues(StoredValues):
             raise _sparse_error(name, f"its indices are {indices.dtype}, not int64")
         most = math.prod(shape) if indices.ndim == 1 else np.asarray(shape, np.int64)
         if indices.size and not np.all((indices >= 0) & (indices < most)):
-            raise _sparse_error(name, f"an index lies outside of shape {list(shape)}")
+            raise _sparse_error(name, f"an index is outside shape {list(shape)}")
         return tuple(indices.T) if indices.ndim == 2 else np.unravel_index(indices, shape)
 
 

@@ -127,7 +127,7 @@ def _lines(name: str, text: str) -> Facts:
         else:
             key, _, last = line.rstrip().rpartition(":")
             words = [last.strip()]
-        assert (key,) not in found, f"'{key}' stands twice and is read"
+        assert (key,) not in found, f"'{key}' is a duplicate key and is read"
         if name == "tensorrt-cache":
             found[(key,)] = words[0].lower()
         elif len({*words}) == 1:

@@ -79,7 +79,7 @@ def die_at(step: int, work: Callable[[Path], None], folder: Path) -> bool:
         try:
             work(folder)
         except Exception as error:
-            os._exit(0 if "cannot be written" in str(error) else 1)
+            os._exit(0 if "cannot write" in str(error) else 1)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):

@@ -205,12 +205,12 @@ def test_a_proof_of_codes_that_were_never_floats(
 @pytest.mark.parametrize(
     ("name", "error", "why"),
     [
-        ("sparse_huge", InvalidModelError, "'const_42': 34359738368 bytes in its dense form"),
+        ("sparse_huge", InvalidModelError, "'const_42': 34359738368 its dense form, .* bytes"),
         ("e_neg_dims", InvalidModelError, "negative dimension"),
         ("e_overflow_dims", LoadError, "do not fit a tensor of 18446744073709551616 bytes"),
         ("e_string_type", LoadError, "strings are kept in the model itself"),
-        ("fuzz_04", InvalidModelError, "an index lies outside of shape"),
-        ("fuzz_05", InvalidModelError, "an index lies outside of shape"),
+        ("fuzz_04", InvalidModelError, "an index is outside of shape"),
+        ("fuzz_05", InvalidModelError, "an index is outside of shape"),
         ("fuzz_07", InvalidModelError, "255 values have indices of shape"),
         ("fuzz_11", InvalidModelError, "23 values have indices of shape"),
     ],

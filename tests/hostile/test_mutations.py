@@ -240,7 +240,7 @@ def test_sums_of_products_with_one_number_are_refused() -> None:
         node = next(n for n in proto.graph.node if n.op_type == "MatMulInteger")
         proto.graph.initializer.append(numpy_helper.from_array(np.asarray(odd), "odd"))
         node.input[1] = "odd"
-        with pytest.raises(QParamsError, match=r"'odd'.* is no weight of codes"):
+        with pytest.raises(QParamsError, match=r"'odd'.* is not a weight in codes"):
             canonical(from_proto(proto))
 
 

@@ -70,9 +70,9 @@ def test_the_proof_runs_in_the_reference_session_unless_told_otherwise() -> None
 @pytest.mark.parametrize(
     ("outputs", "why"),
     [
-        ((), "what is written is proven, and only that"),
+        ((), "written files need a level of proof"),
         ((RANGES, CLEAN), "the first output must be an OnnxFile"),
-        ((MODEL, RANGES), "'_ranges.json' stands beside '_clean.onnx'"),
+        ((MODEL, RANGES), "'_ranges.json' belongs to '_clean.onnx'"),
         ((CLEAN, RANGES, replace(RANGES, suffix="_old.json", legacy=True)), "cannot be left out"),
         ((MODEL, CLEAN, MODEL), "two outputs have the same suffix"),
         (
@@ -81,7 +81,7 @@ def test_the_proof_runs_in_the_reference_session_unless_told_otherwise() -> None
         ),
         (
             (CLEAN, RANGES, TableFile("_b.json", tensorrt_ranges.FORMAT, beside="_ranges.json")),
-            "which is not among its models",
+            "which is not one of its models",
         ),
     ],
 )
@@ -101,17 +101,17 @@ def test_a_target_may_be_trained_for_before_it_has_a_writer() -> None:
 
 
 def test_a_proof_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="what is written is proven"):
+    with pytest.raises(ValueError, match="written files need a level of proof"):
         Backend("chip", "a chip", SCHEME, outputs=(MODEL,))
 
 
 def test_a_clean_model_needs_a_file_that_tells_its_quantization() -> None:
     clean = replace(CLEAN, clean=True)
     assert backend(clean, RANGES).outputs[0] == clean
-    with pytest.raises(ValueError, match=r"no file tells the quantization of '_clean\.onnx'"):
+    with pytest.raises(ValueError, match=r"no file contains the quantization of '_clean\.onnx'"):
         backend(clean)
     reach = TableFile("_reach.txt", mqbench_ppl_cuda.FORMAT, beside="_clean.onnx")
-    with pytest.raises(ValueError, match="no file tells"):
+    with pytest.raises(ValueError, match="no file contains"):
         backend(clean, reach)
     assert backend(clean, reach, RANGES).writes
 
@@ -157,5 +157,5 @@ def test_variants_are_listed() -> None:
 
 
 def test_outputs_of_a_variant_that_do_not_fit_together() -> None:
-    with pytest.raises(ValueError, match=r"^backend 'chip': .*'_ranges.json' stands beside"):
+    with pytest.raises(ValueError, match=r"^backend 'chip': .*'_ranges.json' belongs to"):
         backend(MODEL, variants={"bad": Variant("x", outputs=(MODEL, RANGES))})

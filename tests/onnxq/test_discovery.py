@@ -110,10 +110,10 @@ def test_discovery_is_done_once() -> None:
 def test_unknown_names_list_near_matches() -> None:
     with pytest.raises(OptionError) as caught:
         find_backend("tensort")
-    assert caught.value.what == "there is no backend 'tensort'"
+    assert caught.value.what == "unknown backend 'tensort'"
     assert caught.value.fix.startswith("did you mean 'tensorrt'")
     assert caught.value.fix.endswith("? ('onnxq backends' lists all)")
-    with pytest.raises(OptionError, match="there is no pass 'drop-identities'") as caught:
+    with pytest.raises(OptionError, match="unknown pass 'drop-identities'") as caught:
         find_pass("drop-identities")
     assert "'drop-identity'" in caught.value.fix
 
@@ -164,7 +164,7 @@ def test_a_format_and_a_module_with_one_may_be_entry_points(publish: Publish) ->
         (Mine(), "is not a named subclass of onnxq.pass_.Pass"),
         (Pass, "is not a named subclass of onnxq.pass_.Pass"),
         (dict, "is not a named subclass of onnxq.pass_.Pass"),
-        (ModuleType("hollow"), "holds no pass"),
+        (ModuleType("hollow"), "contains no pass"),
         (Wordless, "option 'values' has type"),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_broken_pass_is_listed_and_raised_only_when_asked_for(
     [
         ({"name": "chip"}, "is not an onnxq.backend.Backend"),
         (Backend, "is not an onnxq.backend.Backend"),
-        (ModuleType("hollow"), "holds no backend"),
+        (ModuleType("hollow"), "contains no backend"),
     ],
 )
 def test_a_broken_backend_is_listed(publish: Publish, thing: Any, error: str) -> None:

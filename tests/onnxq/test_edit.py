@@ -212,7 +212,7 @@ def test_new_constant_never_replaces_one_of_the_same_name() -> None:
     made = constant(model, "w", np.float32([5, 6]))
     assert made.name == "w_1"
     assert array(tensor(model, "w")).tolist() == [1, 2]  # type: ignore[union-attr]
-    assert not model.to_proto().graph.initializer[1:]  # nobody reads it
+    assert not model.to_proto().graph.initializer[1:]  # it is unused
 
 
 def test_new_node_in_a_domain() -> None:

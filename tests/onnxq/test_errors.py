@@ -60,7 +60,7 @@ def test_errors_cross_process_boundaries() -> None:
 
 
 def test_near_matches_of_nothing() -> None:
-    assert errors.near_matches("x", []) == "there is nothing to choose from"
+    assert errors.near_matches("x", []) == "there are none"
 
 
 def test_everything_a_dialect_cannot_write_is_one_error() -> None:

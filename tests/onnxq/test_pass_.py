@@ -129,7 +129,7 @@ def test_unknown_option_of_a_pass_without_options() -> None:
 
 def test_hyphens_and_underscores_are_the_same_option() -> None:
     assert Everything.from_options({"maybe-text": "t"}) == Everything(maybe_text="t")
-    with pytest.raises(OptionError, match="'maybe_text' of 'everything' is given twice"):
+    with pytest.raises(OptionError, match="duplicate option 'maybe_text' of 'everything'"):
         Everything.from_options({"maybe-text": "t", "maybe_text": "u"})
 
 

@@ -113,7 +113,7 @@ def test_quantizer_that_nobody_reads_has_no_row() -> None:
     model.nodes("FakeQuantize", "onnxq::FakeQuantize")[0].unread_at_load = True
     collected, trace = apply(model, CollectQParams())
     assert not collected.qparams.rows
-    assert [skip.reason for skip in trace.skips] == ["nobody reads its output"]
+    assert [skip.reason for skip in trace.skips] == ["its output is unused"]
 
 
 def test_scale_computed_at_run_time() -> None:

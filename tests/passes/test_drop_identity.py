@@ -56,7 +56,7 @@ def test_a_body_that_returns_an_outer_value_keeps_its_identity() -> None:
         DropIdentity(),
     )
     assert sorted(done.ops()) == ["Identity", "If", "Neg", "Relu"]
-    assert done.reasons() == ["'r' comes from an enclosing graph and leaves this one as an output"]
+    assert done.reasons() == ["'r' comes from an enclosing graph and is an output of this one"]
 
 
 def test_an_outer_identity_read_in_a_body_is_dropped() -> None:

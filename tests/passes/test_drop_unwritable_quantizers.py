@@ -47,7 +47,7 @@ def test_what_leaves_the_network_is_not_rounded() -> None:
     outputs = "float[1,2,?,?] y, float[1,2,?,?] c"
     body = "c = Conv(x, w) y = MaxPool<kernel_shape=[2,2]>(c)"
     made, trace = apply(net(body, "c", outputs=outputs), DropUnwritableQuantizers())
-    assert trace.rewrites == ["'c.raw': leaves the network unrounded"]
+    assert trace.rewrites == ["'c.raw': is a network output, unrounded"]
     assert [t.name for t in made.graph.outputs] == ["y", "c"]
     y, c = run(made, X)
     assert bit_equal([c], run(net(body, outputs=outputs), X)[1:])

@@ -53,7 +53,7 @@ def test_pads_that_are_an_input_are_left_with_a_reason() -> None:
     done = apply_checked(
         "g (float[2,3] x, int64[4] p) => (float[M,N] y) { y = Pad(x, p) }", DropZeroPad()
     )
-    assert done.reasons() == ["its pads 'p' are only known at run time"]
+    assert done.reasons() == ["its pads 'p' are known only at run time"]
 
 
 def test_pads_the_caller_may_replace_are_not_constant() -> None:
@@ -62,7 +62,7 @@ def test_pads_the_caller_may_replace_are_not_constant() -> None:
         { y = Pad(x, p) }""",
         DropZeroPad(),
     )
-    assert done.reasons() == ["its pads 'p' are only known at run time"]
+    assert done.reasons() == ["its pads 'p' are known only at run time"]
 
 
 def test_between_input_and_output_it_becomes_an_identity() -> None:

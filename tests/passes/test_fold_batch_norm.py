@@ -203,7 +203,7 @@ def test_in_front_of_a_matmul_with_bias() -> None:
         p = MatMul(n, w)
         y = Add(p, c)
     }}""")
-    folded, _ = folded_equal(model, X[:, :3])  # p leaves the graph: it needs an Add of its own
+    folded, _ = folded_equal(model, X[:, :3])  # p is a graph output: it needs an Add of its own
     assert ops(folded) == ["MatMul", "Add", "Add"]
     del model.graph.outputs[1]
     folded, _ = folded_equal(model, X[:, :3])

@@ -157,7 +157,7 @@ def test_nodes_of_unknown_domains_and_with_bodies_stay() -> None:
           > y = Add(x, k) }""",
         FoldConstants(),
     )
-    assert done.reasons() == ["it holds graphs of its own"]
+    assert done.reasons() == ["it contains subgraphs"]
     assert sorted(done.ops()) == ["Add", "If"]
 
 

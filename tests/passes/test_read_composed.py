@@ -215,9 +215,9 @@ NOT_READ = {
     "d = Div(x, s)\nt = Round(d)\nc = Min(t, p)\ny = Mul(c, s)": "no lower bound",
     "d = Div(x, s)\nt = Round(d)\nc = Clip(t, z, hi)\ny = Mul(c, s)": "do not contain the zero",
     "d = Div(x, odd)\nt = Round(d)\nc = Clip(t, n, p)\ny = Mul(c, odd)": "neither per tensor",
-    "d = Div(x, sc)\nt = Round(d)\nc = Clip(t, n, p)\ny = Mul(c, bad)": "do not fit one another",
+    "d = Div(x, sc)\nt = Round(d)\nc = Clip(t, n, p)\ny = Mul(c, bad)": "do not match",
     "d = Div(odd, s)\nt = Round(d)\nm = Max(t, bad)\nc = Clip(m, n, p)\nv = Mul(c, s)\n"
-    "y = Add(x, v)": "do not fit one another",
+    "y = Add(x, v)": "do not match",
     "d = Div(x, s)\nt = Round(d)\ni = Cast<to=3>(t)\nf = Cast<to=1>(i)\nc = Clip(f, n, p)\n"
     "y = Mul(c, s)": "wrap",
     "d = Div(x, s)\ni = Cast<to=6>(d)\nf = Cast<to=1>(i)\nt = Round(f)\nc = Clip(t, n, p)\n"

@@ -457,4 +457,4 @@ def test_codes_that_are_floats_of_another_type_are_told() -> None:
     model = of_vendor("com.amd.quark", "Extended", "bfloat16 z = {0}")
     left, trace = apply(model, ReadQdq())
     assert ops(left) == ["ExtendedQuantizeLinear", "ExtendedDequantizeLinear"]
-    assert "its codes are bfloat16, which is no quantization type" in reasons(trace)
+    assert "its codes are bfloat16, which is not a quantization type" in reasons(trace)

@@ -70,5 +70,5 @@ def test_type_told_by_the_scale_alone_is_kept() -> None:
 
 
 def test_must_come_after_collecting() -> None:
-    with pytest.raises(OptionError, match="stands before 'collect-qparams'"):
+    with pytest.raises(OptionError, match="comes before 'collect-qparams'"):
         Pipeline(RemoveFakeQuant(), CollectQParams())

@@ -223,7 +223,7 @@ def test_unknown_backend_lists_the_plug_in_among_near_matches(
 ) -> None:
     done = onnxq("convert", model, "--backend", "mychp", "-o", tmp_path / "o", plugins=(example,))
     assert done.returncode == 2
-    assert "there is no backend 'mychp'" in done.stderr
+    assert "unknown backend 'mychp'" in done.stderr
     assert "'mychip'" in done.stderr
     assert not (tmp_path / "o").exists()
 

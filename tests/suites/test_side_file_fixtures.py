@@ -137,7 +137,7 @@ def test_snpe_ranges_say_what_the_model_says(path: Path) -> None:
     trained = qdq_table(path)
     copied = {"/gap/GlobalAveragePool_output_0", "/fc/Gemm_output_0"}
     for row in given.table:
-        # MQBench copies ranges over Flatten, and has its own name for what leaves the network.
+        # MQBench copies ranges over Flatten, and has its own name for the network output.
         if row.tensor not in copied:
             assert_same(row, trained[row.tensor], ulps=1)
     with_encodings(clean, path)
@@ -257,7 +257,7 @@ def test_mqbench_files_say_what_the_model_says(target: str, branch: str) -> None
     assert len(given.table) >= (least if branch == "classic" else 15)
     compared = 0
     for row in given.table:
-        # Ranges are copied over Flatten, and what leaves the network has a name of its own.
+        # Ranges are copied over Flatten, and the network output has a name of its own.
         if row.tensor not in trained or (target, branch) == ("pplw8a16", "head"):
             continue
         compared += 1

@@ -263,7 +263,7 @@ def test_bits_algorithms_and_observers_can_be_changed() -> None:
         ({"backend": "nnie", "weight": "lsq"}, "on the grid of 'nnie'"),
         ({"backend": "snpe", "weight": {"per_channel": True}}, "one scale per tensor for weights"),
         ({"weight": "pact"}, "'pact' learns one range per tensor, not per channel"),
-        ({"backend": "tensort"}, "there is no backend 'tensort'"),
+        ({"backend": "tensort"}, "unknown backend 'tensort'"),
         ({"weight": {"options": {"grad": 1}}}, "'lsq' has no option 'grad'"),
         (
             {"activation": {"observer": "percentile", "observer_options": {"quantil": 1}}},

@@ -172,7 +172,7 @@ def test_a_piece_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     stack = open_npz(tmp_path / "a.npz")["x"]
     assert len(list(stack.pieces(2))) == 5
     for size in (3, None):
-        with pytest.raises(LoadError, match="are read at once"):
+        with pytest.raises(LoadError, match="the limit is 100"):
             list(stack.pieces(size))
 
 

@@ -106,8 +106,8 @@ def test_forms_of_our_own_functions() -> None:
 
 def test_a_quantizer_of_integers_is_refused() -> None:
     model = from_proto(make([quantizer("i", "s", "z")], initializer=CONSTANTS))
-    with pytest.raises(QParamsError, match="'i' is int64, which is no float type"):
+    with pytest.raises(QParamsError, match="'i' is int64, which is not a float type"):
         params_of(node_of(model, f"{DOMAIN}::{OP}"))
     model = from_proto(make([quantizer("x", "i", "z")], initializer=CONSTANTS))
-    with pytest.raises(QParamsError, match="'i' is int64, which is no float type"):
+    with pytest.raises(QParamsError, match="'i' is int64, which is not a float type"):
         params_of(node_of(model, f"{DOMAIN}::{OP}"))

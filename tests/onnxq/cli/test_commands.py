@@ -298,7 +298,7 @@ def test_a_bad_file_is_named(onnxq: Run, tmp_path: Path, case: str, command: str
         ("run {m} -p to-qdq{{opset=new}} -o {t}/o.onnx", "cannot be 'new'"),
         ("run {m} -p to-qdq{{opsett=21}} -o {t}/o.onnx", "did you mean 'opset'"),
         ("run {m} -p to-qdq{{weights=packed}} -o {t}/o.onnx", "weights"),
-        ("run {m} -p remove-fake-quant,collect-qparams -o {t}/o.onnx", "stands before"),
+        ("run {m} -p remove-fake-quant,collect-qparams -o {t}/o.onnx", "comes before"),
         ("convert {m} -b tensort -o {t}/o", "did you mean 'tensorrt'"),
         ("convert {m} -b tensorrt -o {m}", "is a file"),
         ("run {m} -p drop-identity -o {m}/o.onnx", "is a file"),

@@ -327,5 +327,5 @@ def test_scales_that_fit_in_no_way_or_in_several_are_refused(
     shape: tuple[int, ...], axis: int
 ) -> None:
     codes = np.zeros((3, 3, 3), np.int8)
-    with pytest.raises(QParamsError, match="without block_size do not fit"):
+    with pytest.raises(QParamsError, match="without block_size do not match"):
         apply(stored(codes, np.ones(shape, np.float32), None, axis=axis), ReadQdq())

@@ -140,7 +140,7 @@ def test_a_model_does_not_overwrite_its_own_weights(tmp_path: Path) -> None:
     source = refer(tmp_path / "in.onnx", "out.onnx")
     before = listing(tmp_path)
     for external_data in (True, False):
-        with pytest.raises(SaveError, match=r"out\.onnx holds weights of .*in\.onnx"):
+        with pytest.raises(SaveError, match=r"out\.onnx contains weights of .*in\.onnx"):
             save(load(source), tmp_path / "out.onnx", external_data=external_data)
     assert listing(tmp_path) == before
 

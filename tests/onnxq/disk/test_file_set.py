@@ -205,10 +205,10 @@ def test_what_is_being_written_over_a_private_file_is_private(tmp_path: Path) ->
 def test_paths_that_cannot_be(tmp_path: Path, name: str) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "file").touch()
-    with pytest.raises(SaveError, match=r"cannot be written|is a file"):
+    with pytest.raises(SaveError, match=r"cannot write|is a file"):
         check_folder(tmp_path / name)
     path = tmp_path / name
-    with pytest.raises(SaveError, match=r"cannot be written|is a file"):
+    with pytest.raises(SaveError, match=r"cannot write|is a file"):
         write(path.parent, **{path.name: "1"})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "loop"]
 
@@ -232,5 +232,5 @@ def test_checking_a_folder_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.M
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(file_set, "create", refused)
-    with pytest.raises(SaveError, match=r"new: cannot be written \(Permission denied\)"):
+    with pytest.raises(SaveError, match=r"cannot write .*new \(Permission denied\)"):
         check_folder(tmp_path / "new")

@@ -40,7 +40,7 @@ def half(tmp_path: Path) -> Path:
 
 def test_a_set_is_completed_and_named(half: Path) -> None:
     (note,) = recover(half)
-    assert note == f"{half}: onnxq was interrupted while it replaced a, b; completed now: b"
+    assert note == f"{half}: onnxq was interrupted while replacing a, b; completed now: b"
     assert listing(half) == {"a": b"new a", "b": b"new b"}
     assert recover(half) == []
 
@@ -69,8 +69,8 @@ def test_a_set_that_is_complete_is_told(half: Path) -> None:
 def test_what_was_changed_since_is_not_overwritten(half: Path) -> None:
     (half / "b").write_text("of the user")
     (note,) = recover(half)
-    assert "since then b was changed" in note
-    assert "convert again, for these are still old beside new ones: b" in note
+    assert "b has changed since" in note
+    assert "convert again, since these files are still old: b" in note
     assert listing(half) == {"a": b"new a", "b": b"of the user"}
 
 
@@ -87,7 +87,7 @@ def test_a_set_of_which_nothing_was_moved_is_given_up_whole(half: Path) -> None:
     (half / JOURNAL).write_text(json.dumps(moves))
     (half / "b").write_text("of the user")
     (note,) = recover(half)
-    assert note.endswith("left as it is: none was replaced")
+    assert note.endswith("left as is: none was replaced")
     assert listing(half) == {"a": b"old a", "b": b"of the user"}
 
 
@@ -130,7 +130,7 @@ def test_what_is_no_journal_of_ours_moves_nothing(half: Path, content: bytes) ->
     (half / JOURNAL).write_bytes(content)
     before = listing(half)
     (note,) = recover(half)
-    assert "not a journal that can be followed" in note
+    assert "not a valid journal" in note
     assert listing(half) == before
 
 
@@ -149,7 +149,7 @@ def test_files_of_strangers_move_nothing(
 
     monkeypatch.setattr(Path, "lstat", owned)
     before = listing(half)
-    assert "is not a file of yours" in recover(half)[0]
+    assert "belongs to another user" in recover(half)[0]
     assert listing(half) == before
 
 
@@ -208,7 +208,7 @@ def test_a_live_process_is_waited_for_but_not_for_ever(
     before = listing(half)
     with folder_lock.folder_lock(half):
         (note,) = recover(half)
-    assert "another process has been replacing files here" in note
+    assert "another process has been replacing files in this folder" in note
     assert listing(half) == before
 
 

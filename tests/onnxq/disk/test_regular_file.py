@@ -55,7 +55,7 @@ def test_content_and_size(tmp_path: Path) -> None:
     path.write_bytes(b"12")
     assert regular_file.read(path) == b"12"
     os.truncate(path, (1 << 31) + 1)  # takes no room on the disk
-    with pytest.raises(LoadError, match="2147483649 bytes, and more than 2 GiB"):
+    with pytest.raises(LoadError, match="2147483649 bytes; the limit is 2 GiB"):
         regular_file.read(path)
 
 

@@ -37,6 +37,6 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_no_temporary_folder_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    with pytest.raises(SaveError, match="missing: cannot be written") as caught, scratch_folder():
+    with pytest.raises(SaveError, match=r"cannot write to .*missing") as caught, scratch_folder():
         raise AssertionError("there is a folder")
     assert "TMPDIR" in caught.value.fix

@@ -89,7 +89,7 @@ def test_float_tensors_have_no_row() -> None:
         ({"scale": "0.05"}, "'scale' is \"0.05\", not a finite number"),
         ({"scale": float("nan")}, "'scale' is NaN"),
         ({"scale": 0, "min": ..., "max": ...}, "not a positive finite number"),
-        ({"offset": -30.5}, "not a whole number"),
+        ({"offset": -30.5}, "not an integer"),
         ({"offset": 30, "min": ..., "max": ...}, "zero point -30"),
         ({"is_symmetric": False}, 'not "True" or "False"'),
         ({"dtype": "INT"}, 'not "int"'),

@@ -98,7 +98,7 @@ def test_float_tensors_have_no_row() -> None:
         ({"scale": []}, "not a list of numbers"),
         ({"scale": [None]}, "'scale[0]' is null"),
         ({"scale": [-1.0]}, "not a positive finite number"),
-        ({"offset": [0.5]}, "'offset[0]' is 0.5, not a whole number"),
+        ({"offset": [0.5]}, "'offset[0]' is 0.5, not an integer"),
         ({"offset": [-300]}, "zero point 300"),
         ({"offset": [0, 0]}, "1 scales, but 2 offsets"),
         ({"is_sym": "False"}, "'is_sym' is \"False\", not true or false"),
@@ -129,7 +129,7 @@ def test_a_zero_point_shift_of_zero_is_none() -> None:
     [
         (3, "'activation_encodings', entry 0 is 3, not an object"),
         (changed(name=...), "'activation_encodings', entry 0: key 'name' is missing"),
-        (changed(name=""), "'name' is \"\", not a text"),
+        (changed(name=""), "'name' is \"\", not a non-empty string"),
         (changed(name="mat.w", enc_type="PER_BLOCK", block_size=3), "do not divide"),
         (changed(name="mat.w", enc_type="PER_BLOCK", block_size=2), "1 scales, but .* 12 blocks"),
         (changed(name="x", enc_type="PER_CHANNEL"), "nothing tells along which axis"),

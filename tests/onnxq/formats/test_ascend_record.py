@@ -82,7 +82,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
     ("text", "why"),
     [
         (TEXT.replace("node_c", "other"), r"record 'other' \(line 1\): no layer"),
-        (TEXT + TEXT, r"record 'node_c' \(line 13\): stands twice"),
+        (TEXT + TEXT, r"record 'node_c' \(line 13\): duplicate record"),
         (
             TEXT.replace("scale_d: 0.5", "scale_d: nan"),
             "line 4, .*'x': scale_d \"nan\"",

@@ -208,7 +208,7 @@ def test_nodes_without_a_name_of_their_own_are_refused(name: str) -> None:
         (file(a=["wide"]), "not a finite number"),
         (file(a=[1, 2]), "'/a' has 2 numbers for 1 inputs"),
         (file(y=[1]), "'/y' has 1 of 2 numbers"),
-        ('{"nnie": {"gfpq_param_dict": {"/a": [1], "/a": [2]}}}', "'/a' stands twice"),
+        ('{"nnie": {"gfpq_param_dict": {"/a": [1], "/a": [2]}}}', "duplicate key '/a'"),
     ],
 )
 def test_bad_files_are_refused(text: str, why: str) -> None:

@@ -65,7 +65,7 @@ def document(**changes: Any) -> str:
         (document(step=None), "tensor 'x': key 'step' is missing"),
         (document(step=0), "tensor 'x'"),
         (document(step="a"), "'step' is \"a\""),
-        (document(zero_point=0.5), "not a whole number"),
+        (document(zero_point=0.5), "not an integer"),
         (document(bit=40), "40 bits"),
         (document(type="linear"), "'type' is \"linear\""),
         (document(max=120.0), "'max' is 120, but scale and zero point give 126"),

@@ -90,7 +90,7 @@ def test_a_weight_among_the_activations_is_a_weight() -> None:
         ((8, 1.0, 1.0), "is not below"),
         ((8, -1.0, 1.05), "no code is exactly zero"),
         ((8, 1.0, 2.0), "zero point -255"),
-        ((8.5, -1.0, 1.0), "not a whole number"),
+        ((8.5, -1.0, 1.0), "not an integer"),
         ((0, -1.0, 2.0), "0 bits"),
         ((32, -1.0, 1.0), "32 bits"),
         ((16, -1.0, 1.0), "17 bits"),
@@ -115,7 +115,7 @@ def test_a_bad_entry_names_tensor_and_key(entry: Any, why: str) -> None:
         ('{"activation_encodings": {}, "param_encodings": -0.0}', "'param_encodings' is -0.0"),
         ('{"activation_encodings": {"x": []}}', "not a list of one entry"),
         ('{"activation_encodings": {"x": [{}]}}', "is missing"),
-        ('{"activation_encodings": {"x": [], "x": []}}', "key 'x' stands twice"),
+        ('{"activation_encodings": {"x": [], "x": []}}', "duplicate key 'x'"),
     ],
 )
 def test_another_document_is_refused(text: str, why: str) -> None:

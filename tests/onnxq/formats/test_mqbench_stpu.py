@@ -105,7 +105,7 @@ ENDS = '{"min": -63.5, "max": 63.5}'
         ('{"x": {"min": -1, "max": 2}}', "'x': -1..2 is not a range around 0"),
         ('{"x": {"min": 1, "max": -1}}', "not a range around 0"),
         ('{"x": {"min": -1}}', "key 'max' is missing"),
-        ('{"x": {"min": -1, "max": 1, "emin": 2.5}}', "'emin' is 2.5, not a whole number"),
+        ('{"x": {"min": -1, "max": 1, "emin": 2.5}}', "'emin' is 2.5, not an integer"),
         ('{"x": 3}', "'x' is 3, not an object"),
         ('{"z_bias": {"alpha": 1, "zero_point": 0}}', "'z_bias': no layer has that name"),
         ('{"node_c_bias": {"alpha": 1, "zero_point": 0}}', "has no range"),

@@ -59,7 +59,7 @@ def test_other_grids_are_refused_all_at_once() -> None:
         ('{"vitis": {"x": {"scale": NaN}}}', "not a finite number"),
         ('{"vitis": {"x": {}}}', "key 'scale' is missing"),
         ('{"vitis": {"x": {"scale": 0.5, "bit": 8}}}', "unknown key 'bit'"),
-        ('{"vitis": {"x": {"scale": 0.5}, "x": {"scale": 0.5}}}', "'x' stands twice"),
+        ('{"vitis": {"x": {"scale": 0.5}, "x": {"scale": 0.5}}}', "duplicate key 'x'"),
         ('{"vitis": []}', "not an object"),
     ],
 )

@@ -134,7 +134,7 @@ def test_codes_that_ncnn_clamps_are_refused() -> None:
         ("c_param_0 1 1 0\nc 1\n", "not positive"),
         ("c_param_0 1 1 -1\nc 1\n", "not positive"),
         ("c_param_0 1 1 1\nc\n", "line 2"),
-        ("c_param_0 1 1 1\nc 1\nc 2\n", "line 3.*twice"),
+        ("c_param_0 1 1 1\nc 1\nc 2\n", "line 3.*duplicate"),
         ("c_param_0 1 1 1\n\nc 1\n", "line 3.*stops reading"),
         ("z_param_0 1 1 1\nz 1\n", "layer 'z'"),
     ],

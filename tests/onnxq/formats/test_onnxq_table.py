@@ -31,7 +31,7 @@ def test_readers_and_narrow_ranges_survive() -> None:
     [
         ("", "line 1"),
         ("{}", "not an onnxq quantization table"),
-        ('{"schema": "onnxq.qparams", "schema": "x"}', "key 'schema' stands twice"),
+        ('{"schema": "onnxq.qparams", "schema": "x"}', "duplicate key 'schema'"),
         ('{"schema": "onnxq.qparams", "version": 99}', "version 99"),
         (
             '{"schema": "onnxq.qparams", "version": 1, "rows": [{"tensor": "größe"}]}',

@@ -196,7 +196,7 @@ def test_rows_that_do_not_fit_are_refused(rows: list[QParams], why: str) -> None
         (document({"c input_tensor_0": [0.5]}), "'c input_tensor_0' is \\[0.5\\]"),
         (document({"c input_tensor_0": 0.0}), "key 'c input_tensor_0': .*scale 0"),
         (document({"c output_tensor_0": float("nan")}), "'c output_tensor_0' is NaN"),
-        ('{"shape": {}, "c output_tensor_0": 1, "c output_tensor_0": 2}', "stands twice"),
+        ('{"shape": {}, "c output_tensor_0": 1, "c output_tensor_0": 2}', "duplicate key"),
     ],
 )
 def test_bad_files_are_refused(text: str, why: str) -> None:

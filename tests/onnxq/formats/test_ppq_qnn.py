@@ -50,7 +50,7 @@ def document(group: str = "activation_encodings", name: str = "x", **changes: An
         (document(scale=-0.5, min=1.5, max=-126.0), "scale -0.5"),
         (document(max=12.0), "'max' is 12"),
         (document(offset=2), "'min' is -1.5"),
-        (document(bitwidth=3.5), "not a whole number"),
+        (document(bitwidth=3.5), "not an integer"),
         (document(bitwidth=77), "77 bits"),
         (document(dtype="int"), "unknown key 'dtype'"),
         ('{"activation_encodings": {"x": []}, "param_encodings": {}}', "not a list of entries"),

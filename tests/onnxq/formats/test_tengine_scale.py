@@ -71,7 +71,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
         ("x -0.5 3", "scale -0.5"),
         ("x 0 3", "scale 0"),
         ("x 1e 3", "line 1, tensor 'x': scale \"1e\" is not a finite decimal"),
-        ("x 0.5 1_0", "line 1, tensor 'x': zero point \"1_0\" is not a whole decimal"),
+        ("x 0.5 1_0", "line 1, tensor 'x': zero point \"1_0\" is not a 64-bit decimal integer"),
         ("x 0.5 \u0661", "line 1, tensor 'x': zero point"),
         ("x 0x1p-3 1", "line 1, tensor 'x': scale"),
         ("x +0.5 1", "line 1, tensor 'x': scale"),

@@ -164,7 +164,7 @@ def test_a_range_below_every_float32_scale_names_the_tensor() -> None:
 
 
 def test_a_tensor_given_twice_is_refused() -> None:
-    with pytest.raises(LoadError, match="key 'x' stands twice"):
+    with pytest.raises(LoadError, match="duplicate key 'x'"):
         read('{"tensorrt": {"blob_range": {"x": 1, "y": 2, "x": 3}}}', MODEL)
 
 

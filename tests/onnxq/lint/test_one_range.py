@@ -61,7 +61,7 @@ def test_what_leaves_the_network_is_a_reader() -> None:
     model.graph.outputs[0] = made
     assert quantizer.outputs[0].outputs
     (finding,) = check(model, "rknn")
-    assert "what leaves the network reads it as it is" in finding.message
+    assert "the network output reads it as it is" in finding.message
 
 
 def test_a_grid_for_each_reader() -> None:

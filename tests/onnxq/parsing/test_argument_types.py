@@ -43,19 +43,19 @@ def test_what_fits_is_passed_on(given: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda: function(None), "'path' str or PathLike, not None"),
-        (lambda: function(path=b"a"), "'path' str or PathLike, not a bytes"),
-        (lambda: function("a", count=True), "'count' int, not a bool"),
-        (lambda: function("a", count=1.0), "'count' int, not a float"),
-        (lambda: function("a", limit="1"), "'limit' int or float or None, not a str"),
-        (lambda: function("a", flag=1), "'flag' bool, not an int"),
-        (lambda: function("a", "b", 3), "'rest' str, not an int"),
+        (lambda: function(None), "expects str or PathLike for 'path', not None"),
+        (lambda: function(path=b"a"), "expects str or PathLike for 'path', not a bytes"),
+        (lambda: function("a", count=True), "expects int for 'count', not a bool"),
+        (lambda: function("a", count=1.0), "expects int for 'count', not a float"),
+        (lambda: function("a", limit="1"), "expects int or float or None for 'limit', not a str"),
+        (lambda: function("a", flag=1), "expects bool for 'flag', not an int"),
+        (lambda: function("a", "b", 3), "expects str for 'rest', not an int"),
     ],
 )
 def test_what_does_not_fit_is_named(call: Callable[[], object], told: str) -> None:
     with pytest.raises(TypeError) as failed:
         call()
-    assert str(failed.value) == f"function() takes for {told}"
+    assert str(failed.value) == f"function() {told}"
 
 
 def test_python_says_what_is_missing_by_itself() -> None:

@@ -64,7 +64,7 @@ def test_it_is_no_linear_grid() -> None:
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ([], "a row of the quantization table"),
+        ([], "a row of a quantization table"),
         ({"tensor": "x", "role": "weight"}, "'x'.*data_max"),
         ({"tensor": "x", "role": "wait", "data_max": 1}, "'x'.*wait"),
         ({"tensor": "x", "role": "weight", "data_max": 1, "scale": 1}, "'x': unknown key 'scale'"),

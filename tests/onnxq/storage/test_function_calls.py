@@ -24,7 +24,7 @@ REFUSED = {
         [function("A", "B"), function("B", "C"), function("C", "B")],
         "'f::B' calls itself",
     ),
-    "operator of ONNX": ([function("Conv", domain="ai.onnx")], "name of an operator of ONNX"),
+    "operator of ONNX": ([function("Conv", domain="ai.onnx")], "name of an ONNX operator"),
 }
 
 
@@ -58,5 +58,5 @@ def test_calls_that_have_no_end_in_memory_are_refused() -> None:
         helper.make_node("A0", ["x"], ["y"], domain="f"),
         helper.make_node("If", ["x"], ["y"], then_branch=body, else_branch=body),
     ):
-        with pytest.raises(UnsupportedModelError, match="'f::A0' and those it calls stand for too"):
+        with pytest.raises(UnsupportedModelError, match="'f::A0' and those it calls expand to too"):
             check_functions([*chain, function("A5000", "Last")], [*nodes, call])

@@ -361,5 +361,5 @@ def test_a_body_of_an_operator_that_has_none_is_refused() -> None:
         '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
     )
     proto.graph.node[0].attribute.append(helper.make_attribute("body", proto.graph))
-    with pytest.raises(InvalidModelError, match="'y': attribute 'body' is a graph, which Relu"):
+    with pytest.raises(InvalidModelError, match="'y': attribute 'body' is a graph, but Relu"):
         from_proto(proto)

@@ -149,7 +149,7 @@ def test_location_outside_the_folder_is_refused(tmp_path: Path, location: str) -
     (tmp_path / "d").write_bytes(BIG.tobytes())
     tensor = external(numpy_helper.from_array(BIG, "w"), location=location)
     path = write(folder / "m.onnx", model_proto(tensor))
-    with pytest.raises(LoadError, match=r"'w'.* is not a file beside the model"):
+    with pytest.raises(LoadError, match=r"'w'.* is not a file next to the model"):
         load(path)
 
 
@@ -170,9 +170,9 @@ def test_location_in_a_folder_below_and_linked_files_are_read(tmp_path: Path) ->
     [
         ({"location": "missing"}, "'w': external data file .*missing': no such file"),
         ({"location": "d", "offset": 8}, "'w': .* ends at 4000, but bytes up to 4008"),
-        ({"location": "d", "length": 100}, "'w': .* do not fit a tensor of 4000 bytes"),
-        ({"location": "d", "offset": -4}, "'w': .* do not fit"),
-        ({"location": "d", "offset": "x"}, "'w': .* do not fit"),
+        ({"location": "d", "length": 100}, "'w': .* do not match a tensor of 4000 bytes"),
+        ({"location": "d", "offset": -4}, "'w': .* do not match"),
+        ({"location": "d", "offset": "x"}, "'w': .* do not match"),
     ],
     ids=["missing", "truncated", "wrong length", "negative offset", "no number"],
 )
@@ -194,7 +194,7 @@ def test_data_file_that_changed_after_load_is_not_believed(stored: Path) -> None
     with pytest.raises(LoadError, match="was changed after the model was loaded"):
         value(model, "a")
     data.unlink()
-    with pytest.raises(LoadError, match="cannot be read any more"):
+    with pytest.raises(LoadError, match="can no longer be read"):
         value(model, "a")
 
 
@@ -255,7 +255,7 @@ def test_protobuf_over_its_limit_is_a_clear_error(tmp_path: Path) -> None:
         def SerializeToString(self) -> bytes:
             raise ValueError("exceeds maximum protobuf size of 2GB")
 
-    with pytest.raises(SaveError, match="larger than the 2 GiB") as caught:
+    with pytest.raises(SaveError, match="limit of 2 GiB") as caught:
         model_files.write_model(lambda writer: TooLarge(), tmp_path / "m.onnx", False)  # type: ignore[arg-type,return-value]
     assert caught.value.fix == "save with external data"
     assert not list(tmp_path.iterdir())
@@ -364,14 +364,14 @@ def sparse(values: list[float], indices: object, dims: list[int]) -> onnx.Sparse
 @pytest.mark.parametrize(
     ("tensor", "why"),
     [
-        (sparse([1.0], np.int64([4]), [2, 2]), "an index lies outside"),
-        (sparse([1.0], np.int64([-1]), [2, 2]), "an index lies outside"),
-        (sparse([1.0], np.int64([[0, 2]]), [2, 2]), "an index lies outside"),
+        (sparse([1.0], np.int64([4]), [2, 2]), "an index is outside"),
+        (sparse([1.0], np.int64([-1]), [2, 2]), "an index is outside"),
+        (sparse([1.0], np.int64([[0, 2]]), [2, 2]), "an index is outside"),
         (sparse([1.0, 2.0], np.int64([0]), [2, 2]), "2 values have indices of shape"),
         (sparse([1.0], np.int64([[0]]), [2, 2]), "1 values have indices of shape"),
         (sparse([1.0], np.int32([0]), [2, 2]), "its indices are int32"),
         (sparse([1.0], np.int64([0]), [-2, 2]), "negative dimension"),
-        (sparse([1.0], np.int64([0]), [2**40]), "bytes in its dense form"),
+        (sparse([1.0], np.int64([0]), [2**40]), "its dense form, .* bytes"),
     ],
 )
 def test_sparse_tensor_that_cannot_be(tensor: onnx.SparseTensorProto, why: str) -> None:
@@ -400,10 +400,10 @@ def test_external_strings_and_endless_dimensions(tmp_path: Path) -> None:
     tensor = TensorProto(name="w", data_type=TensorProto.STRING, dims=[1])
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="d")
-    with pytest.raises(LoadError, match=r"'w'.* never as external data"):
+    with pytest.raises(LoadError, match=r"'w'.* strings cannot be external data"):
         StoredValues(tensor, tmp_path)
     tensor.data_type = TensorProto.FLOAT
     tensor.dims[:] = [2**32, 2**32]
     tensor.external_data.add(key="length", value="0")
-    with pytest.raises(LoadError, match=r"'w'.* do not fit"):
+    with pytest.raises(LoadError, match=r"'w'.* do not match"):
         StoredValues(tensor, tmp_path)

@@ -86,7 +86,7 @@ def test_a_link_to_a_missing_folder_leaves_all_as_it_was(tmp_path: Path) -> None
     (tmp_path / "net.bin").write_bytes(b"before")
     (tmp_path / "net.json").symlink_to(tmp_path / "missing" / "net.json")
     files = made(Artifact(".bin", "bytes", b"after"), Artifact(".json", "text", "{}"))
-    with pytest.raises(SaveError, match=r"net\.json: cannot be written"):
+    with pytest.raises(SaveError, match=r"cannot write .*net\.json"):
         files.save(tmp_path)
     assert (tmp_path / "net.bin").read_bytes() == b"before"
 
@@ -107,7 +107,7 @@ def test_a_move_that_fails_takes_the_earlier_ones_back(
         *(Artifact(".json", "text", "after"), Artifact(".txt", "text", "new")),
         Artifact(".bin", "bytes", b"1"),
     )
-    with pytest.raises(SaveError, match=r"net\.bin: cannot be written"):
+    with pytest.raises(SaveError, match=r"cannot write .*net\.bin"):
         files.save(tmp_path)
     assert (tmp_path / "net.json").read_text() == "before"
     assert [p.name for p in tmp_path.iterdir()] == ["net.json"]
