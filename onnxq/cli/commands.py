@@ -135,7 +135,7 @@ def run(
     model: ModelPath,
     passes: Annotated[
         str,
-        typer.Option("--passes", "-p", help='Passes such as "fold-batch-norm,to-qdq{opset=21}".'),
+        typer.Option("--passes", "-p", help='Such as "fold-batch-norm,to-qdq{opset=21}".'),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.", **PATH)],
     encodings: EncodingFiles = None,
@@ -306,10 +306,7 @@ app.command()(formats)
 
 
 @app.command()
-def demo(
-    output: OutputFolder = Path("onnxq-demo"),
-    as_json: Json = False,
-) -> None:
+def demo(output: OutputFolder = Path("onnxq-demo"), as_json: Json = False) -> None:
     """Convert a small network for two backends and show the proof."""
     from onnxq.workflows import demo as network
 

@@ -149,7 +149,7 @@ def test_a_side_file_does_not_overwrite_weights_of_a_source(tmp_path: Path) -> N
     (tmp_path / "net.json").write_bytes(BIG.tobytes())
     source = load(write(tmp_path / "in.onnx", model_proto(tensor)))
     files = made(Artifact(".onnx", "model", source), Artifact(".json", "text", "{}"))
-    with pytest.raises(SaveError, match=r"net\.json holds weights of .*in\.onnx"):
+    with pytest.raises(SaveError, match=r"net\.json contains weights of .*in\.onnx"):
         files.save(tmp_path)
     assert (tmp_path / "net.json").read_bytes() == BIG.tobytes()
 
