@@ -42,7 +42,7 @@ def _why_it_stays(node: gs.Node, model: Model) -> str:
         if reason:
             return reason
     if not model.is_output(result):
-        return "" if result.outputs else "it is unuseds result, as in the file that was read"
+        return "" if result.outputs else "its result is unused, as in the source file"
     maker = producer(source)
     if maker is None:
         kind = "initializer" if isinstance(source, gs.Constant) else "input"

@@ -32,7 +32,7 @@ class DropZeroPad(Pass):
                 trace.skip(node, f"its pads '{node.inputs[1].name}' are known only at run time")
             elif not pads.any():
                 if not node.outputs[0].outputs and not model.is_output(node.outputs[0]):
-                    trace.skip(node, "it is unuseds result, as in the file that was read")
+                    trace.skip(node, "its result is unused, as in the source file")
                     continue
                 trace.rewrote(node)
                 replace(node, by=node.inputs[0], model=model)

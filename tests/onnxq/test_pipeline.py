@@ -407,20 +407,20 @@ def test_an_error_in_the_first_pass_says_so() -> None:
 
 
 def test_a_pass_that_breaks_the_graph_is_named() -> None:
-    with pytest.raises(InvalidModelError, match="'ghost', which nothing makes") as caught:
+    with pytest.raises(InvalidModelError, match="'ghost', which has no producer") as caught:
         Pipeline(Rename(), Fail("graph")).run(small_model())
     assert caught.value.__notes__ == ["in pass 'fail' (number 2 of 2; before it: rename)"]
 
 
 @pytest.mark.parametrize("behind", [Rename(), Fail("value")])
 def test_a_pass_that_breaks_the_graph_is_named_though_others_ran_behind_it(behind: Pass) -> None:
-    with pytest.raises(InvalidModelError, match="'ghost', which nothing makes") as caught:
+    with pytest.raises(InvalidModelError, match="'ghost', which has no producer") as caught:
         Pipeline(Rename(), Fail("graph"), behind).run(small_model())
     assert caught.value.__notes__ == ["in pass 'fail' (number 2 of 3; before it: rename)"]
 
 
 def test_a_graph_broken_in_place_says_how_to_find_the_pass() -> None:
-    with pytest.raises(InvalidModelError, match="'ghost', which nothing makes") as caught:
+    with pytest.raises(InvalidModelError, match="'ghost', which has no producer") as caught:
         Pipeline(Rename(), Fail("graph")).run(small_model(), in_place=True)
     assert caught.value.__notes__ == [
         "after 'rename,fail{how=graph}', in place: run on a copy to find the pass"

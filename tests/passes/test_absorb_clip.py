@@ -90,9 +90,9 @@ def test_old_clip_with_attributes() -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("c = Clip(x, lo, hi) y = Neg(c) z = Abs(c)", "others read it"),
+        ("c = Clip(x, lo, hi) y = Neg(c) z = Abs(c)", "other consumers read it"),
         ("m = ReduceMin<keepdims=0>(x) c = Clip(x, m, hi) y = Neg(c) z = Abs(x)", "run time"),
-        ("c = Clip(x, hi, hi) y = Neg(c) z = Abs(x)", "leave out zero"),
+        ("c = Clip(x, hi, hi) y = Neg(c) z = Abs(x)", "exclude zero"),
     ],
 )
 def test_reasons(body: str, reason: str) -> None:
@@ -118,7 +118,7 @@ def test_float8_keeps_its_whole_range() -> None:
     model = quantize(parse(CLIP % ("0", "6")), "c", qtype="float8e4m3fn")
     made, trace = apply(model, AbsorbClip())
     assert "Clip" in ops(made)
-    assert "whole range of float8e4m3fn" in reasons(trace)
+    assert "full range of float8e4m3fn" in reasons(trace)
 
 
 RELU = "g (float[N] x) => (float[N] y) { c = Relu(x) y = Neg(c) }"

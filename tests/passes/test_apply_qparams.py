@@ -225,7 +225,7 @@ def test_unknown_tensors_are_listed_with_what_may_be_meant() -> None:
     model.qparams = QParamTable([grid("conv_out1"), grid("x"), grid("elsewhere")])
     with pytest.raises(PassError, match="'conv_out1', 'elsewhere'") as caught:
         apply(model, ApplyQParams())
-    assert "'conv_out1' may be 'conv1_out'" in caught.value.fix
+    assert "'conv_out1' may mean 'conv1_out'" in caught.value.fix
     many = parse(FORK)
     many.qparams = QParamTable([grid(f"unrelated{i:02}") for i in range(14)])
     with pytest.raises(PassError, match="and 4 more"):
@@ -270,7 +270,7 @@ def test_dynamic_shapes_are_not_guessed() -> None:
 def test_integer_tensors_are_refused() -> None:
     model = parse("g (int64[2] i) => (int64[2] j) { j = Neg(i) }")
     model.qparams = QParamTable([grid("i")])
-    with pytest.raises(PassError, match="'i' holds int64"):
+    with pytest.raises(PassError, match="'i' is int64"):
         apply(model, ApplyQParams())
 
 

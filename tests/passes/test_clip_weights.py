@@ -69,7 +69,7 @@ def test_weight_within_its_range_is_left_alone() -> None:
     model = weight(linear(np.clip(W, -1, 1)), "w")
     applied = apply_checked(model, ClipWeights())
     assert not applied.trace.rewrites
-    assert applied.reasons() == ["all values of 'w' lie within its range"]
+    assert applied.reasons() == ["all values of 'w' are within its range"]
 
 
 def test_activations_are_not_considered() -> None:

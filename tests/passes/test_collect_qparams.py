@@ -92,7 +92,7 @@ def test_bias_rows_stay_and_others_are_replaced() -> None:
     collected, trace = apply(model, CollectQParams())
     assert [row.tensor for row in collected.qparams] == ["x", "bias"]
     assert len(trace.rewrites) == 1
-    assert trace.notes == ["rows dropped, since the graph does not quantize them: c"]
+    assert trace.notes == ["rows dropped, because the graph does not quantize these tensors: c"]
     again, trace = apply(collected, CollectQParams())
     assert not trace.rewrites
     assert not trace.notes

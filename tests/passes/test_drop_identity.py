@@ -32,7 +32,7 @@ def test_runs_of_identities_vanish_and_the_output_keeps_its_name() -> None:
         ),
         (
             "g (float[2] x) => (float[2] y) { y = Relu(x) dead = Identity(x) }",
-            "nobody reads",
+            "its result is unused",
         ),
     ],
     ids=["input", "initializer", "two outputs", "dead"],
@@ -118,7 +118,7 @@ def test_dropout_outside_training_vanishes(graph: str, opset: int) -> None:
             """g (float[2] x, bool train) => (float[2] y) <float r = {0.5}>
             { a = Dropout(x, r, train) y = Relu(a) }""",
             17,
-            "only known at run time ('train')",
+            "known only at run time ('train')",
         ),
         ("g (float[2] x) => (float[2] y) { a = Dropout(x) y = Relu(a) }", 6, "(is_test is 0)"),
     ],

@@ -30,7 +30,7 @@ def quantized(model: Model) -> list[str]:
 def test_the_conv_branch_of_a_sum_is_not_rounded() -> None:
     made, trace = apply(net("y = Add(x, a)", "x", "a"), DropSummedQuantizers())
     assert quantized(made) == ["x"]
-    assert trace.rewrites == ["'a': goes to (Add making 'y') unrounded"]
+    assert trace.rewrites == ["'a': goes to (Add producing 'y') unrounded"]
     assert bit_equal(run(made, X), run(net("y = Add(x, a)", "x"), X))
 
 

@@ -31,7 +31,7 @@ def test_only_the_readers_without_a_number_lose_it() -> None:
     made, trace = apply(net(body, "x"), DropUnwritableQuantizers())
     assert rounded(made) == ["x"]
     assert trace.rewrites == [
-        "'x': goes to (GlobalAveragePool making 'p') unrounded",
+        "'x': goes to (GlobalAveragePool producing 'p') unrounded",
     ]
     want = net(body)
     log_quantize(want, "x", 1.3, uses=[("c", 0)])

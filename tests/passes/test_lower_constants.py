@@ -162,4 +162,4 @@ def test_a_constant_without_a_value_is_left_with_a_reason() -> None:
     trace = Pipeline(LowerConstants()).run(from_proto(proto)).traces[0]
     assert trace.rewrites == []
     assert len(trace.skips) == 1
-    assert "holds a value" in trace.skips[0].reason
+    assert "contains a value" in trace.skips[0].reason

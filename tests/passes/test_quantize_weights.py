@@ -94,7 +94,7 @@ def test_a_weight_used_both_ways_gets_a_quantizer_for_each() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("<double[2,3] w = {1,2,3,4,5,6}>", "its weight holds float64"),
+        ("<double[2,3] w = {1,2,3,4,5,6}>", "its weight is float64"),
         ("<float[2,3] w = {1,2,nan,4,5,6}>", "not finite"),
     ],
 )

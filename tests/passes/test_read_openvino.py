@@ -116,7 +116,7 @@ def test_output_range_per_channel() -> None:
         ((-12.85, 12.7), 256, "between two levels of its input range"),
         ((1.0, 2.0), 2, "outside its input range"),
         ((-1, 1), 1 << 20, "more than 16 bits"),
-        ((-12.8, 12.7, 0, 25.5), 256, "zero at another level"),
+        ((-12.8, 12.7, 0, 25.5), 256, "zero is at different levels"),
         ((-12.8, 12.7, -12.83, 12.7), 256, "between two levels of its output range"),
         ((-12.8, 12.7, 3, 3), 256, "output range is empty"),
         ((-np.ones((4, 5)), np.ones((4, 5))), 255, "one axis"),

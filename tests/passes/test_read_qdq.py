@@ -174,7 +174,7 @@ def test_codes_that_something_else_reads_stay_with_the_reason() -> None:
     )
     read, trace = apply(model, ReadQdq())
     assert ops(read) == ["QuantizeLinear", "Max"]
-    assert "(Max making 'm')" in reasons(trace)
+    assert "(Max producing 'm')" in reasons(trace)
 
 
 def test_readers_join_a_quantizer_that_makes_a_graph_output() -> None:
@@ -332,7 +332,7 @@ def test_stated_range_that_the_codes_break_is_ignored_with_a_note(ends: tuple[st
     read, trace = apply(with_range(stored(codes, np.float32(1), None), *ends), ReadQdq())
     params = params_of(read.nodes(FAKE_QUANTIZE)[0])
     assert (params.lo, params.hi) == (-128, 127)
-    assert any("which its codes are not" in note for note in trace.notes)
+    assert any("but its codes differ" in note for note in trace.notes)
 
 
 def test_stated_range_that_is_no_number_is_ignored() -> None:

@@ -52,20 +52,20 @@ def test_clip_must_not_end_between_two_steps(fields: dict[str, object], moves: b
     before = model("Clip(c, zero, top)", **fields)
     after, trace = apply(before, ReluRangeToConv())
     assert bool(trace.rewrites) is moves
-    assert moves or "between two steps" in reasons(trace)
+    assert moves or "between two grid values" in reasons(trace)
     assert bit_equal(run(after, x()), run(before, x()))
 
 
 def test_clip_from_elsewhere_stays() -> None:
     before = model("Clip(c, top)", qtype="uint8")
     _, trace = apply(before, ReluRangeToConv())
-    assert "does not begin at 0" in reasons(trace)
+    assert "the lower bound of its Clip is not 0" in reasons(trace)
 
 
 def test_another_reader_keeps_it_in_place() -> None:
     body = f"{HEAD}float top = {{6}}> {{ {LAYER} r = Relu(c) n = Neg(r) y = Add(n, c) }}"
     _, trace = apply(quantize(parse(body), "r"), ReluRangeToConv())
-    assert "others read what Relu reads" in reasons(trace)
+    assert "the input of Relu has other consumers" in reasons(trace)
 
 
 def test_a_relu_behind_no_layer_is_no_concern() -> None:

@@ -58,7 +58,7 @@ def test_float16_that_cannot_hold_a_16_bit_grid_is_declined() -> None:
     values = np.array([[0.26, 0.5, 1.9], [2.5, 60, 1]], np.float16)
     model = weight(linear(values, 21), "w", qtype="int16", scale=np.float16(7e-4), hi=31010)
     applied = apply_checked(model, RoundWeights())
-    assert applied.reasons() == ["float16 cannot tell the int16 values of 'w' apart"]
+    assert applied.reasons() == ["float16 cannot distinguish the int16 values of 'w'"]
 
 
 def test_shared_constant_is_not_overwritten() -> None:
@@ -81,7 +81,7 @@ def test_logarithmic_values_lie_on_the_grid() -> None:
     applied = apply_checked(model, RoundWeights())
     assert len(applied.trace.rewrites) == 1
     again = apply_checked(applied.model, RoundWeights())
-    assert again.reasons() == ["'w' lies on its grid"]
+    assert again.reasons() == ["'w' is on its grid"]
     found = array(tensor(applied.model, "w"))
     assert found is not None
     np.testing.assert_array_equal(found, logarithmic(W, 12.7))
@@ -98,7 +98,7 @@ def test_no_float16_leaves_its_logarithmic_value_when_rounded_again(reach: float
 def test_weight_on_its_grid_and_activations_are_left_alone() -> None:
     model = weight(linear(np.float32([[1, 2, 3], [4, 5, 6]])), "w", scale=np.float32(0.5))
     applied = apply_checked(quantize(model, "x"), RoundWeights())
-    assert applied.reasons() == ["'w' lies on its grid"]
+    assert applied.reasons() == ["'w' is on its grid"]
 
 
 def test_float8_values_lie_on_the_grid() -> None:

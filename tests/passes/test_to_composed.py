@@ -122,7 +122,7 @@ def test_everything_without_a_spelling_is_refused_at_once() -> None:
     with pytest.raises(PassError) as error:
         apply(model, ToComposed())
     assert "'w' (weight): it has one scale per block" in str(error.value)
-    assert "'r' (activation): its rank is not known" in str(error.value)
+    assert "'r' (activation): its rank is unknown" in str(error.value)
 
 
 def test_float16_is_refused_by_name() -> None:

@@ -125,7 +125,7 @@ def test_two_readers_share_the_codes() -> None:
         ("y = MatMul(x, w)", {"kind": "int16"}, "int16"),
         ("y = MatMul(x, w)", {"axis": 1}, "do not run along its blocks"),
         ("y = Gemm<alpha=2.0>(x, w)", {}, "more than a product"),
-        ("n = Neg(w)\n y = MatMul(x, n)", {}, "no MatMul"),
+        ("n = Neg(w)\n y = MatMul(x, n)", {}, "not a MatMul"),
     ],
 )
 def test_what_does_not_fit_stays_for_the_next_writer(

@@ -138,7 +138,7 @@ def test_zoo_round_trip(name: str) -> None:
     model, _ = apply(from_proto(ZOO[name]()), InferShapes(), ReadQdq())
     refused = refusal(model, ToQonnx())
     if refused:
-        why = ("per block", "neither whole nor narrow", "float16", "codes are float8")
+        why = ("per block", "neither full nor narrow", "float16", "codes are float8")
         assert any(word in refused for word in why), refused
         return
     written, back = round_trip(model, ToQonnx(), ReadQonnx())
@@ -169,7 +169,7 @@ def test_random_qdq_round_trip(proto: onnx.ModelProto) -> None:
     model, _ = apply(from_proto(proto), InferShapes(), ReadQdq())
     refused = refusal(model, ToQonnx())
     if refused:
-        assert "neither whole nor narrow" in refused
+        assert "neither full nor narrow" in refused
         return
     _, back = round_trip(model, ToQonnx(), ReadQonnx())
     assert table(back) == table(model)

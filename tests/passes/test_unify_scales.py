@@ -77,7 +77,7 @@ def test_quantizers_in_different_bodies_cannot_share() -> None:
         put(model, tensor(model, "a"), grid("a"), [Reader(reader, 0)])
     move_into_bodies(model, "r", "q")
     applied = apply_checked(model, UnifyScales())
-    assert applied.reasons() == ["the same quantizer of 'a' stands in another body"]
+    assert applied.reasons() == ["the same quantizer of 'a' is in another body"]
 
 
 def move_into_bodies(model: Model, *results: str) -> None:
@@ -95,7 +95,7 @@ def test_widest_grid_wins_on_request() -> None:
     (node,) = result.nodes(FAKE_QUANTIZE)
     # -128..127 by 0.05 reaches further than -127..127 by 0.03 and -8..7 by 0.3
     assert params_of(node).same_grid(grid("a", 0))
-    assert sum("takes over the widest grid of 'a'" in text for text in trace.rewrites) == 2
+    assert sum("takes the widest grid of 'a'" in text for text in trace.rewrites) == 2
     _, again = apply(result, UnifyScales(widest=True))
     assert not again.rewrites
 

@@ -67,8 +67,8 @@ REFUSED = {
     "A1/modelopt-int4-awqclip": "blocks of 16 along axis 0",
     "A2/onnxnc-static-qdq-u8s8-pc": "axis 1 does not exist in shape",
     "A1/mqbench-head-nnie": "it has no scale",
-    "A1/mqbench-classic-onnx-qnn-out": "which are uint8 codes, but ConvTranspose",
-    "A1/mqbench-head-onnx-qnn": "which are uint8 codes, with",
+    "A1/mqbench-classic-onnx-qnn-out": "which contains uint8 codes, but ConvTranspose",
+    "A1/mqbench-head-onnx-qnn": "which contains uint8 codes, with",
     "esp-ppq-espdl-int8 ": "there is no ONNX file",
     "esp-ppq-nxp": "no quantizers in the ONNX file",
 }

@@ -41,8 +41,8 @@ def test_readers_that_need_equal_scales_share_one_place() -> None:
 
 def test_the_rule_is_told() -> None:
     places = QuantizerPlaces(parse(BLOCK), TOTAL_INTEGER).activations()
-    assert "(Conv making 'c') reads codes" in places[0].rule
-    assert "(Add making 's') writes codes" in places[-1].rule
+    assert "(Conv producing 'c') reads codes" in places[0].rule
+    assert "(Add producing 's') writes codes" in places[-1].rule
 
 
 def test_the_ends_of_the_network_on_request() -> None:

@@ -37,16 +37,16 @@ def quantizer(*inputs: str, **attributes: object) -> NodeProto:
 
 
 ODD = {
-    "too few inputs": (helper.make_node("MatMul", ["x"], ["y"]), "has 1 inputs, but takes 2"),
-    "too many": (helper.make_node("Relu", ["x", "x"], ["y"]), "has 2 inputs, but takes 1"),
-    "blank": (helper.make_node("MatMul", ["x", ""], ["y"]), "has no input 2"),
-    "blank among many": (helper.make_node("Concat", ["x", ""], ["y"], axis=0), "no input 2"),
-    "outputs": (helper.make_node("Relu", ["x"], ["y", "q"]), "has 2 outputs, but takes 1"),
+    "too few inputs": (helper.make_node("MatMul", ["x"], ["y"]), "has 1 inputs, expected 2"),
+    "too many": (helper.make_node("Relu", ["x", "x"], ["y"]), "has 2 inputs, expected 1"),
+    "blank": (helper.make_node("MatMul", ["x", ""], ["y"]), "lacks the required input 2"),
+    "blank among many": (helper.make_node("Concat", ["x", ""], ["y"], axis=0), "required input 2"),
+    "outputs": (helper.make_node("Relu", ["x"], ["y", "q"]), "has 2 outputs, expected 1"),
     "attribute": (helper.make_node("Cast", ["x"], ["y"]), "lacks the attribute 'to'"),
     "type": (helper.make_node("Flatten", ["x"], ["y"], axis=1.5), "'axis'.* not of type INT"),
     "list": (helper.make_node("Transpose", ["x"], ["y"], perm=1), "'perm'.* not of type INTS"),
-    "canonical inputs": (quantizer("x", "s"), "'n' .FakeQuantize. has 2 inputs, but takes 3"),
-    "canonical blank": (quantizer("x", "s", ""), "has no input 3"),
+    "canonical inputs": (quantizer("x", "s"), "'n' .FakeQuantize. has 2 inputs, expected 3"),
+    "canonical blank": (quantizer("x", "s", ""), "lacks the required input 3"),
     "canonical bound": (quantizer(quant_min=None), "lacks the attribute 'quant_min'"),
     "canonical type": (quantizer(axis="1"), "'axis' that is not of type INT"),
 }
@@ -71,7 +71,7 @@ def test_attributes_without_a_type_or_of_a_function_are_refused() -> None:
 def test_two_attributes_of_one_name_are_refused() -> None:
     node = helper.make_node("Flatten", ["x"], ["y"], axis=1)
     node.attribute.append(helper.make_attribute("axis", 0))
-    assert "two attributes of one name" in refused(node)
+    assert "two attributes with the same name" in refused(node)
 
 
 def test_a_node_may_have_the_form_of_any_version() -> None:

@@ -85,4 +85,4 @@ def test_requantization_that_would_lose_digits_is_left_with_the_reason() -> None
     proto = requantizing("int8", np.float32(1e-30), np.int64(0), np.float32(1), np.int64(0))
     read, trace = apply(from_proto(proto), ReadQdq())
     assert ops(read) == ["QuantizeLinear", "DequantizeLinear"]
-    assert "too far from that of its QuantizeLinear" in reasons(trace)
+    assert "differs too much from that of its QuantizeLinear" in reasons(trace)

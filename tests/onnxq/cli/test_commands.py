@@ -236,7 +236,7 @@ BAD_MODELS = {
     "scale nan": (set_scale(np.nan), r"scale nan"),
     "scale inf": (set_scale(np.inf), r"scale inf"),
     "cycle": (cycle, r"cycle"),
-    "dangling input": (dangling, r"'nowhere', which nothing makes"),
+    "dangling input": (dangling, r"'nowhere', which has no producer"),
     "wrong number of scales": (long_scale, r"5 scales for \d+ channels"),
     "missing external data": (missing_data, r"gone\.bin"),
 }

@@ -68,7 +68,7 @@ def test_zero_points_per_column() -> None:
     ("scaling", "zeros", "why"),
     [
         ("y = Add(f, m)", "z, wz", "not scaled by one Mul"),
-        ("y = Mul(f, m)", "other, wz", "another than that of the quantizer"),
+        ("y = Mul(f, m)", "other, wz", "differs from that of the quantizer"),
         ("y = Mul(f, rows)", "z, wz", "one value per output channel"),
         ("k = ReduceMax(x) y = Mul(f, k)", "z, wz", "'k' of its sums is computed"),
         ("o = Relu(f) y = Mul(f, m)", "z, wz", "not scaled by one Mul"),
@@ -105,7 +105,7 @@ def test_inputs_that_stand_for_numbers_beyond_float32_are_refused() -> None:
     model = product("y = Mul(f, m)")
     (node,) = model.nodes("QuantizeLinear")
     node.inputs[1].values = np.array(1e37, np.float32)
-    with pytest.raises(QParamsError, match=r"sums.*'q' stand for numbers beyond float32"):
+    with pytest.raises(QParamsError, match=r"sums.*'q' represent values beyond float32"):
         lowered(model)
 
 
@@ -118,7 +118,7 @@ def test_codes_of_unknown_origin_are_declined() -> None:
             y = Mul(f, m)
         }"""
     )
-    assert "come from no quantizer" in reasons(lowered(model)[1])
+    assert "do not come from a quantizer" in reasons(lowered(model)[1])
 
 
 CONVOLUTION = """g (float[1,2,4,4] x) => (float[1,2,4,4] y)
@@ -143,4 +143,4 @@ def test_convolutions_have_their_channels_second() -> None:
 
 def test_a_factor_along_another_dimension_is_declined() -> None:
     model = parse((CONVOLUTION % "last").replace("4,4]", "2,2]"))
-    assert "does not run along channels" in reasons(lowered(model)[1])
+    assert "is not along channels" in reasons(lowered(model)[1])

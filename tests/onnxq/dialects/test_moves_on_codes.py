@@ -175,7 +175,7 @@ def test_an_embedding_of_codes_is_looked_up_in_real_values() -> None:
     [
         ("f = Conv(q, x)  r = Flatten(q)", "Conv.*reads 'q'.*uint8"),
         ("p = QuantizeLinear(q, s, z)  r = Flatten(q)", "QuantizeLinear.*reads 'q'"),
-        ("h = Sigmoid(x)  r = Concat <axis = 1> (q, h)", "joins 'q'.*'h'"),
+        ("h = Sigmoid(x)  r = Concat <axis = 1> (q, h)", "concatenates 'q'.*'h'"),
     ],
 )
 def test_operators_that_take_no_codes_are_refused_by_name(body: str, what: str) -> None:

@@ -55,7 +55,7 @@ def test_a_declined_node_is_left_with_the_reason(model: Model) -> None:
 def test_a_private_operator_without_inputs_is_an_error_that_names_it() -> None:
     model = parse("g (float[2] x) => (float[2] y) { a = other.Quant()  y = Add(x, a) }")
     (node,) = model.nodes("other::Quant")
-    with pytest.raises(QParamsError, match=r"Quant making 'a'.*: it has no input"):
+    with pytest.raises(QParamsError, match=r"Quant producing 'a'.*: it has no input"):
         attempt(node, Trace("p"), lambda: "int8")
 
 

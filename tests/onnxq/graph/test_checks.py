@@ -22,7 +22,7 @@ from tests.models.protos import FLOAT, chain, info, make, node_of, outer_uses, t
 # -- the structural check ---------------------------------------------------------------------
 
 BROKEN = {
-    "duplicate output": (chain(1) * 2, "'y' is made by two nodes"),
+    "duplicate output": (chain(1) * 2, "'y' has two producers"),
     "cycle": (
         [
             helper.make_node("Add", ["x", "b"], ["a"]),
@@ -32,10 +32,16 @@ BROKEN = {
         "depends on its own output",
     ),
     "self cycle": ([helper.make_node("Add", ["x", "y"], ["y"], name="n")], "'n' .*its own output"),
-    "dangling input": ([helper.make_node("Add", ["x", "q"], ["y"])], "reads 'q', which nothing"),
+    "dangling input": (
+        [helper.make_node("Add", ["x", "q"], ["y"])],
+        "reads 'q', which has no producer",
+    ),
     "no inputs": ([helper.make_node("Clip", [], ["y"], name="n")], "'n' .Clip. has no inputs"),
-    "blank input": ([helper.make_node("Concat", ["", "x"], ["y"], axis=0)], "Concat.* no input 1"),
-    "missing output": ([helper.make_node("Neg", ["x"], ["z"])], "makes the graph output 'y'"),
+    "blank input": (
+        [helper.make_node("Concat", ["", "x"], ["y"], axis=0)],
+        "Concat.* lacks the required input 1",
+    ),
+    "missing output": ([helper.make_node("Neg", ["x"], ["z"])], "graph output 'y' has no producer"),
     "input made by node": (
         [helper.make_node("Neg", ["x"], ["x"]), helper.make_node("Neg", ["x"], ["y"])],
         "'x' is a graph input",

@@ -181,7 +181,7 @@ def test_values_saved_over_their_codes_are_read_from_the_new_file(tmp_path: Path
 def test_codes_of_values_beyond_float32_are_refused() -> None:
     """onnxruntime makes the lowest code of an infinity, whatever its sign."""
     huge = QParams("w", INT8, 3e38, 0)
-    with pytest.raises(QParamsError, match="'w': its codes stand for values that float32"):
+    with pytest.raises(QParamsError, match="'w': its codes represent values beyond float32"):
         dequantized(np.int8([[0, 1], [2, 0]]), huge, np.float32)
     held = dequantized(np.int8([[0, 1], [-1, 0]]), huge, np.float32)
     np.testing.assert_array_equal(held, np.float32([[0, 3e38], [-3e38, 0]]))

@@ -148,7 +148,7 @@ def test_row_18_two_tensors_of_one_name_are_refused() -> None:
     replacement = gs.Variable("t")  # as graphsurgeon lets one do
     new_node(model, "Abs", [model.graph.inputs[0]], [replacement], name="abs")
     set_input(neg, 0, replacement)
-    with pytest.raises(InvalidModelError, match="'t' is made by two nodes"):
+    with pytest.raises(InvalidModelError, match="'t' has two producers"):
         model.check()
 
 

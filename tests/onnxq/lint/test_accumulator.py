@@ -7,7 +7,7 @@ def test_a_huge_bias_is_found() -> None:
     (finding,) = found(conv_net(bias=2e6), "accumulator")
     assert finding.severity == "warning"
     assert "(Conv)" in finding.where
-    assert "beyond 32 bits" in finding.message
+    assert "which exceeds 32 bits" in finding.message
 
 
 def test_sums_that_fit_are_not_mentioned() -> None:

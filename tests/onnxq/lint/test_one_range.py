@@ -49,7 +49,7 @@ def check(model: Model, backend: str) -> list[Finding]:
 def test_the_reader_that_sees_it_as_it_is_is_named() -> None:
     (finding,) = check(partly(), "rknn")
     assert (finding.severity, finding.where) == ("error", "r")
-    assert "(Tanh making 'b') reads it as it is" in finding.message
+    assert "(Tanh producing 'b') reads it unquantized" in finding.message
     assert "rknn has one range per tensor" in finding.message
 
 
@@ -61,7 +61,7 @@ def test_what_leaves_the_network_is_a_reader() -> None:
     model.graph.outputs[0] = made
     assert quantizer.outputs[0].outputs
     (finding,) = check(model, "rknn")
-    assert "the network output reads it as it is" in finding.message
+    assert "the network output reads it unquantized" in finding.message
 
 
 def test_a_grid_for_each_reader() -> None:

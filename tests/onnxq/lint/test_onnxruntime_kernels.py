@@ -141,4 +141,4 @@ def test_a_float_weight_that_onnxruntime_rounds_is_told() -> None:
     y = b.op("Conv", x, b.init(b.weight_values(4, 4, 3, 3)))
     (finding,) = found(b.model(b.qdq(y, 0.1, 128, UINT8)), "weight-requantized")
     assert finding.severity == "warning"
-    assert "rounds the weight to int8 by itself" in finding.message
+    assert "rounds the weight to int8 itself" in finding.message

@@ -80,5 +80,5 @@ def test_the_range_of_a_shared_weight_may_be_for_some_layers_only() -> None:
     first = Reader("y", 1)
     found = missing_ranges(model, LINEAR, lambda _: True, lambda _, reader: reader == first)
     assert [(need.tensor, need.rule) for need in found] == [
-        ("w", "the weight of (MatMul making 'z')")
+        ("w", "the weight of (MatMul producing 'z')")
     ]

@@ -193,4 +193,4 @@ def test_refusal_in_a_later_step_leaves_earlier_nodes_alone() -> None:
 
 
 def test_more_than_onnxruntime_reads_is_refused() -> None:
-    refused(CASES["Conv"][0], MAX_OPSET + 1, f"onnxruntime reads up to {MAX_OPSET}")
+    refused(CASES["Conv"][0], MAX_OPSET + 1, f"onnxruntime supports at most {MAX_OPSET}")

@@ -47,7 +47,7 @@ def test_all_words() -> None:
     ("text", "says"),
     [
         ("", "do not begin with types"),
-        ("int9", "'int9' is none"),
+        ("int9", "'int9' is not a type"),
         ("int8 symetric", "'symetric'"),
         ("int8 -300..127", "contradict themselves"),
     ],

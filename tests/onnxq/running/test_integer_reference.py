@@ -160,7 +160,7 @@ def test_float_models_have_no_integer_operators() -> None:
 def test_what_is_missing_is_named() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]>
     g (uint8[2,2] x) => (int32[2,2] y) { [sums] y = MatMulInteger(x, x) }"""
-    with pytest.raises(VerifyError, match="tensor 'x', which node 'sums' reads"):
+    with pytest.raises(VerifyError, match="tensor 'x', read by node 'sums'"):
         run(onnx.parser.parse_model(text), {})
 
 

@@ -145,7 +145,7 @@ def test_types_that_keep_the_values_are_converted(given: object, wanted: object)
 def test_types_that_change_the_values_are_refused(
     values: list[object], given: object, wanted: object
 ) -> None:
-    with pytest.raises(LoadError, match=f"input 'x' cannot become {np.dtype(wanted)}"):
+    with pytest.raises(LoadError, match=f"input 'x' cannot be converted to {np.dtype(wanted)}"):
         arrays([spec("x", (2,), wanted)], {"x": np.array(values).astype(given)})
 
 
@@ -182,11 +182,11 @@ def test_what_is_missing_or_unreadable_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "x.csv").write_text("1,2")
     for data, message in [
-        (tmp_path / "half.npz", r"half\.npz.*no array for input 'y' \(it has: x, z\)"),
+        (tmp_path / "half.npz", r"half\.npz.*no array for input 'y' \(found: x, z\)"),
         (tmp_path / "single.npy", r"single\.npy.*2 inputs: 'x', 'y'"),
         (tmp_path / "bad.npz", r"bad\.npz' cannot be read"),
         (tmp_path / "cut.npz", r"cut\.npz' cannot be read"),
-        (tmp_path / "empty", r"empty' holds no \.npy or \.npz"),
+        (tmp_path / "empty", r"empty' contains no \.npy or \.npz"),
         (tmp_path / "x.csv", r"x\.csv' is not a data file"),
         (tmp_path / "none.npz", r"none\.npz': no such file"),
         ({"x": one, "y": np.ones((3, 2, 1), np.float32)}, "input 'y' has shape"),
@@ -295,7 +295,7 @@ def test_if_no_size_fits_the_inputs_and_the_reason_are_named() -> None:
 @pytest.mark.parametrize("kind", ["complex64", "datetime64[s]", "S4", "float64"])
 def test_a_type_that_cannot_be_is_refused_before_values_are_read(kind: str) -> None:
     spec = TensorSpec("x", (1, 2), "tensor(int64)", np.dtype(np.int64))
-    with pytest.raises(LoadError, match=r"cannot become int64\n"):
+    with pytest.raises(LoadError, match=r"cannot be converted to int64\n"):
         list(samples([spec], {"x": np.zeros((1, 2), kind)}))
 
 
@@ -325,7 +325,7 @@ def test_sizes_that_no_machine_holds_are_not_tried(monkeypatch: pytest.MonkeyPat
         raise VerifyError("it does not run", fix="")
 
     monkeypatch.setattr(run, "run", refuse)
-    with pytest.raises(VerifyError, match="no sizes found with which the model runs"):
+    with pytest.raises(VerifyError, match="found no input sizes with which the model runs"):
         fill_dims(run)
     assert len(fed) > 5
     assert max(fed) <= 10_000

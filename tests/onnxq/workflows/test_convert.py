@@ -144,7 +144,7 @@ def test_quantization_that_is_not_read_is_told() -> None:
 @pytest.mark.parametrize("backend", ["qnn", "stpu", "ppl"])
 def test_a_float_model_that_still_quantizes_is_refused(backend: str) -> None:
     model = quantize(parse(RUN_TIME_SCALE), "y", lo=-127)
-    with pytest.raises(BackendError, match=r"QuantizeLinear making 'q'[^$]*making 'd'"):
+    with pytest.raises(BackendError, match=r"QuantizeLinear producing 'q'[^$]*producing 'd'"):
         onnxq.convert(model, backend, verify=False, allow_requantize=True)
 
 
