@@ -68,7 +68,7 @@ def test_every_offending_tensor_is_named() -> None:
 
 
 def test_unknown_backend_lists_near_matches() -> None:
-    with pytest.raises(OptionError, match="no backend 'tensorflow'") as caught:
+    with pytest.raises(OptionError, match="unknown backend 'tensorflow'") as caught:
         onnxq.convert(from_proto(ZOO["qdq_residual"]()), "tensorflow")
     assert "tensorrt" in caught.value.fix
 
