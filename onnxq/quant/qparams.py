@@ -67,9 +67,7 @@ class QParams:
         try:
             scale, zero_point = self._own_arrays()
         except (TypeError, ValueError) as error:
-            raise TypeError(
-                f"QParams() expects numbers for scale and zero_point: {error}"
-            ) from error
+            raise TypeError(f"QParams() takes numbers for scale and zero_point: {error}") from error
         kind = self.qtype
         lo = kind.lo if self.lo is None else int(self.lo)
         hi = kind.hi if self.hi is None else int(self.hi)

@@ -75,7 +75,7 @@ def test_what_no_encoding_holds_is_refused() -> None:
 def test_a_model_without_quantizers() -> None:
     with pytest.raises(BackendError, match="no quantizers"):
         export_side_file(parse(NET), "onnxq")
-    with pytest.raises(OptionError, match="no format 'aimet'"):
+    with pytest.raises(OptionError, match="unknown format 'aimet'"):
         export_side_file(net(), "aimet")
 
 
