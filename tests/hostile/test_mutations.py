@@ -196,10 +196,13 @@ def test_a_zero_point_that_no_integer_holds_is_refused() -> None:
             QParams("t", qtype("int8"), 1.0, np.float64(odd))
 
 
-def test_the_mean_of_nothing_gives_no_warning() -> None:
+@pytest.mark.parametrize(
+    ("op", "shape"), [("QLinearGlobalAveragePool", (1, 2, 1)), ("QLinearReduceMean", (1, 1, 1))]
+)
+def test_the_mean_of_nothing_is_zero_without_a_warning(op: str, shape: tuple[int, ...]) -> None:
     codes, scale, zero = np.zeros((1, 2, 0), np.int8), np.float32(1), np.int8(0)
-    for op in ("QLinearGlobalAveragePool", "QLinearReduceMean"):
-        compute(op, "com.microsoft", [codes, scale, zero, scale, zero], {})
+    made = compute(op, "com.microsoft", [codes, scale, zero, scale, zero], {})
+    assert (made.shape, made.dtype, made.any()) == (shape, np.int8, np.False_)
 
 
 def test_any_number_but_0_transposes() -> None:

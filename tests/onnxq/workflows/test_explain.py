@@ -107,8 +107,13 @@ def test_every_tensor_of_every_model_can_be_explained(name: str) -> None:
     given = from_proto(ZOO[name]())
     names = {t.name for t in given.graph.inputs} | {t.name for t in given.graph.outputs}
     names |= {t.name for n in given.nodes()[:3] for t in (*n.inputs, *n.outputs) if t.name}
+    nodes = [*given.nodes(), *canonical(given)[0].nodes()]
+    known = {t.name for n in nodes for t in (*n.inputs, *n.outputs)} | names
     for tensor in sorted(names):
-        json.dumps(explain(given, tensor, "onnxruntime").to_json(), allow_nan=False)
+        explained = explain(given, tensor, "onnxruntime").to_json()
+        assert json.loads(json.dumps(explained, allow_nan=False)) == explained
+        assert explained["tensor"] in known
+        assert explained["rule"], tensor
 
 
 def test_the_selector_excludes_what_was_trained(tmp_path: Path) -> None:
