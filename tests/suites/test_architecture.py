@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 import subprocess
@@ -56,6 +57,7 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@functools.cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
