@@ -23,10 +23,9 @@ _MOST = 1e-3
 def _check(subject: Subject) -> Iterator[Finding]:
     for node in subject.model.nodes("Gemm"):
         predicted = subject.outlook.nodes.get(node.outputs[0].name)
-        scales = [_scale(t) for t in node.inputs[:3]]
-        if predicted is None or predicted.kernel != "QGemm" or len(scales) < 3:
+        if predicted is None or predicted.kernel != "QGemm" or len(node.inputs) < 3:
             continue
-        x, w, b = scales
+        x, w, b = map(_scale, node.inputs[:3])
         if x is None or w is None or b is None:
             continue
         ratio = b / (x * w)

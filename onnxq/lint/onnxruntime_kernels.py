@@ -71,7 +71,7 @@ def _check(subject: Subject) -> Iterator[Finding]:
 
 
 def _where(nodes: dict[str, gs.Node], output: str) -> str:
-    return describe(nodes[output]) if output in nodes else output
+    return describe(nodes[output]) if output in nodes else output or "model"
 
 
 def _reads_codes(node: gs.Node) -> bool:

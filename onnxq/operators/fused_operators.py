@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Form = Literal["conv", "matmul", "gemm", "elementwise", "moves"]
-"""How the operands of an operator must be quantized; `prediction` has a function for each."""
+"""How the operands of an operator must be quantized; `reasons` has a function for each."""
 
 
 @dataclass(frozen=True)

@@ -7,24 +7,21 @@ from typing import Any
 import numpy as np
 
 from onnxq.ort_fusion.graph import QUANTIZE, OrtGraph, Step
-from onnxq.ort_fusion.pairs import code_type
+from onnxq.ort_fusion.pairs import written_type
 
 
 def followed_by_its_quantizer(graph: OrtGraph, step: Step) -> bool:
-    """Whether a Relu or Clip is followed by one Q alone that cuts off at least as much."""
+    """Whether `step` is a Relu or Clip, read by one Q alone that cuts off at least as much."""
+    if step.op not in ("Relu", "Clip"):
+        return False
     reader = graph.only_reader(step.output)
-    return reader is not None and reader.op == QUANTIZE and clip_is_redundant(graph, step, reader)
-
-
-def clip_is_redundant(graph: OrtGraph, clip: Step, quantize: Step) -> bool:
-    """Whether `quantize` saturates wherever `clip` would have cut."""
-    return not why_clip_stays(graph, clip, quantize)
+    return reader is not None and reader.op == QUANTIZE and not why_clip_stays(graph, step, reader)
 
 
 def why_clip_stays(graph: OrtGraph, clip: Step, quantize: Step) -> str:
     """In words, why a Relu or Clip is not done by the Q behind it; '' if it is."""
     scale = graph.value(quantize.given(1))
-    kind = code_type(graph, quantize)
+    kind = written_type(graph, quantize)
     if scale is None or scale.size != 1 or scale.dtype != np.float32 or kind is None:
         return "the scale behind it is not one float32 number"
     scale = scale.reshape(())

@@ -1,31 +1,30 @@
 """Which operators of a quantized model onnxruntime runs in integers, and why the others do not.
 
-onnxruntime's CPU kernels work on codes where an operator stands between DQ and Q in a form it
-knows (`RULES`). `predict` follows its optimiser (`levels`) and applies the rules. Everything
-here was measured against the graph that onnxruntime 1.31 writes after optimisation, and the tests
-compare with it again.
+onnxruntime is asked twice: for the graph before it chooses integer operators and for the one with
+them. The second tells what runs on codes. In the first, every operator stands between the
+quantizers that onnxruntime sees, which tells why it stays in float (`reasons`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
+from onnx import ModelProto, NodeProto
 
+from onnxq.errors import OnnxqError
 from onnxq.graph import Model
-from onnxq.operators.fused_operators import RULES, FusionRule
+from onnxq.operators.fused_operators import RULES
 from onnxq.operators.integer_operators import SUMS, find
-from onnxq.ort_fusion.clips import clip_is_redundant, why_clip_stays
-from onnxq.ort_fusion.graph import DEQUANTIZE, QUANTIZE, OrtGraph, Refusal, Step, graphs_of
-from onnxq.ort_fusion.levels import first_level, second_level
-from onnxq.ort_fusion.pairs import INT8, code_type, same_parameters
-from onnxq.ort_fusion.weights import REQUANTIZED
-from onnxq.pipeline import Pipeline
-from passes.fold_constants import FoldConstants
-from passes.infer_shapes import InferShapes
-
-Codes = np.dtype[np.generic]
+from onnxq.ort_fusion import refusals
+from onnxq.ort_fusion.clips import followed_by_its_quantizer
+from onnxq.ort_fusion.graph import DEQUANTIZE, QUANTIZE, OrtGraph, Step, graphs_of
+from onnxq.ort_fusion.probe import Probe, key_of, name_nodes, probe
+from onnxq.ort_fusion.reasons import StaysFloat, kernel_for
+from onnxq.ort_fusion.refusals import Refusal
+from onnxq.running.optimizer import Level, optimize
+from onnxq.running.ort_errors import reason
 
 
 @dataclass(frozen=True)
@@ -60,295 +59,177 @@ class Outlook:
     refusals: tuple[Refusal, ...]
 
 
-def predict(model: Model, *, weights_to_u8: bool = False) -> Outlook:
-    """What onnxruntime makes of every node, in the order of the graph.
+def predict(model: Model) -> Outlook:
+    """What onnxruntime's default session makes of every node, in the order of the model."""
+    return outlook(probe(model))
 
-    Args:
-        model: a model in the QDQ form; nothing is changed.
-        weights_to_u8: whether stored int8 weights become uint8, as `session.x64quantprecision`
-            does on CPUs whose 8-bit products saturate.
+
+def outlook(asked: Probe, *, by_rules: bool = False) -> Outlook:
+    """What onnxruntime makes of a probe.
+
+    `by_rules`: say what the rules alone expect, which tests compare with what is true.
     """
-    steps = (FoldConstants(), InferShapes())
-    ready = Pipeline(*steps).run(model).model
-    found: dict[str, Prediction] = {}
-    refusals: list[Refusal] = []
-    for graph in graphs_of(ready):
-        ops = {step.key: step.op for step in graph}
-        first_level(graph)
-        second_level(graph, weights_to_u8)
-        for step in graph:
-            if step.key and step.op not in (QUANTIZE, DEQUANTIZE):
-                made = _judge(graph, step)
-                found[step.key] = made
-                for key in filter(None, step.also):
-                    found[key] = replace(made, output=key, op=ops[key], merged_into=step.key)
-        refusals += graph.refusals
-    return Outlook(found, tuple(refusals))
+    real, refused = _ask(asked, "extended")
+    before, refused_early = _ask(asked, "basic")
+    if before is None:
+        before, refused_at_all = _ask(asked, "none")
+        if before is None:
+            assert refused_at_all is not None
+            return Outlook(dict(_unknown(asked)), _in_its_own_words(asked, refused_at_all))
+    found, faults = _judge_all(asked, before, None if by_rules else real)
+    if real is not None and not by_rules:
+        faults = [fault for fault in faults if fault.loads is not False]
+    elif refused is not None and all(fault.loads is not False for fault in faults):
+        faults += _in_its_own_words(asked, refused)
+    return Outlook(found if refused_early is None else {}, tuple(faults))
 
 
-class _Float(Exception):
-    """Why an operator computes in float."""
+def _judge_all(
+    asked: Probe, before: ModelProto, real: ModelProto | None
+) -> tuple[dict[str, Prediction], list[Refusal]]:
+    steps = _by_source(before, asked)
+    made = {} if real is None else _by_source(real, asked)
+    merged = dict(_merged(asked, steps))
+    biases = dict(_biases(asked, merged))
+    found = dict(_unknown(asked))
+    faults: list[Refusal] = []
+    for number, node in enumerate(asked.nodes):
+        key = key_of(node)
+        into = key_of(asked.nodes[merged[number]]) if number in merged else ""
+        if into in found:
+            found[key] = replace(found[into], output=key, op=_op(node), merged_into=into)
+        for graph, step in steps.get(number, ()):
+            if number in asked.computed or not _is_same(step, node):
+                continue
+            if followed_by_its_quantizer(graph, step):
+                continue
+            judged = found[key] = _judge(graph, step, key, made.get(number, []))
+            faults += refusals.of_types(graph, step, key)
+            faults += refusals.of_bias(graph, step, key, asked.value(biases.get(number, "")))
+            if judged.integer:
+                faults += refusals.of_kernel(graph, step, key, judged.kernel)
+    return found, faults
 
-    def __init__(self, rule: str, reason: str) -> None:
-        super().__init__(reason)
-        self.rule, self.reason = rule, reason
+
+# -- what onnxruntime says --------------------------------------------------------------------
 
 
-def _judge(graph: OrtGraph, step: Step) -> Prediction:
-    domain, _, op = step.op.rpartition("::")
-    if find(domain, op) is not None or step.op in SUMS:
-        return Prediction(step.key, step.op, op)  # the model asks for this kernel itself
-    rule = RULES.get(step.op)
+def _ask(asked: Probe, level: Level) -> tuple[ModelProto | None, OnnxqError | None]:
+    """The graph at a level, or why there is none."""
     try:
-        if rule is None:
-            raise _Float("no-integer-kernel", f"onnxruntime has no integer kernel for {step.op}")
-        if step.since < rule.least_version:
-            raise _Float(
-                "operator-version",
-                f"{step.op} runs on codes from opset {rule.least_version} on, not in version "
-                f"{step.since}",
-            )
-        kernel = _FORMS[rule.form](graph, step, rule) or step.op
-    except _Float as why:
-        return Prediction(step.key, step.op, "", why.rule, why.reason)
-    refusal = _refusal(graph, step, kernel)
-    if refusal is not None:
-        graph.refusals.append(refusal)
-    return Prediction(step.key, step.op, kernel, requantized=REQUANTIZED in step.attrs)
+        return optimize(asked.proto, level), None
+    except OnnxqError as refused:
+        return None, refused
 
 
-def _refusal(graph: OrtGraph, step: Step, kernel: str) -> Refusal | None:
-    """Why onnxruntime fails on what it made of `step`; None where it does not."""
-    pairs = [graph.made_by(name, DEQUANTIZE) for name in step.inputs if name]
-    inputs = [dq for dq in pairs if dq is not None]
-    kinds = {kind.name for dq in inputs if (kind := code_type(graph, dq)) is not None}
-    if step.op not in _TAKES_FLOAT8 and any(kind.startswith("float8") for kind in kinds):
-        why = f"onnxruntime gives float8 codes to {kernel}, which does not take them"
-        return Refusal(step.key, why)
-    if step.op in ("ReduceMax", "ReduceMin") and step.since < 12:
-        why = f"onnxruntime gives codes to {step.op}, which takes them from opset 12 on only"
-        return Refusal(step.key, why)
-    if step.op == "Concat" and any(graph.dtype(q.given(1)) == np.float16 for q in inputs):
-        why = f"onnxruntime gives float16 scales to {kernel}, which takes float32"
-        return Refusal(step.key, why, fix="compute in float32")
-    if step.op in _WEIGHTED:
-        inputs = inputs[:1]
-    several = [q for q in inputs if not graph.is_scalar(q.given(1))]
-    behind = [] if kernel == "MatMulIntegerToFloat" else _output(graph, step, needed=False)
-    made = [q for q in behind if not graph.is_scalar(q.given(1))]
-    vectors = [q for q in (*inputs, *behind) if graph.shape(q.given(1)) == [1]]
-    if step.op in _WANTS_SCALARS and vectors:
-        why = f"onnxruntime gives a vector of one scale to {kernel}, which takes scalars"
-        return Refusal(step.key, why)
-    if several or made:
-        why = f"onnxruntime gives one scale per channel to {kernel}, which takes one per tensor"
-        loads: bool | None = step.op in _FAILS_LATER
-        if step.op in ("Concat", "Where"):
-            loads = None
-        elif step.op == "Softmax":
-            loads = not several
-        return Refusal(step.key, why, loads)
-    return None
+def _in_its_own_words(asked: Probe, refused: OnnxqError) -> tuple[Refusal, ...]:
+    """A refusal that no rule explains."""
+    if asked.unknown:
+        return ()  # a library of the user's may make the model whole
+    words = refused.what if refused.__cause__ is None else reason(refused.__cause__)
+    number, words = name_nodes(asked, words)
+    output = "" if number < 0 else key_of(asked.nodes[number])
+    return (Refusal(output, words, fix=refused.fix or "correct the model"),)
 
 
-_TAKES_FLOAT8 = {"Reshape", "Transpose"}
-_WEIGHTED = {"Conv", "Gemm", "MatMul"}
-_STAYS_HALF = {
-    *("Concat", "Expand", "Flatten", "Gather", "GatherElements", "Reshape"),
-    *("Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"),
-}
-"""These have float16 kernels, so they stay between their quantizers. All others get a Cast in front
-and one behind before anything is fused."""
-_WANTS_SCALARS = {"Add", "Mul", "AveragePool"}
-_FAILS_LATER = {"Conv", "MatMul", "GlobalAveragePool"}
-"""These load with one scale per channel of an activation, and fail when they run."""
+# -- nodes of the model in onnxruntime's graph ------------------------------------------------
+
+Found = list[tuple[OrtGraph, Step]]
 
 
-# -- what stands around an operator -----------------------------------------------------------
-
-
-def _inputs(graph: OrtGraph, step: Step, count: int | None) -> list[Step]:
-    """The DQ nodes in front of `step`."""
-    names = [name for name in step.inputs if name]
-    found = [graph.made_by(name, DEQUANTIZE) for name in names]
-    pairs = [dq for dq in found if dq is not None]
-    if len(pairs) != (len(names) if count is None else count):
-        bare = next((n for n, dq in zip(names, found, strict=True) if dq is None), names[0])
-        what = "constant" if graph.is_constant(bare) else "tensor"
-        raise _Float("float-input", f"its input {what} '{_shown(bare)}' is not quantized")
-    return pairs
-
-
-def _output(graph: OrtGraph, step: Step, *, needed: bool = True, clips: bool = True) -> list[Step]:
-    """The Q nodes behind `step`, one for each output; also behind a Relu or Clip it makes idle."""
-    names = [name for name in step.outputs if name]
-    if len(names) == 1:
-        follower = graph.only_reader(names[0])
-        if follower is not None and follower.op in ("Relu", "Clip"):
-            edges = graph.edges(follower.output)
-            behind = [s for s, _ in edges if s.op == QUANTIZE]
-            alone = len(edges) == 1 and follower.output not in graph.outputs
-            if alone and len(behind) == 1 and not clip_is_redundant(graph, follower, behind[0]):
-                why = why_clip_stays(graph, follower, behind[0])
-                raise _Float("activation-stays", f"its {follower.op} stays: {why}")
-            if alone and behind and clips:
-                return behind
-            if alone:
-                raise _Float("no-output-quantizer", f"no quantizer follows its {follower.op}")
-    quantizers = [s for name in names for s, _ in graph.edges(name) if s.op == QUANTIZE]
-    if not quantizers and not needed:
-        return []
-    edges = [edge for name in names for edge in graph.edges(name)]
-    leaving = [name for name in names if name in graph.outputs]
-    if leaving and quantizers:
-        raise _Float("float-result-leaves", f"its float result '{leaving[0]}' leaves the network")
-    if len(quantizers) != len(names) or len(edges) != len(quantizers):
-        if not quantizers:
-            raise _Float("no-output-quantizer", "its result is not quantized")
-        raise _Float("several-readers", "its float result has other readers than one quantizer")
-    return quantizers
-
-
-def _shown(name: str) -> str:
-    return name if not name.startswith("\0") else "(made by onnxruntime)"
-
-
-def _types(graph: OrtGraph, steps: Iterable[Step], *, half: bool = False) -> list[Codes]:
-    """The types of codes; scales must be float32, or float16 with `half`."""
-    found = []
-    for step in steps:
-        kind = code_type(graph, step)
-        if kind is None:
-            raise _Float("unknown-type", f"the type of its codes '{step.inputs[0]}' is not known")
-        real = graph.dtype(step.given(1))
-        if real is not None and real != np.float32 and not (half and real == np.float16):
-            raise _Float("half", f"its scales are {real.name}: kernels take float32")
-        found.append(kind)
+def _by_source(model: ModelProto, asked: Probe) -> dict[int, Found]:
+    """What became of each node."""
+    found: dict[int, Found] = {}
+    for graph in graphs_of(model, asked):
+        for step in graph:
+            if step.source >= 0 and step.op not in (QUANTIZE, DEQUANTIZE):
+                found.setdefault(step.source, []).append((graph, step))
     return found
 
 
-def _refuse_bits(kinds: Iterable[Codes], rule: FusionRule, four_bit: bool = False) -> None:
-    for kind in kinds:
-        if kind.name in ("int16", "uint16") and not rule.sixteen_bit:
-            raise _Float("16-bit", f"its codes are {kind.name}: kernels take 8 bits")
-        if kind.name in ("int4", "uint4", "int2", "uint2") and not four_bit:
-            raise _Float("4-bit", f"its codes are stored as {kind.name}: kernels take 8 bits")
+def _op(node: NodeProto) -> str:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    return f"{domain}::{node.op_type}" if domain else str(node.op_type)
 
 
-# -- the forms --------------------------------------------------------------------------------
+def _is_same(step: Step, node: NodeProto) -> bool:
+    """Whether `step` is the node itself, rather than something that was put around it."""
+    return step.op == _op(node) or (step.op, node.op_type) == ("Gemm", "MatMul")
 
 
-def _conv(graph: OrtGraph, step: Step, rule: FusionRule) -> str:
-    inputs = _inputs(graph, step, None)
-    (out,) = _output(graph, step)
-    x, w, y = _types(graph, (inputs[0], inputs[1], out))
-    _refuse_bits((x, w), rule)
-    _same_type(x, y)
-    if x == INT8:
-        raise _Float("int8-input", _INT8)
-    _check_bias(graph, inputs)
-    return rule.kernel
+def _merged(asked: Probe, steps: Mapping[int, Found]) -> Iterator[tuple[int, int]]:
+    """Steps behind a Conv or MatMul that are gone, each with the layer that computes them now."""
+    layers: dict[str, int] = {}
+    for number, node in enumerate(asked.nodes):
+        if number in steps:
+            if node.op_type in ("Conv", "MatMul"):
+                layers[node.output[0]] = number
+        elif node.op_type in ("BatchNormalization", "Add", "Mul"):
+            into = next((layers[name] for name in node.input if name in layers), None)
+            if into is not None:
+                layers[node.output[0]] = into
+                yield number, into
 
 
-_INT8 = (
-    "its input is int8 and could not be made uint8 (several readers of its codes, or no zero "
-    "point); kernels take uint8"
-)
+def _biases(asked: Probe, merged: Mapping[int, int]) -> Iterator[tuple[int, str]]:
+    """The names of the float biases of layers, but for those that onnxruntime computes."""
+    taken = Counter(merged.values())
+    for number, node in enumerate(asked.nodes):
+        if number not in taken and len(node.input) > 2:
+            yield number, node.input[2]
+        into = merged.get(number, -1)
+        if taken[into] == 1 and asked.nodes[into].op_type == "MatMul":
+            product = asked.nodes[into].output[0]
+            yield into, next((name for name in node.input if name != product), "")
 
 
-def _same_type(x: Codes, y: Codes) -> None:
-    if x != y:
-        raise _Float("mixed-types", f"its input codes are {x.name}, its output codes {y.name}")
+def _unknown(asked: Probe) -> Iterator[tuple[str, Prediction]]:
+    for number in sorted(asked.unknown):
+        key, op = key_of(asked.nodes[number]), _op(asked.nodes[number])
+        why = f"onnxruntime has no integer kernel for {op}"
+        yield key, Prediction(key, op, "", "no-integer-kernel", why)
 
 
-def _check_bias(graph: OrtGraph, inputs: list[Step]) -> None:
-    if len(inputs) < 3:
-        return
-    _check_bias_type(graph, inputs[2])
-    scales = [graph.value(dq.given(1)) for dq in inputs]
-    if any(s is None for s in scales):
-        return  # made by onnxruntime itself
-    x, w, b = (np.asarray(s, np.float64).reshape(-1) for s in scales)
-    wanted = x * w
-    off = np.abs(b - wanted) > 1e-6 + 1e-2 * np.abs(wanted)
-    if off.any():
-        at = int(np.argmax(off))
-        raise _Float(
-            "bias-scale",
-            f"its bias scale is {float(b[min(at, b.size - 1)]):.4g}, more than 1 % away from "
-            f"input scale x weight scale = {float(wanted[min(at, wanted.size - 1)]):.4g}",
+# -- one node ---------------------------------------------------------------------------------
+
+
+def _judge(graph: OrtGraph, step: Step, key: str, became: Found) -> Prediction:
+    try:
+        kernel = kernel_for(graph, step)
+        made = Prediction(key, step.op, kernel, requantized=_is_requantized(graph, step))
+    except StaysFloat as why:
+        made = Prediction(key, step.op, "", why.rule, why.reason)
+    if not became or _asks_for_codes(step):
+        return made
+    real = next(filter(None, (_runs_as(graph, step, *pair) for pair in became)), "")
+    if real and real != made.kernel:
+        return Prediction(key, step.op, real, requantized=_is_requantized(graph, step))
+    if made.kernel and not real:
+        unknown = "onnxruntime leaves it so, for a reason that is not known here"
+        return Prediction(key, step.op, "", "unexplained", unknown)
+    return made
+
+
+def _asks_for_codes(step: Step) -> bool:
+    domain, _, op = step.op.rpartition("::")
+    return find(domain, op) is not None or step.op in SUMS
+
+
+def _runs_as(graph: OrtGraph, step: Step, final: OrtGraph, became: Step) -> str:
+    """The integer operator that `step` became, '' if it computes in float."""
+    domain, _, op = became.op.rpartition("::")
+    if find(domain, op) is not None or op == "MatMulIntegerToFloat":
+        return op
+    if became.op == step.op and step.op in RULES and RULES[step.op].form == "moves":
+        before, after = (
+            any(g.made_by(name, DEQUANTIZE) for name in s.inputs)
+            for g, s in ((graph, step), (final, became))
         )
+        return op if before and not after else ""
+    return ""
 
 
-def _check_bias_type(graph: OrtGraph, bias: Step) -> None:
-    kind = code_type(graph, bias)
-    if kind != np.int32:
-        raise _Float("bias-type", f"its bias codes are {kind}, not int32")
-
-
-def _gemm(graph: OrtGraph, step: Step, rule: FusionRule) -> str:
-    inputs = _inputs(graph, step, None)
-    out = _output(graph, step, needed=False)
-    kinds = _types(graph, (*inputs[:2], *out))
-    _refuse_bits(kinds[:2], rule)
-    if kinds[0] == INT8 != kinds[1]:
-        raise _Float("int8-input", "its input is int8 and its weight is not")
-    if out:
-        _same_type(kinds[0], kinds[2])
-    if not all(graph.is_scalar(q.given(1)) for q in (inputs[0], *out)):
-        raise _Float("per-channel", "its input or output has one scale per channel")
-    for part, dq in (("input", inputs[0]), ("weight", inputs[1])):
-        # One that onnxruntime makes up is a scalar, which does not do beside several scales.
-        if not dq.given(2) or graph.shape(dq.given(2)) != graph.shape(dq.given(1)):
-            raise _Float("no-zero-point", f"its {part} has no zero point")
-    if len(inputs) > 2:
-        for name in ("alpha", "beta"):
-            if float(step.attrs.get(name, 1.0)) != 1.0:
-                raise _Float("gemm-factor", f"it has a bias and {name} = {step.attrs[name]:.4g}")
-        _check_bias_type(graph, inputs[2])
-    return rule.kernel
-
-
-def _matmul(graph: OrtGraph, step: Step, rule: FusionRule) -> str:
-    inputs = _inputs(graph, step, None)
-    kinds = _types(graph, inputs)
-    if kinds[0] == INT8:
-        raise _Float("int8-input", _INT8)
-    _refuse_bits(kinds, rule)
-    out = _output(graph, step, needed=False)
-    if not out:
-        return "MatMulIntegerToFloat"
-    _same_type(kinds[0], _types(graph, out)[0])
-    return rule.kernel
-
-
-def _elementwise(graph: OrtGraph, step: Step, rule: FusionRule) -> str:
-    inputs = _inputs(graph, step, rule.activations)
-    out = _output(graph, step)
-    kinds = _types(graph, (*inputs, *out), half=step.op in _STAYS_HALF)
-    for kind in kinds[1:]:
-        _same_type(kinds[0], kind)
-    _refuse_bits(kinds, rule)
-    return rule.kernel
-
-
-def _moves(graph: OrtGraph, step: Step, rule: FusionRule) -> str:
-    if step.op == "Resize" and step.attrs.get("mode", "nearest") != "nearest":
-        raise _Float("interpolates", f"it interpolates ({step.attrs['mode']}), in float")
-    (source,) = _inputs(graph, step, 1)
-    out = _output(graph, step, clips=False)
-    kinds = _types(graph, (source, *out), half=step.op in _STAYS_HALF)
-    _refuse_bits(kinds, rule, four_bit=rule.sixteen_bit)
-    for target, kind in zip(out, kinds[1:], strict=True):
-        if kind != kinds[0] or not same_parameters(graph, source, target):
-            raise _Float("unequal-parameters", "its input and output have other scales or types")
-    return rule.kernel
-
-
-_FORMS = {
-    "conv": _conv,
-    "gemm": _gemm,
-    "matmul": _matmul,
-    "elementwise": _elementwise,
-    "moves": _moves,
-}
+def _is_requantized(graph: OrtGraph, step: Step) -> bool:
+    """Whether the DQ of a weight came with the layer, from onnxruntime."""
+    weight = graph.made_by(step.given(1), DEQUANTIZE)
+    return weight is not None and weight.source == step.source

@@ -43,7 +43,7 @@ COVERED_ELSEWHERE = {
     "onnxq/storage/external_data.py": "tests/onnxq/storage/test_tensors.py",
     **{
         f"onnxq/ort_fusion/{name}.py": THROUGH_FUSION
-        for name in ("clips", "joining", "levels", "local_rules", "pairs", "propagation", "weights")
+        for name in ("clips", "pairs", "reasons", "refusals")
     },
 }
 """Modules without a test file of their own, and why."""

@@ -109,7 +109,8 @@ def test_a_conversion_for_onnxruntime(demo: Path, monkeypatch: pytest.MonkeyPatc
     work, _ = walked(demo, "onnxruntime", monkeypatch)
     assert max(work.passes[name] for name in (*READERS, "collect-qparams")) == 1
     assert work.files == {"demo.onnx": 1, "model_qdq.onnx": 1}
-    assert work.sessions == 4
+    # Lint asks twice what onnxruntime makes of the file, without its large weights.
+    assert work.sessions == 4 + 2
     # The trusted model on the samples of the proof, the deployed one also on four of its own; both
     # find the size of their batch.
     assert sorted(work.runs.values()) == [SAMPLES, 4, SAMPLES + 1, SAMPLES + 4 + 1]

@@ -142,3 +142,17 @@ def test_a_float_weight_that_onnxruntime_rounds_is_told() -> None:
     (finding,) = found(b.model(b.qdq(y, 0.1, 128, UINT8)), "weight-requantized")
     assert finding.severity == "warning"
     assert "rounds the weight to int8 itself" in finding.message
+
+
+def test_a_pair_without_parameters_is_refused_rather_than_a_crash() -> None:
+    b = Build(17)
+    x = b.qdq(b.input("x", [2, 4]), 0.1, 128, UINT8)
+    weight = b.stored(b.weight_values(4, 3), 0.01)
+    proto = b.model(b.qdq(b.op("Gemm", x, weight, b.init(b.random(3))), 0.1, 128, UINT8))
+    for node in proto.graph.node:
+        if node.output[0] == x:
+            del node.input[1:]
+    (finding,) = found(proto, "onnxruntime-refuses")
+    assert finding.severity == "error"
+    assert "DequantizeLinear" in finding.where
+    assert "onnxq-node" not in finding.message

@@ -13,8 +13,11 @@ from onnx import TensorProto
 
 from onnxq.errors import BackendError, OnnxqError
 from onnxq.graph import from_proto
-from onnxq.ort_fusion.prediction import RULES, Outlook, predict
-from onnxq.running.sessions import Kind, optimized_graph, reference, shipped, walk
+from onnxq.operators.fused_operators import RULES
+from onnxq.ort_fusion.prediction import Outlook, predict
+from onnxq.ort_fusion.prediction import outlook as by_rules
+from onnxq.ort_fusion.probe import probe
+from onnxq.running.sessions import optimized_graph, reference, shipped, walk
 from onnxq.workflows.convert import convert
 from tests.checks.optimized import INTEGER_OPS, optimized
 from tests.checks.tables import TableRow
@@ -23,7 +26,6 @@ from tests.models.strategies import qdq_graphs
 from tests.models.zoo import QDQ, ZOO
 from tests.models.zoo_build import Build, channel_scale, tensor_scale
 
-SESSIONS: tuple[Kind, ...] = ("shipped", "deployed")
 COMPARED = ("Conv", "Gemm", "MatMul", "Add")
 GRAPHS = settings(
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
@@ -31,45 +33,52 @@ GRAPHS = settings(
 UINT8, INT8 = TensorProto.UINT8, TensorProto.INT8
 
 
-def outlook(proto: onnx.ModelProto, kind: Kind = "shipped") -> Outlook:
-    return predict(from_proto(proto), weights_to_u8=kind == "deployed")
+def outlook(proto: onnx.ModelProto) -> Outlook:
+    return predict(from_proto(proto))
 
 
 def compare(proto: onnx.ModelProto) -> int:
-    """Hold every prediction to the truth, in both sessions; how many nodes were compared."""
+    """Hold every prediction to the default session, and every reason to the prediction.
+
+    The session is made with all optimisations and other names than `predict` asks with. Returns
+    how many nodes were compared.
+    """
+    predicted = outlook(proto)
+    loads = [refusal.loads for refusal in predicted.refusals]
+    if False in loads:
+        with pytest.raises(OnnxqError):
+            optimized(proto, "shipped")
+    expected = by_rules(probe(from_proto(proto)), by_rules=True)
+    for key, found in predicted.nodes.items():
+        assert found.rule != "unexplained"
+        assert found.integer == expected.nodes[key].integer, f"{expected.nodes[key]}, but {found}"
+    if not all(loads):
+        return 0
+    assert [r for r in expected.refusals if r.loads is False] == []
+    real = optimized(proto, "shipped")
     compared = 0
-    for kind in SESSIONS:
-        predicted = outlook(proto, kind)
-        loads = [refusal.loads for refusal in predicted.refusals]
-        if False in loads:
-            with pytest.raises(OnnxqError):
-                optimized(proto, kind)
-        if not all(loads):
+    for node in walk(proto.graph):
+        if node.op_type not in COMPARED:
             continue
-        real = optimized(proto, kind)
-        for node in walk(proto.graph):
-            if node.op_type not in COMPARED:
-                continue
-            found = predicted.nodes.get(node.output[0])
-            if found is None:  # it is computed at load, from constants
-                assert not real.is_integer(node.output[0])
-                continue
-            compared += 1
-            if found.merged_into:
-                assert not real.ops.get(node.output[0]), f"{node.op_type} {node.output[0]} stays"
-            else:
-                expected = real.is_integer(node.output[0])
-                assert found.integer == expected, f"{kind}: {found}, but {real.ops}"
-        # Whatever names say, the kernels must be those.
-        kernels = Counter(
-            p.kernel
-            for p in predicted.nodes.values()
-            if p.kernel in INTEGER_OPS and not p.merged_into and not p.op.endswith(p.kernel)
-        )
-        stored = [p.kernel for p in predicted.nodes.values() if p.op.endswith(p.kernel or " ")]
-        before = Counter(n.op_type for n in walk(proto.graph) if n.op_type in INTEGER_OPS)
-        assert kernels + before == real.kernels, kind
-        assert Counter(k for k in stored if k in INTEGER_OPS) == before
+        found = predicted.nodes.get(node.output[0])
+        if found is None:  # it is computed at load, or an equal node is
+            assert not real.is_integer(node.output[0])
+            continue
+        compared += 1
+        if found.merged_into:
+            assert not real.ops.get(node.output[0]), f"{node.op_type} {node.output[0]} stays"
+        else:
+            assert found.integer == real.is_integer(node.output[0]), f"{found}, but {real.ops}"
+    # Whatever names say, the kernels must be those.
+    kernels = Counter(
+        p.kernel
+        for p in predicted.nodes.values()
+        if p.kernel in INTEGER_OPS and not p.merged_into and not p.op.endswith(p.kernel)
+    )
+    stored = [p.kernel for p in predicted.nodes.values() if p.op.endswith(p.kernel or " ")]
+    before = Counter(n.op_type for n in walk(proto.graph) if n.op_type in INTEGER_OPS)
+    assert kernels + before == real.kernels
+    assert Counter(k for k in stored if k in INTEGER_OPS) == before
     return compared
 
 
@@ -280,9 +289,8 @@ def half(op: str, kind: type[np.generic] = np.uint8) -> onnx.ModelProto:
 def test_float16_scales_stop_what_has_no_float16_kernel(op: str, kind: type[np.generic]) -> None:
     proto = half(op, kind)
     found = outlook(proto).nodes["layer"]
-    for session in SESSIONS:
-        real = Counter(node.op_type for node in walk(optimized_graph(proto, session)))
-        assert found.integer == (real["QuantizeLinear"] == 1), real
+    real = Counter(node.op_type for node in walk(optimized_graph(proto, "shipped")))
+    assert found.integer == (real["QuantizeLinear"] == 1), real
     assert found.rule == ("" if found.integer else "half")
     compare(proto)
 
@@ -306,22 +314,38 @@ def test_a_gemm_bias_of_the_wrong_scale_is_fused_and_wrong() -> None:
     assert np.abs(right - wrong).max() > 10 * 0.05
 
 
-@pytest.mark.parametrize("op", ["Add", "Mul"])
-@pytest.mark.parametrize(
-    ("code", "integer"), [(64, False), (-64, False), (65, True), (-65, True), (-128, True)]
-)
-def test_constants_of_seven_bits_stay_int8_beside_what_becomes_uint8(
-    op: str, code: int, integer: bool
-) -> None:
+def test_a_bias_of_a_transposed_convolution_is_rounded_with_the_scales_of_the_other_axis() -> None:
     b = Build(17)
-    x = b.qdq(b.input("x", [1, 4]), 0.1, 0, INT8)
-    constant = b.stored(np.float32(code * 0.5), np.float32(0.5), INT8)
-    y = b.op(op, x, constant, out="layer")
-    proto = b.model(b.qdq(y, 0.2, 0, INT8))
-    found = outlook(proto, "deployed").nodes["layer"]
-    assert (found.integer, found.rule) == (integer, "" if integer else "mixed-types")
-    assert not outlook(proto, "shipped").nodes["layer"].integer
-    compare(proto)
+    x = b.qdq(b.input("x", [1, 3, 5, 5]), 2.0**-6, 128, UINT8)
+    scales = np.float32([2.0**-30, 2.0**-12, 2.0**-12])
+    weight = b.stored(np.zeros((3, 3, 1, 1), np.float32), scales, axis=1)
+    bias = np.float32([2.0**33, 100, -7]) * scales * np.float32(2.0**-6)
+    y = b.op("ConvTranspose", x, weight, b.init(bias), out="layer")
+    proto = b.model(b.qdq(y, float(bias.max()) / 100, 128, UINT8))
+    feeds = {"x": np.zeros((1, 3, 5, 5), np.float32)}
+    (right,), (wrong,) = (s(proto).run(feeds).values() for s in (reference, shipped))
+    assert np.abs(right - wrong).max() > np.abs(right).max() / 2
+    (refusal,) = outlook(proto).refusals
+    assert (refusal.output, refusal.loads) == ("layer", True)
+
+
+def test_a_body_that_reads_a_pair_outside_runs_in_float() -> None:
+    done = convert(from_proto(ZOO["qop_in_if"]()), "onnxruntime", verify=False)
+    found = [p for p in predict(done.model).nodes.values() if p.op == "Transpose"]
+    assert sorted(p.integer for p in found) == [False, True]
+
+
+def test_what_onnxruntime_refuses_for_other_reasons_is_told_in_its_own_words() -> None:
+    proto = layer(op="Gemm")
+    (weight,) = (t for t in proto.graph.initializer if list(t.dims) == [4, 3])
+    weight.dims[:] = [3, 4]
+    del proto.graph.value_info[:]
+    (node,) = (node for node in proto.graph.node if node.op_type == "Gemm")
+    node.op_type = "MatMul"
+    (refusal,) = outlook(proto).refusals
+    assert (refusal.output, refusal.loads) == ("layer", False)
+    assert "Incompatible dimensions" in refusal.reason
+    assert "onnxq-node" not in refusal.reason
 
 
 def test_several_forms_of_one_layer_have_one_prediction_each() -> None:
