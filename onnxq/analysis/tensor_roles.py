@@ -100,7 +100,7 @@ class TensorParts:
             return 0
         why = "its readers disagree about it" if axes else "no linear layer has it as its weight"
         raise LoadError(
-            f"tensor '{name}' has several scales, and nothing tells along which axis: {why}",
+            f"tensor '{name}' has several scales along an unknown axis: {why}",
             fix="give one scale, or use a format with an axis (aimet-2.0.0, onnxq)",
         )
 

@@ -38,7 +38,7 @@ from onnxq.side_files.side_file import SideFile
 
 VERSION = "0.0.0"
 _AWAY_FROM_ZERO, _QUANTIZE, _QAT = 1, 0, 0
-_FIX = "give the file that MNN's training tools or onnxq wrote for this model, whole"
+_FIX = "give the file that MNN's training tools or onnxq wrote for this model, complete"
 _WHAT = "MNN compression parameters"
 _REFUSED = "quantize for mnn: signed codes, one scale per tensor, weights per channel"
 

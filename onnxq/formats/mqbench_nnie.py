@@ -40,8 +40,8 @@ from onnxq.side_files.side_file import SideFile
 _WHAT = "an NNIE parameter file"
 _FIX = 'expected {"nnie": {"gfpq_param_dict": {"<node>": [<largest magnitude per input>]}}}'
 _NEXT = (
-    "quantize as backend nnie places quantizers, and convert for it: that moves and drops what "
-    "does not fit"
+    "quantize as backend nnie places quantizers, and convert for it: this moves and drops "
+    "unsupported quantizers"
 )
 
 _Use = tuple[str, Reader]
@@ -131,12 +131,12 @@ def _misread(
 ) -> dict[str, str]:
     """Tensors whose numbers would be read for others, or for none."""
     read, unclear = _assigned(numbers, {n.name: n for n in model.nodes()})
-    why = "does not tell which of its inputs the numbers are for"
+    why = "does not specify which of its inputs the numbers are for"
     lost = {
         node.inputs[writable_inputs(node)[0]].name: f"{describe(node)} {why}" for node in unclear
     }
     for (name, reader), _ in read.items() ^ written.items():
-        lost[name] = f"the layer that makes '{reader.node}' {why}"
+        lost[name] = f"the producer of '{reader.node}' {why}"
     return lost
 
 

@@ -45,7 +45,7 @@ def magnitude(row: QParams) -> float:
 
 def _refusal(row: QParams) -> str | None:
     if not row.tensor or "\n" in row.tensor or "\r" in row.tensor:
-        return "its name holds a line break"
+        return "its name contains a line break"
     return side_rows.per_channel(row)
 
 

@@ -80,7 +80,7 @@ def write(table: QParamTable, model: Model) -> str:
 
 def _add(document: dict[str, dict[str, Any]], key: str, entry: dict[str, Any]) -> None:
     if key in document:
-        raise SaveError(f"'{key}' stands for a tensor and for a layer", fix="rename the node")
+        raise SaveError(f"'{key}' names both a tensor and a layer", fix="rename the node")
     document[key] = entry
 
 

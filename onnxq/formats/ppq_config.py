@@ -66,7 +66,7 @@ def _refusal(row: QParams, parts: TensorParts) -> str | None:
         return f"codes of type {row.qtype}"
     names = _touching(row.tensor, parts)
     if not names or not all(names):
-        return "a node that makes or reads it has no name"
+        return "its producer or a consumer has no name"
     return side_rows.axis_refusal(row, parts)
 
 
@@ -115,7 +115,7 @@ def read(text: str, model: Model) -> QParamTable:
             if name not in nodes and parts.find(tensor) is not None:
                 raise entry.error(f"the model has no such node; {near_matches(name, nodes)}")
             if not _keep(found, row, nodes.get(name), parts):
-                raise entry.error("the node neither makes nor reads it")
+                raise entry.error("the node is neither its producer nor a consumer")
     return found.table()
 
 

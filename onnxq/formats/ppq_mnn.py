@@ -73,14 +73,14 @@ def write(table: QParamTable, model: Model) -> str:
             readers = _readers(row, parts)
             places = {*readers}
             if not readers or not readers <= convolutions:
-                why = "neither Conv nor Add makes it, and something else reads it than Conv"
+                why = "its producer is neither Conv nor Add, and not all its consumers are Conv"
         if not why and places & told.keys():
             why = "it has several quantizers"
         if why:
             refused[row.tensor] = why
         told.update(dict.fromkeys(places, row))
     if refused:
-        fix = "quantize what Conv reads or makes and what Add makes, as int8 on -127..127"
+        fix = "quantize inputs and outputs of Conv and outputs of Add, as int8 on -127..127"
         raise side_rows.not_writable(refused, "steps of PPQ for MNN", fix)
     document: dict[str, Any] = {"shape": _shape(model)}
     for name, node in layers.items():
@@ -154,7 +154,7 @@ def read(text: str, model: Model) -> QParamTable:
         else:
             found.make(row.with_(tensor=_behind(node, model)))
     if unknown:
-        what = f"{len(unknown)} keys name no Conv or Add of the model by what it makes:"
+        what = f"{len(unknown)} keys do not name the output of a Conv or Add of the model:"
         raise LoadError(f"{what}{listed(unknown)}", fix=_FIX)
     return without_implied(found.table(), model, _CUT, _LAYERS)
 
@@ -185,7 +185,7 @@ def _recognises(content: str) -> bool:
 
 FORMAT = SideFile(
     "ppq-mnn",
-    "PPQ's steps for MNN: what Conv reads and makes and Add makes (int8)",
+    "PPQ's scales for MNN: inputs and outputs of Conv, outputs of Add (int8)",
     write,
     read,
     recognises=_recognises,

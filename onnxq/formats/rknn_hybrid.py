@@ -135,7 +135,9 @@ def _document(text: str) -> dict[str, dict[str, Any]]:
             tensor[key].append(_at(number).decimal("item", body[2:].strip()))
             continue
         if value is not None and value.startswith("[") and not value.endswith("]"):
-            raise LoadError(f"line {number}: its list does not end; is the file whole?", fix=_FIX)
+            raise LoadError(
+                f"line {number}: its list does not end; is the file complete?", fix=_FIX
+            )
         name = body if value is None else body[: -len(value) - 1]
         name = _unquoted(name.removesuffix(":"))
         if indent == 0:

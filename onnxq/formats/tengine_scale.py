@@ -45,7 +45,7 @@ def write(table: QParamTable, model: Model) -> str:
 
 def _refusal(row: QParams) -> str | None:
     if not re.fullmatch(r"\S+", row.tensor):
-        return "its name holds spaces"
+        return "its name contains spaces"
     if side_rows.bits_of(row) != 8:
         return f"codes {row.lo}..{row.hi} of {row.qtype}, not those of uint8"
     return side_rows.per_channel(row)

@@ -51,7 +51,7 @@ def read(text: str, model: Model) -> QParamTable:
         if entry is None:
             raise LoadError(
                 f"line {number} of the calibration cache is not '<tensor>: <8 hex digits>'",
-                fix="check that the file is whole",
+                fix="check that the file is complete",
             )
         name, digits = entry.groups()
         if name in found:

@@ -31,8 +31,9 @@ def scales(table: QParamTable) -> dict[str, float]:
         table.of(Role.ACTIVATION),
         "TensorRT ranges",
         _refusal,
-        "TensorRT wants one int8 quantizer per tensor, with zero point 0: 'onnxq convert --backend "
-        "tensorrt' brings activations there where that is exact; its QDQ model holds the others",
+        "TensorRT needs one int8 quantizer per tensor, with zero point 0: 'onnxq convert "
+        "--backend tensorrt' rewrites activations if that is exact; its QDQ model contains the "
+        "others",
     )
     return {row.tensor: float(row.scale) for row in held}
 

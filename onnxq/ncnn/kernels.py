@@ -42,7 +42,7 @@ def plane(net: Network, node: gs.Node, blob: str, shape: tuple[int, ...]) -> str
     if len(shape) == 3:
         return blob
     if len(shape) != 2:
-        raise NotInNcnn(f"its input has {len(shape)} axes behind the batch, not 2 or 3")
+        raise NotInNcnn(f"its input has {len(shape)} axes after the batch, not 2 or 3")
     flat = net.temporary(f"{blob}.plane")
     net.reshape(f"{layer_name(node)}.plane", blob, (shape[0], 1, shape[1]), flat)
     return flat
@@ -98,7 +98,7 @@ def conv(net: Network, node: gs.Node) -> None:
         if group > 1:
             each = steps.reshape(group, -1)
             if (each != each[:, :1]).any():
-                raise NotInNcnn("its weight has several scales in one group, and ncnn takes one")
+                raise NotInNcnn("its weight has several scales in one group, but ncnn supports one")
             steps = each[:, 0]
         settings[8] = 1 if group > 1 else 2
         weights = [params.quantize(values).astype(np.int8)]
@@ -159,7 +159,7 @@ def linear(net: Network, node: gs.Node) -> None:
     if added is not None:
         bias = np.broadcast_to(net.weight(added)[0].reshape(-1), (outputs,))
     if len(shape) > 2:
-        raise NotInNcnn(f"its input has {len(shape)} axes behind the batch, and ncnn takes 2")
+        raise NotInNcnn(f"its input has {len(shape)} axes after the batch, but ncnn supports 2")
     rows = values if across else np.ascontiguousarray(values.T)
     settings: dict[int, Value] = {0: outputs, 1: int(bias is not None), 2: values.size}
     plain = [] if bias is None else [np.ascontiguousarray(bias, np.float32)]

@@ -106,7 +106,7 @@ class Network:
         if not 1 <= len(rest) <= 3 or not all(isinstance(d, int) and d > 0 for d in rest):
             raise NotInNcnn(
                 f"'{tensor.name}' has shape {list(tensor.shape)}; ncnn's blobs have 1 to 3 known "
-                "axes behind the batch"
+                "axes after the batch"
             )
         return tuple(rest)
 
@@ -117,7 +117,7 @@ class Network:
             return found
         node = producer(tensor)
         if node is None or not is_fake_quantize(node):
-            raise NotInNcnn(f"'{tensor.name}' is a constant here, or what makes it was refused")
+            raise NotInNcnn(f"'{tensor.name}' is a constant here, or its producer was rejected")
         params = checked(params_of(node))
         step, name = float(params.scale), node.name or tensor.name
         source = self.blob(node.inputs[0])
@@ -186,7 +186,7 @@ def checked(params: QParams) -> QParams:
         )
     if params.axis is not None:
         raise NotInNcnn(
-            f"'{params.tensor}' has one scale per channel, and ncnn takes one", REQUANTIZE
+            f"'{params.tensor}' has one scale per channel, but ncnn supports one", REQUANTIZE
         )
     return params
 
@@ -202,7 +202,7 @@ def inverse(steps: Array) -> Array:
         made = (1.0 / steps.astype(np.float64)).astype(np.float32).reshape(-1)
     if not np.isfinite(made).all():
         raise NotInNcnn(
-            f"ncnn holds the inverse of a step, and that of {steps.min()} is beyond float32",
+            f"ncnn stores the inverse of a scale, and that of {steps.min()} is beyond float32",
             "recalibrate this tensor, or leave it unquantized",
         )
     return made

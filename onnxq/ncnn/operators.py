@@ -185,7 +185,7 @@ def _resize(net: Network, node: gs.Node) -> None:
     floors = rule == "asymmetric" and node.attrs.get("nearest_mode", "floor") == "floor"
     halves = rule in ("half_pixel", "pytorch_half_pixel")
     if not whole or mode != "nearest" or not (floors or halves) or before[0] != after[0]:
-        raise NotInNcnn("only nearest neighbours with whole factors are written")
+        raise NotInNcnn("only nearest neighbour with integer factors is supported")
     settings: dict[int, Value] = {0: 1, 1: after[1] / before[1], 2: after[2] / before[2]}
     settings |= {3: after[1], 4: after[2]}
     bottom, top = net.blob(node.inputs[0]), net.made(node.outputs[0])

@@ -31,7 +31,7 @@ LONGEST_NAME = 255
 """ncnn reads names with %255s."""
 
 Value = int | float
-_FIX = "give the .param and .bin files of one conversion, whole and unchanged"
+_FIX = "give the .param and .bin files of one conversion, complete and unchanged"
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def read_param(text: str) -> list[Layer]:
         layer = _layer(line.split(), Entry({}, f"line {number} of the .param file", _FIX))
         for blob in layer.bottoms:
             if blob not in made:
-                raise layer.error(f"nothing before it makes blob '{blob}'")
+                raise layer.error(f"blob '{blob}' has no producer before it")
             if blob in read:
                 raise layer.error(f"another layer reads blob '{blob}' too, without a Split")
             read.add(blob)
@@ -199,7 +199,7 @@ def write_bin(layers: Iterable[Layer]) -> bytes:
                 continue
             if not np.isfinite(weight).all():
                 raise SaveError(
-                    f"layer '{layer.name}' holds values that are not finite",
+                    f"layer '{layer.name}' contains values that are not finite",
                     fix="repair the weights before converting",
                 )
             out += weight.astype("<f4").tobytes()
@@ -232,7 +232,7 @@ def read_bin(data: bytes, layers: Iterable[Layer]) -> list[Layer]:
             Layer(layer.type, layer.name, layer.bottoms, layer.tops, layer.params, tuple(weights))
         )
     if at != len(data):
-        raise LoadError(f"the .bin file has {len(data)} bytes, but the layers take {at}", fix=_FIX)
+        raise LoadError(f"the .bin file has {len(data)} bytes, but the layers need {at}", fix=_FIX)
     return found
 
 

@@ -15,8 +15,8 @@ from onnxq.storage.exporter import sorted_nodes
 PARAM, BIN = "param", "bin"
 
 _REMOVE = (
-    "take these parts out of the model, or run them in a runtime of their own; "
-    f"written are: {', '.join(sorted(TRANSLATORS))}"
+    "remove these parts from the model, or run them in another runtime; supported: "
+    f"{', '.join(sorted(TRANSLATORS))}"
 )
 
 

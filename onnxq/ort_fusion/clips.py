@@ -23,21 +23,21 @@ def why_clip_stays(graph: OrtGraph, clip: Step, quantize: Step) -> str:
     scale = graph.value(quantize.given(1))
     kind = written_type(graph, quantize)
     if scale is None or scale.size != 1 or scale.dtype != np.float32 or kind is None:
-        return "the scale behind it is not one float32 number"
+        return "the scale after it is not one float32 number"
     scale = scale.reshape(())
     if kind.name not in ("int8", "uint8", "int16", "uint16"):
-        return f"the codes behind it are {kind.name}"
+        return f"the codes after it are {kind.name}"
     zero = 0
     if quantize.given(2):
         value = graph.value(quantize.given(2))
         if value is None or value.size != 1:
-            return "the zero point behind it is not one number"
+            return "the zero point after it is not one number"
         zero = int(value.reshape(()))
     info = np.iinfo(kind.name)
     if clip.op == "Relu":
         if zero == info.min:
             return ""
-        return f"the zero point behind it is {zero}, not the lowest code {info.min}"
+        return f"the zero point after it is {zero}, not the lowest code {info.min}"
     low, high = clip_bounds(graph, clip)
     if low is None or high is None:
         return "its bounds are not constant"
@@ -49,7 +49,7 @@ def why_clip_stays(graph: OrtGraph, clip: Step, quantize: Step) -> str:
         return ""
     return (
         f"it cuts at {low:.4g}..{high:.4g}, inside the range "
-        f"{float(scale) * (info.min - zero):.4g}..{float(scale) * (info.max - zero):.4g} behind it"
+        f"{float(scale) * (info.min - zero):.4g}..{float(scale) * (info.max - zero):.4g} after it"
     )
 
 

@@ -138,7 +138,7 @@ def prove(
         proofs.append(Proof(f"{what} (read back)", report))
     if change is None:
         return Proven(tuple(proofs), notes, None)
-    progress("measuring what the changes cost")
+    progress("measuring the cost of the changes")
     report = compare(before, Running(change.before), Tolerance())
     proofs.append(Proof("up to the change (canonical)", report))
     cost = compare(before, trusted, _ANYTHING)
@@ -235,9 +235,8 @@ def _sessions(backend: Backend, source: Model) -> tuple[tuple[Kind, ...], list[s
     if not inner or backend.sessions == ("reference",):
         return backend.sessions, []
     note = (
-        f"{describe(inner[0])} stands in the body of another node, where onnxruntime's 8-bit "
-        "kernels saturate in every session on CPUs without VNNI: only the reference session is "
-        "compared"
+        f"{describe(inner[0])} is in the body of another node, where onnxruntime's 8-bit kernels "
+        "saturate in every session on CPUs without VNNI: only the reference session is compared"
     )
     return ("reference",), [note]
 

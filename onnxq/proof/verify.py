@@ -281,9 +281,9 @@ def _weak(outputs: Iterable[TensorDiff]) -> Iterator[str]:
     for diff in outputs:
         if diff.source_nan:
             yield (
-                f"the source itself gives NaN at '{diff.name}' ({diff.source_nan} of {diff.count} "
-                "values); look at what stands before it (0 / 0, the logarithm or root of a "
-                "negative number, sums beyond the type), or give other inputs (data)"
+                f"the source model itself computes NaN at '{diff.name}' ({diff.source_nan} of "
+                f"{diff.count} values); check what is before it (0 / 0, the logarithm or root of "
+                "a negative number, sums beyond the type), or give other inputs (data)"
             )
         elif not diff.finite:
             yield f"output '{diff.name}': no finite value was compared; give other inputs (data)"
@@ -313,7 +313,8 @@ def _notes(
         if run.kind == "shipped" and not passed:
             yield (
                 f"{rank} model: onnxruntime's default session saturates 8-bit sums on a CPU "
-                "without VNNI; compare the deployed session to tell this from a wrong model"
+                "without VNNI; compare the deployed session to distinguish this from a wrong "
+                "model"
             )
     for rank, run, tap in zip(_RANK, runs, tapped, strict=True):
         if tap.note and tap.note != run.note:

@@ -42,7 +42,7 @@ def writable(
     table: QParamTable, version: str, more: Callable[[QParams], str | None]
 ) -> list[QParams]:
     """The rows of `table`, or one error for all that an encoding file cannot hold."""
-    fix = "write the format 'onnxq', which holds them all, or change these quantizers"
+    fix = "write the format 'onnxq', which supports them all, or change these quantizers"
     rows = [row.with_(readers=None) if row.role is Role.BIAS else row for row in table]
     return side_rows.writable(
         rows, f"encodings {version}", lambda row: side_rows.partial_codes(row) or more(row), fix

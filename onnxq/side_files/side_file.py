@@ -88,9 +88,9 @@ class SideFile:
         if Role.ACTIVATION not in roles and self.read(content, model).is_empty:
             raise EmptySideFile(
                 "the side file would be empty: no activation of the model has a quantizer",
-                fix=f"{self.name} does not hold weights: calibrate the model or train it with "
-                "quantized activations; for weights alone take a backend such as onnxruntime, "
-                "openvino or qnn, or the format onnxq",
+                fix=f"{self.name} cannot contain weights: calibrate the model or train it "
+                "with quantized activations; for weights alone take a backend such as "
+                "onnxruntime, openvino or qnn, or the format onnxq",
             )
         return content
 

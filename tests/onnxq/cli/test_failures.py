@@ -119,7 +119,7 @@ def test_nan_of_the_source_is_not_blamed_on_the_files(onnxq: Run, tmp_path: Path
     code, out, _ = onnxq("convert", tmp_path / "net.onnx", "-b", "tensorrt", "-o", tmp_path / "out")
     assert code == 1
     text = out.replace("\n", " ")
-    assert "the source itself gives NaN at 'y'" in text
+    assert "the source model itself computes NaN at 'y'" in text
     assert "do not compute" not in text
 
 

@@ -113,7 +113,7 @@ def test_a_bad_entry_names_tensor_and_key(changes: dict[str, Any], why: str) -> 
         ({"x": ENTRY}, "not a list of entries"),
         ({"x": []}, "not a list of entries"),
         ({"x": [3]}, "entry 0 is 3, not an object"),
-        ({"x": [ENTRY, ENTRY]}, "nothing tells along which axis"),
+        ({"x": [ENTRY, ENTRY]}, "along an unknown axis"),
         ({"conv.w": [ENTRY, ENTRY | {"bitwidth": 4}]}, "entry 1: 'bitwidth' differs"),
     ],
 )

@@ -132,7 +132,7 @@ def test_a_zero_point_shift_of_zero_is_none() -> None:
         (changed(name=""), "'name' is \"\", not a non-empty string"),
         (changed(name="mat.w", enc_type="PER_BLOCK", block_size=3), "do not divide"),
         (changed(name="mat.w", enc_type="PER_BLOCK", block_size=2), "1 scales, but .* 12 blocks"),
-        (changed(name="x", enc_type="PER_CHANNEL"), "nothing tells along which axis"),
+        (changed(name="x", enc_type="PER_CHANNEL"), "along an unknown axis"),
         (changed(name="conv.b", enc_type="PER_BLOCK", block_size=2), "not the weight of a layer"),
     ],
 )

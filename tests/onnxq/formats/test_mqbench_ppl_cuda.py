@@ -39,7 +39,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
     refuses_rows(
         FORMAT,
         [row("a\nb"), row("u", "uint8", [0.1] * 2, axis=1)],
-        "its name holds a line break",
+        "its name contains a line break",
         "'u': one scale per channel",
     )
 

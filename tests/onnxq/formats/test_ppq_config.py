@@ -102,7 +102,10 @@ def test_nodes_need_names() -> None:
             "only linear grids",
         ),
         (document({"n": {"x": entry(1)}}), "'x': the model has no such node"),
-        (document({"node_u": {"g": entry(1)}}), "'g': the node neither makes nor reads it"),
+        (
+            document({"node_u": {"g": entry(1)}}),
+            "'g': the node is neither its producer nor a consumer",
+        ),
         (
             document({"n": {"x": entry(1, policy=entry(1)["policy"] | {"PER_CHANNEL": True})}}),
             "'PER_TENSOR' and 'PER_CHANNEL' are both true",

@@ -107,7 +107,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
         (TEXT.replace("    x:", "  x:"), "line 3: its indentation is 2"),
         (TEXT.replace("qmethod: layer", "qtype: asym"), "line 5: duplicate key 'qtype'"),
         (TEXT + "    x:\n", "line 13: duplicate key 'x'"),
-        (TEXT.rstrip()[:-2], "line 12: its list does not end; is the file whole"),
+        (TEXT.rstrip()[:-2], "line 12: its list does not end; is the file complete"),
         (TEXT + "nonsense", "line 13 is not"),
         (TEXT + "other:\n", "line 13: 'other:' does not belong here"),
         (TEXT.replace("layers: {}", "layers:\n    x: odd"), "'x': 'odd' is not a type"),

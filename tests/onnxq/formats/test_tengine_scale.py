@@ -56,7 +56,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
     refuses_rows(
         FORMAT,
         [row("a b"), row("c", "uint16"), row("u", "uint8", [0.1] * 2, axis=1)],
-        "'a b': its name holds spaces",
+        "'a b': its name contains spaces",
         "'c': codes 0..65535",
         "'u': one scale per channel",
     )

@@ -93,7 +93,7 @@ def test_floats_keep_every_bit(value: float) -> None:
         (lambda t: t.replace("1 1 x a", "one 1 x a"), "line 4"),
         (lambda t: t.replace("Clip k 1 1 b e", "Clip k 1 9 b e"), "line 6"),
         (lambda t: t.replace("0=3 1=1 5=1", "0=3 1=nan 5=1"), "line 4"),
-        (lambda t: t.replace("1 1 b e", "1 1 z e"), "nothing before it makes blob 'z'"),
+        (lambda t: t.replace("1 1 b e", "1 1 z e"), "blob 'z' has no producer before it"),
         (lambda t: t.replace("1 1 b e", "1 1 b a"), "made twice"),
         (lambda t: t.replace("6=9", "6=9.5"), "not an integer"),
         (lambda t: t.replace("6=9", "6=8"), "tag|bytes"),

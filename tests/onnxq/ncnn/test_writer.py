@@ -56,7 +56,7 @@ def test_all_refusals_come_at_once_and_readers_of_the_lost_are_not_blamed() -> N
         ),
         (
             "(float[1,1,4,4] x) => (float y) <float[4] s = {1,1,1.5,1.5}> { y = Resize(x, , s) }",
-            "whole factors",
+            "integer factors",
         ),
         (
             "(float[1,1,4,4,4] x) => (float y) <float[1,1,1,1,1] w = {1}> { y = Conv(x, w) }",

@@ -149,7 +149,7 @@ FLOAT_LAYERS = {
     "Relu with the zero point in the middle": (
         layer(act="Relu"),
         "activation-stays",
-        "zero point behind it is 128, not the lowest code 0",
+        "zero point after it is 128, not the lowest code 0",
     ),
     "Clip inside the range": (
         layer(act="Clip", out=(0.1, 0, UINT8)),
