@@ -90,7 +90,7 @@ def test_nor_does_a_conversion_whose_files_have_such_names(
             folder / "net.onnx", backend, verify=False, stem="net", allow_requantize=True
         )
         if name in names:
-            with pytest.raises(SaveError, match=r"holds weights of .*net\.onnx"):
+            with pytest.raises(SaveError, match=r"contains weights of .*net\.onnx"):
                 made.save(folder)
             assert listing(folder) == before
         else:

@@ -205,12 +205,12 @@ def test_a_proof_of_codes_that_were_never_floats(
 @pytest.mark.parametrize(
     ("name", "error", "why"),
     [
-        ("sparse_huge", InvalidModelError, "'const_42': 34359738368 its dense form, .* bytes"),
+        ("sparse_huge", InvalidModelError, "'const_42': its dense form, .* 34359738368 bytes"),
         ("e_neg_dims", InvalidModelError, "negative dimension"),
-        ("e_overflow_dims", LoadError, "do not fit a tensor of 18446744073709551616 bytes"),
-        ("e_string_type", LoadError, "strings are kept in the model itself"),
-        ("fuzz_04", InvalidModelError, "an index is outside of shape"),
-        ("fuzz_05", InvalidModelError, "an index is outside of shape"),
+        ("e_overflow_dims", LoadError, "do not match a tensor of 18446744073709551616 bytes"),
+        ("e_string_type", LoadError, "strings cannot be external data"),
+        ("fuzz_04", InvalidModelError, "an index is outside shape"),
+        ("fuzz_05", InvalidModelError, "an index is outside shape"),
         ("fuzz_07", InvalidModelError, "255 values have indices of shape"),
         ("fuzz_11", InvalidModelError, "23 values have indices of shape"),
     ],
@@ -226,7 +226,10 @@ def test_tensors_that_cannot_be_are_refused_when_the_model_is_read(
 @hostile
 def test_random_samples_of_a_huge_input_are_refused() -> None:
     path = FOLDER / "huge_in.onnx"
-    with measured() as peak, pytest.raises(VerifyError, match=r"'x' .* no random values are made"):
+    with (
+        measured() as peak,
+        pytest.raises(VerifyError, match=r"'x' .* the limit for random values"),
+    ):
         verify(path, path)
     assert peak.megabytes < 64
 

@@ -28,7 +28,7 @@ OTHERS = {
     "mqbench-stpu": "one scale per channel",
     "mqbench-vitis": "must be a power of two",
     "ncnn-table": "ncnn has -127..127",
-    "ppq-mnn": "must be the whole -127..127",
+    "ppq-mnn": "must be the full -127..127",
 }
 """Formats that cannot hold the demonstration network, and why."""
 FORMATS = [
@@ -279,7 +279,7 @@ def test_a_side_file_has_a_largest_size(tmp_path: Path) -> None:
     path = tmp_path / "large.json"
     with path.open("wb") as file:
         file.truncate(300 * 2**20)
-    with pytest.raises(LoadError, match=r"large.json: the file has 314572800 bytes, and such"):
+    with pytest.raises(LoadError, match=r"large.json: the file has 314572800 bytes; the limit is"):
         read_content(path)
 
 
