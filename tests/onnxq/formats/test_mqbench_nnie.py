@@ -125,7 +125,9 @@ def test_the_input_a_short_list_is_about_is_found_by_other_layers() -> None:
     text = FORMAT.write(table(*rows[:1]), model)
     assert numbers(text) == {"/b": [2], "/y": [2]}
     assert by_tensor(FORMAT.read(text, model)) == by_tensor(table(*rows[:1]))
-    with pytest.raises(SaveError, match=r"'c': '/y' \(Concat\) does not tell which of its inputs"):
+    with pytest.raises(
+        SaveError, match=r"'c': '/y' \(Concat\) does not specify which of its inputs"
+    ):
         FORMAT.write(table(rows[1]), model)
     same = net("y = Concat<axis=1>(a, b, a)")
     text = FORMAT.write(table(rows[0]), same)

@@ -77,7 +77,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
     block = row("gemm.w", "int8", [[0.1] * 5] * 4, axis=0, block=2, role=Role.WEIGHT)
     fp8 = row("x", "float8e4m3fn")
     refuses_rows(FORMAT, [block, fp8], "'gemm.w': one scale per block", "'x': codes of type float8")
-    refuses_rows(FORMAT, [row("nowhere")], "'nowhere': a node")
+    refuses_rows(FORMAT, [row("nowhere")], "'nowhere': its producer")
 
 
 def test_nodes_need_names() -> None:

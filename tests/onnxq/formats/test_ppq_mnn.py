@@ -169,7 +169,7 @@ def test_sizes_that_are_not_known_are_left_out() -> None:
         ([row("c", "int8", [0.5] * 3, axis=1, lo=-127)], "'c': one scale per channel"),
         ([step("y", 0.5)], "'y': its producer is neither Conv nor Add"),
         ([step("ar", 0.5, Reader("s", 1))], "'ar': its producer is neither Conv nor Add"),
-        ([step("nowhere", 0.5)], "'nowhere': neither"),
+        ([step("nowhere", 0.5)], "'nowhere': its producer is neither"),
         ([step("c", 0.5), step("c", 0.25)], "'c': it has several quantizers"),
         ([step("p", 0.5), step("p", 0.25, Reader("d", 0))], "'p': it has several quantizers"),
     ],

@@ -90,4 +90,4 @@ def test_the_next_step_fits_the_cause() -> None:
     assert caught.value.fix == "export with batch 1 or a dynamic batch"
     with pytest.raises(BackendError, match="1 part of the model") as caught:
         layers_of(shaped("g (float[1,3] x) => (float[1,3] y) { y = Erf(x) }"))
-    assert "take these parts out" in caught.value.fix
+    assert "remove these parts" in caught.value.fix

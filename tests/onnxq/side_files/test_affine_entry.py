@@ -56,7 +56,7 @@ LISTS = {key: [value, value] for key, value in GOOD.items()}
         (GOOD, 1, False, "1 bits are not a width"),
         (GOOD, 10**9, False, "1000000000 bits are not a width"),
         (GOOD | {"step": [0.5]}, 8, False, "'step' is [0.5], not a finite number"),
-        (GOOD | {"zero": 0.5}, 8, False, "'zero' is 0.5, not a whole number"),
+        (GOOD | {"zero": 0.5}, 8, False, "'zero' is 0.5, not an integer"),
         (GOOD | {"least": -2.0}, 8, False, "'least' is -2, but scale and zero point give -1.5"),
         (GOOD | {"most": 127.0}, 8, False, "'most' is 127, but"),
         (GOOD, 8, True, "'step' is 0.5, not a list"),
