@@ -19,7 +19,7 @@ def followed_by_its_quantizer(graph: OrtGraph, step: Step) -> bool:
 
 
 def why_clip_stays(graph: OrtGraph, clip: Step, quantize: Step) -> str:
-    """In words, why a Relu or Clip is not done by the Q behind it; '' if it is."""
+    """In words, why a Relu or Clip is not done by the Q after it; '' if it is."""
     scale = graph.value(quantize.given(1))
     kind = written_type(graph, quantize)
     if scale is None or scale.size != 1 or scale.dtype != np.float32 or kind is None:

@@ -97,9 +97,9 @@ def of_types(graph: OrtGraph, step: Step, key: str) -> Iterator[Refusal]:
         if typed and quantize.source < 0 and becomes_uint8(graph, quantize):
             yield Refusal(
                 key,
-                "onnxruntime carries the int8 quantizer in front of it to its result, then turns "
-                "it into uint8 there but leaves the type int8 written beside it (opset 21 and "
-                "newer), and refuses its own graph",
+                "onnxruntime moves the int8 quantizer before it to its result, then makes it "
+                "uint8 there but leaves its type attribute int8 (opset 21 and newer), and "
+                "rejects its own graph",
             )
 
 
