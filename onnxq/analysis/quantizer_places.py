@@ -70,8 +70,9 @@ class QuantizerPlaces(PlacementWalk[gs.Node, gs.Tensor]):
         count = len(op.inputs) if kind in SEVERAL else 2 if kind in WEIGHTED else 1
         if kind == "Embedding" or is_bias_of(op) is not None:
             return []
-        read = [t for t in op.inputs[:count] if t.name and t is not weight]
-        return [t for t in read if self.is_float(t) and not _is_number(t)]
+        read = [t for t in op.inputs[:count] if t.name and t is not weight and self.is_float(t)]
+        # A number is an operand beside another; asking along chains of single ones costs squares.
+        return read if count == 1 else [t for t in read if not _is_number(t)]
 
     def result(self, op: gs.Node) -> gs.Tensor:
         return op.outputs[0]
