@@ -125,12 +125,16 @@ def float_tensors(text: str) -> frozenset[str]:
     )
 
 
+def _recognises(text: str) -> bool:
+    return strict_json.peek(text).get("version") == VERSION
+
+
 FORMAT = SideFile(
     "aimet-0.6.1",
     "AIMET and QNN encodings 0.6.1: activations and parameters by name",
     write,
     read,
-    recognises=lambda text: strict_json.peek(text).get("version") == VERSION,
+    recognises=_recognises,
     detection='JSON with "version": "0.6.1"',
     versions=(VERSION,),
     narrow=False,

@@ -187,12 +187,16 @@ def float_tensors(text: str) -> frozenset[str]:
     )
 
 
+def _recognises(text: str) -> bool:
+    return strict_json.peek(text).get("version") == VERSION
+
+
 FORMAT = SideFile(
     "aimet-1.0.0",
     "AIMET and QNN encodings 1.0.0: lists of activations and parameters",
     write,
     read,
-    recognises=lambda text: strict_json.peek(text).get("version") == VERSION,
+    recognises=_recognises,
     detection='JSON with "version": "1.0.0"',
     versions=(VERSION,),
     narrow=False,

@@ -148,12 +148,16 @@ def float_tensors(text: str) -> frozenset[str]:
     return frozenset(entry.text("name") for entry in _entries(text) if _is_float(entry))
 
 
+def _recognises(text: str) -> bool:
+    return strict_json.peek(text).get("version") in READ_VERSIONS
+
+
 FORMAT = SideFile(
     "aimet-2.0.0",
     "AIMET and QNN encodings 2.0.0: one list with ONNX's scale, zero point and axis",
     write,
     read,
-    recognises=lambda text: strict_json.peek(text).get("version") in READ_VERSIONS,
+    recognises=_recognises,
     detection='JSON with "version": "2.0.0" or "2.1.0"',
     versions=READ_VERSIONS,
     narrow=False,

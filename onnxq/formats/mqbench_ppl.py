@@ -65,12 +65,16 @@ def _row(name: str, value: Any, parts: TensorParts) -> QParams:
     return _AFFINE.read(entry, name, bits, False, parts, channels=channels)
 
 
+def _recognises(text: str) -> bool:
+    return isinstance(strict_json.peek(text).get("ppl"), dict)
+
+
 FORMAT = SideFile(
     "mqbench-ppl",
     "PPL W8A16 in MQBench's form: step, zero point and range per tensor or channel",
     write,
     read,
-    recognises=lambda text: isinstance(strict_json.peek(text).get("ppl"), dict),
+    recognises=_recognises,
     detection='JSON with {"ppl": ...}',
     narrow=False,
 )

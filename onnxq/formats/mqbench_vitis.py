@@ -56,12 +56,16 @@ def read(text: str, model: Model) -> QParamTable:
     return table
 
 
+def _recognises(text: str) -> bool:
+    return isinstance(strict_json.peek(text).get("vitis"), dict)
+
+
 FORMAT = SideFile(
     "mqbench-vitis",
     "Vitis AI in MQBench's form: a power-of-two scale per activation, weight and bias",
     write,
     read,
-    recognises=lambda text: isinstance(strict_json.peek(text).get("vitis"), dict),
+    recognises=_recognises,
     detection='JSON with {"vitis": ...}',
     narrow=False,
 )

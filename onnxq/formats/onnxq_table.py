@@ -22,12 +22,16 @@ def read(text: str, model: Model) -> QParamTable:
         raise LoadError(error.what, fix=error.fix) from error
 
 
+def _recognises(text: str) -> bool:
+    return strict_json.peek(text).get("schema") == JSON_SCHEMA
+
+
 FORMAT = SideFile(
     "onnxq",
     "onnxq's own table: types, ranges, axes, blocks and readers, exactly",
     write,
     read,
-    recognises=lambda text: strict_json.peek(text).get("schema") == JSON_SCHEMA,
+    recognises=_recognises,
     detection=f'JSON with "schema": "{JSON_SCHEMA}"',
     readers=True,
 )

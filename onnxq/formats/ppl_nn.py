@@ -117,12 +117,16 @@ def float_tensors(text: str) -> frozenset[str]:
     return frozenset(name for name, entry in _entries(text).items() if _is_float(entry))
 
 
+def _recognises(text: str) -> bool:
+    return isinstance(strict_json.peek(text).get("quant_info"), dict)
+
+
 FORMAT = SideFile(
     "ppl-nn",
     "ppl.nn (CUDA): scale, zero point and range per tensor or channel, a type per node",
     write,
     read,
-    recognises=lambda text: isinstance(strict_json.peek(text).get("quant_info"), dict),
+    recognises=_recognises,
     detection='JSON with "quant_info"',
     narrow=False,
     float_tensors=float_tensors,

@@ -167,11 +167,15 @@ def _row(name: str, entry: Entry, values: Entry, parts: TensorParts) -> QParams 
     return side_rows.with_role(row.with_(lo=lo, hi=hi), parts)
 
 
+def _recognises(text: str) -> bool:
+    return set(strict_json.peek(text)) == set(_SECTIONS)
+
+
 FORMAT = SideFile(
     "ppq",
     "PPQ's own configuration: every operator's inputs and outputs",
     write,
     read,
-    recognises=lambda text: set(strict_json.peek(text)) == set(_SECTIONS),
+    recognises=_recognises,
     detection='JSON with "configs", "dispatchings" and "values"',
 )

@@ -31,12 +31,16 @@ def read(text: str, model: Model) -> QParamTable:
     return read_ranges(Entry.of(document.value[_KEY], f"'{_KEY}'", _FIX).value)
 
 
+def _recognises(text: str) -> bool:
+    return set(strict_json.peek(text)) == {_KEY}
+
+
 FORMAT = SideFile(
     "ppq-tensorrt",
     "absmax per tensor as JSON in PPQ's form (TensorRT <= 10)",
     write,
     read,
-    recognises=lambda text: set(strict_json.peek(text)) == {_KEY},
+    recognises=_recognises,
     detection='JSON with "act_quant_info"',
     weights=False,
 )

@@ -64,12 +64,16 @@ def read(text: str, model: Model) -> QParamTable:
     return QParamTable(list(found.values()))
 
 
+def _recognises(text: str) -> bool:
+    return text.startswith("TRT-")
+
+
 FORMAT = SideFile(
     "tensorrt-cache",
     "TensorRT's calibration cache (TensorRT <= 10)",
     write,
     read,
-    recognises=lambda text: text.startswith("TRT-"),
+    recognises=_recognises,
     detection="text whose first line begins with TRT-",
     suffix=".cache",
     weights=False,
