@@ -14,7 +14,7 @@ from onnxq.graph.constants import array
 from onnxq.pipeline import Pipeline
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.reading import canonical
 
 FOLD = "fold-batch-norm"

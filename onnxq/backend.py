@@ -140,7 +140,7 @@ class Backend:
     def variant(self, name: str) -> Backend:
         """The backend as its variant `name` deploys."""
         if name not in self.variants:
-            has = near_matches(name, self.variants) if self.variants else "it has none"
+            has = near_matches(name, self.variants) if self.variants else "leave the variant out"
             raise OptionError(f"backend '{self.name}' has no variant '{name}'", fix=has)
         chosen = self.variants[name]
         return replace(

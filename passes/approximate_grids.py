@@ -3,7 +3,7 @@
     asymmetric -> symmetric, per channel -> per tensor, 16 bits -> 8, any scale -> power of two
 
 This changes what the network computes. Each tensor is reported with the largest difference between
-the two grids, as a share of its range; the conversion measures what becomes of it at the outputs.
+the two grids, as a share of its range; the conversion measures its effect on the outputs.
 What was trained is moved: a weight is rounded from its value on the old grid, not from the float
 behind it. `fit-grids` comes first, for what needs no change of values.
 

@@ -72,3 +72,5 @@ agree: for targets that support nothing else."""
 
 STRIP = (ClipWeights(), CollectQParams(), RemoveFakeQuant())
 """The clean float model with its quantization in the table: for side files."""
+
+__all__ = ["CLEAN", "FOLD", "FOLD_SYMMETRIC", "READ", "STRIP", "WHOLE_INT8", "WHOLE_UINT8"]

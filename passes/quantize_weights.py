@@ -22,7 +22,7 @@ from onnxq.graph.constants import array
 from onnxq.operators.weight_axis import LINEAR_OPS, weight_axis
 from onnxq.pass_ import Pass, Trace
 from onnxq.quant.qparams import Array, QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 
 
 @dataclass(frozen=True)

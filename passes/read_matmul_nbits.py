@@ -31,7 +31,7 @@ from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.pass_ import Pass, Trace
 from onnxq.quant.qparams import Array, QParams, Role
-from onnxq.quant.qtype import QTYPES, QType, qtype
+from onnxq.quant.qtypes import QTYPES, QType, qtype
 from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, QUANT_TYPE, metadata
 
 MATMUL = "com.microsoft::MatMulNBits"

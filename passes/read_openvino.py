@@ -40,7 +40,7 @@ from onnxq.operators.broadcast_shape import per_channel, rank_of, spread
 from onnxq.operators.weight_axis import weight_axis
 from onnxq.pass_ import Pass, Trace
 from onnxq.quant.qparams import Array, QParams
-from onnxq.quant.qtype import QTYPES
+from onnxq.quant.qtypes import QTYPES
 from onnxq.storage.node_metadata import QUANT_MIN, QUANT_TYPE, SCALE, metadata
 
 OPS = (openvino.FAKE_QUANTIZE, "FakeQuantize")

@@ -35,7 +35,7 @@ from onnxq.graph.constants import array, computed, is_constant
 from onnxq.operators.traits import DEQUANTIZE
 from onnxq.pass_ import Pass, Trace
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 
 _CODES = 2**15
 """Codes of 16 bits on either side of zero."""

@@ -10,7 +10,7 @@
     graph input -> DQ(s, z)                   DQ -> FakeQuantize(., s, z): the same values
 
 In the last two the Q or DQ stays, since the codes belong to the caller. Identity, and Cast to the
-type that the codes have, may stand between Q and DQ. A range that the file cannot hold is taken
+type that the codes have, may be between Q and DQ. A range that the file cannot hold is taken
 from the node's metadata where the codes agree with it.
 """
 
@@ -49,7 +49,7 @@ from onnxq.graph.dequantized import dequantized, stored_codes
 from onnxq.operators.traits import DEQUANTIZE, QUANTIZE
 from onnxq.pass_ import Pass, Trace
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import QType
+from onnxq.quant.qtypes import QType
 from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, metadata
 from onnxq.storage.tensors import Codes, numpy_dtype, parts_of
 

@@ -36,7 +36,7 @@ from onnxq.graph.constants import array
 from onnxq.operators.broadcast_shape import per_channel, rank_of
 from onnxq.pass_ import Pass, Trace
 from onnxq.quant.qparams import Array, QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.storage.node_metadata import QUANT_TYPE, metadata
 
 QUANT = tuple(f"{domain}::{op}" for domain in qonnx.DOMAINS for op in ("Quant", "IntQuant"))

@@ -24,7 +24,7 @@ from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
 from onnxq.pass_ import Pass, Trace
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
 
 Flatten and Reshape only move values, and Relu keeps those of one sign: positive values lie on the
 same grid, negative ones become 0, which is on it. So the order does not matter, and the number
-stands at an input that NNIE has a number for.
+is at an input that NNIE has a number for.
 """
 
 from __future__ import annotations

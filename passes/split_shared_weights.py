@@ -43,7 +43,7 @@ class _Branch:
 class SplitSharedWeights(Pass):
     """Give each layer its own copy of a weight or bias that others read as well.
 
-    What stands between the constant and the layer (quantizers with their scales and zero points,
+    Everything between the constant and the layer (quantizers with their scales and zero points,
     Cast, Transpose ...) is copied along. The copies share one array in memory.
     """
 

@@ -25,7 +25,7 @@ from onnxq.graph import Model, domain_of
 from onnxq.graph.constants import array
 from onnxq.pass_ import Pass, Trace
 from onnxq.quant.qparams import Array, QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, QUANT_TYPE, add_metadata
 
 MATMUL = "com.microsoft::MatMulNBits"

@@ -9,7 +9,7 @@
     logarithmic             NNIEQuantize(x, data_max)
 
 Scales and zero points are float32 vectors (zero points of the fixed operator are integers), bounds
-and axes come from Constant nodes. The operators stand in ONNX's own domain without being ONNX, so
+and axes come from Constant nodes. The operators are in ONNX's own domain without being ONNX, so
 only MQBench's tools and `read-mqbench` understand the file. One scale per block and float8 codes
 have no operator there and are refused together, by name.
 

@@ -31,7 +31,7 @@ from onnxq.graph.constants import is_constant
 from onnxq.graph.dequantized import codes_of, unread
 from onnxq.pass_ import Pass, Trace
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import QType
+from onnxq.quant.qtypes import QType
 from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, add_metadata
 
 Scales = Literal["scalar", "vector"]

@@ -76,7 +76,7 @@ def _merge(
     """Replace every node by an earlier one with the same grid that it can see."""
     maker = producer(source)
     home = maker.owner if maker is not None else getattr(source, "owner", model.graph)
-    # A quantizer that stands where the tensor is made serves every body; others only their own.
+    # A quantizer in the graph that makes the tensor serves every body; others only their own.
     order = sorted(range(len(nodes)), key=lambda i: nodes[i].owner is not home)
     kept: dict[object, list[gs.Node]] = {}
     for node, grid in ((nodes[i], grids[i].grid_key()) for i in order):

@@ -195,7 +195,7 @@ def _ends(rows: Ints, low: int, high: int) -> tuple[Ints, Ints]:
 
 
 def _pair_ends(rows: Ints, low: int, high: int) -> tuple[int, int]:
-    """The ends of x[2k] * w[2k] + x[2k+1] * w[2k+1]; the last of an odd row stands alone."""
+    """The ends of x[2k] * w[2k] + x[2k+1] * w[2k+1]; the last of an odd row is alone."""
     if rows.shape[1] % 2:
         rows = np.pad(rows, ((0, 0), (0, 1)))
     least, most = _ends(rows, low, high)

@@ -19,7 +19,7 @@ from onnxq.graph import Model, domain_of
 from onnxq.graph.constants import array, is_constant
 from onnxq.operators.weight_axis import BIAS_INPUT, LINEAR_OPS, WeightAxis, weight_axis
 from onnxq.quant.qparams import Role
-from onnxq.quant.qtype import QType
+from onnxq.quant.qtypes import QType
 
 
 class TensorParts:

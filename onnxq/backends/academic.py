@@ -9,7 +9,7 @@ from onnxq.backend import Backend, OnnxFile
 from onnxq.operators.placement import Placement
 from onnxq.operators.traits import WEIGHTED
 from onnxq.pipeline import Pipeline
-from onnxq.quant.qtype import QTYPES
+from onnxq.quant.qtypes import QTYPES
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.phases import CLEAN, READ
 

@@ -28,7 +28,7 @@ from onnxq.errors import PassError, QParamsError
 from onnxq.graph import Model
 from onnxq.graph.constants import array, is_constant
 from onnxq.quant.qparams import Array, QParams, Reader, Role
-from onnxq.quant.qtype import QType, qtype
+from onnxq.quant.qtypes import QType, qtype
 from onnxq.storage.domains import OWN
 
 DOMAIN = OWN

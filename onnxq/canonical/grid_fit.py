@@ -30,7 +30,7 @@ from onnxq.arrays.pieces import blocks, cut, largest
 from onnxq.canonical.fake_quantize import container, narrowest
 from onnxq.quant.blockwise import code_ends, keeps
 from onnxq.quant.qparams import Array, QParams
-from onnxq.quant.qtype import QType, qtype
+from onnxq.quant.qtypes import QType, qtype
 from onnxq.quant.scheme import QSpec
 
 

@@ -1,4 +1,4 @@
-"""Constant weights that stand in front of a FakeQuantize."""
+"""Constant weights that a FakeQuantize reads."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from onnxq.graph.constants import array, computed
 from onnxq.quant.qparams import Array, QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 
 CODES_SUFFIX = ".codes"
 

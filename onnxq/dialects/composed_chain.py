@@ -3,7 +3,7 @@
     x -> Div s -> Round -> Add z -> Clip lo, hi -> Sub z -> Mul s
 
 Tools write it in many ways. The chain is found from its end, a Mul or Div by a constant, backwards
-over what may stand in it, up to the Div or Mul that brought x onto the grid:
+over what it may contain, up to the Div or Mul that brought x onto the grid:
 
     Add, Sub                 an integer zero point, before or behind Round
     Clip, Max, Min, Relu     bounds, before or behind Round
@@ -60,7 +60,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """A chain as it stands in the graph, from its source to its last node."""
+    """A chain in the graph, from its source to its last node."""
 
     source: gs.Tensor
     first: gs.Node
@@ -151,7 +151,7 @@ def number(tensor: gs.Tensor) -> Array | None:
 
 
 def _step(node: gs.Node) -> Step | None:
-    """One operator inside a chain; None where it cannot stand there."""
+    """One operator inside a chain; None where it cannot be part of one."""
     data = node.inputs[0] if node.inputs else None
     if data is None:
         return None

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from onnxq.quant.qparams import Array, QParams
-from onnxq.quant.qtype import QType, qtype
+from onnxq.quant.qtypes import QType, qtype
 
 DOMAIN = "org.openvinotoolkit"
 FAKE_QUANTIZE = f"{DOMAIN}::FakeQuantize"

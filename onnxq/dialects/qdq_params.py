@@ -35,7 +35,7 @@ from onnxq.graph import Model
 from onnxq.graph.constants import array, computed
 from onnxq.operators.traits import DEQUANTIZE, QUANTIZE
 from onnxq.quant.qparams import Array, QParams
-from onnxq.quant.qtype import QType, qtype
+from onnxq.quant.qtypes import QType, qtype
 from onnxq.storage.tensors import Codes, StoredValues, numpy_dtype, parts_of
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float16))

@@ -4,7 +4,7 @@
 
 Exact but for rounding: the integer operator scales a sum once where the float operator scales
 every operand, so a result within a hair of a tie may take the neighbouring code. An int32 bias is
-dequantized with the scale of the products, sx * sw. Where channels come last the twin stands
+dequantized with the scale of the products, sx * sw. Where channels come last the twin is
 between two Transpose nodes.
 """
 

@@ -15,7 +15,7 @@ from onnxq.graph import Model
 def freeze(model: Model, nodes: Iterable[gs.Node], values: dict[int, Any]) -> None:
     """Remove `nodes`; each output whose `id` is in `values` becomes an initializer.
 
-    The initializer stands where the node stood: bodies may use one name each for something else.
+    The initializer belongs to the graph of the node: a name may mean something else in each body.
     An entry of `values` is an array or the stored values of another constant, which are shared.
     """
     nodes = list(nodes)

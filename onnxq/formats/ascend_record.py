@@ -13,7 +13,7 @@
       }
     }
 
-All codes are int8. scale_w and offset_w stand once, or once per output channel. Only layers with a
+All codes are int8. scale_w and offset_w occur once, or once per output channel. Only layers with a
 weight have a record, and nothing tells about what they make or what other operators read: a
 tensor is quantized for those layers alone. channels, height and width are those of the input.
 """
@@ -88,12 +88,12 @@ def _record(node: gs.Node, data: QParams, weight: QParams) -> str:
 
 @dataclass
 class _Record:
-    """One record as it stands in the file."""
+    """One record of the file."""
 
     line: int
     key: str = ""
     values: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
-    """What stands in which line, by field."""
+    """Values and their lines, by field."""
 
     @property
     def where(self) -> str:

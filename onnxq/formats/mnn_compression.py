@@ -32,7 +32,7 @@ from onnxq.graph.constants import is_constant
 from onnxq.operators.op_kind import weight_of
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.side_files.rows import axis_refusal, writable
 from onnxq.side_files.side_file import SideFile
 

@@ -26,7 +26,7 @@ from onnxq.parsing.decimal_text import number as number_in
 from onnxq.parsing.strict_json import Entry
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import GRAPH_OUTPUT, Array, QParams, Reader, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.side_files.rows import not_writable
 from onnxq.side_files.side_file import SideFile
 

@@ -11,7 +11,7 @@ or make is quantized only where one of these makes or reads it. PPQ rounds the o
 well; the file tells so only of those that come from a layer.
 
 Under an Add, PPQ stores the step of its second operand in place of its result's. Where a
-convolution reads that sum, the convolution's entry is right. Such a file is read as it stands: the
+convolution reads that sum, the convolution's entry is right. Such a file is read unchanged: the
 sum is rounded, and cut, with the step it tells, and behind that with the convolution's.
 
 A layer's step holds behind its Relu just as well: relu(Q(x)) = Q(relu(x)) where zero is on the

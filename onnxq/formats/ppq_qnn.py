@@ -35,7 +35,7 @@ def write(table: QParamTable, model: Model) -> str:
         table.of(Role.ACTIVATION, Role.WEIGHT),
         "encodings of PPQ",
         lambda row: side_rows.partial_codes(row) or side_rows.axis_refusal(row, parts),
-        "write the format 'onnxq', which supports them all, or change these quantizers",
+        "change these quantizers, or use the format 'onnxq', which can express them all",
     )
     return strict_json.dump(
         {key: {r.tensor: _entries(r) for r in rows if in_group(r, key)} for key in GROUPS}

@@ -45,7 +45,7 @@ def _refusal(row: QParams) -> str | None:
 
 
 def row_of(name: str, scale: float, where: str) -> QParams:
-    """A symmetric int8 activation; the error says where in the file it stands."""
+    """A symmetric int8 activation; the error names its place in the file."""
     entry = Entry({}, where, _FIX)
     return rows.make_row(entry, name, 8, True, scale, 0, Role.ACTIVATION)
 

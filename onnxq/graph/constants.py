@@ -8,9 +8,9 @@ import numpy as np
 import onnx_graphsurgeon as gs
 from onnx import AttributeProto
 
-from onnxq.graph import domain_of
 from onnxq.graph.constant_folding import MOVING, OPERATORS, Operator, evaluate
 from onnxq.quant.qparams import Array
+from onnxq.storage.domains import domain_of
 from onnxq.storage.tensors import SparseStoredValues, values_of
 
 _MOST_NODES = 16

@@ -7,7 +7,7 @@ time.
 
 * A long list of readers only counts what is deleted. Its length is right at once; the entries go
   when somebody looks at them, or when half of them are gone.
-* A node with many tensors remembers where each of them stands.
+* A node with many tensors remembers the index of each of them.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _lazy(plain: type) -> Any:
 
 
 def slot_of(tensors: Sequence[gs.Tensor], tensor: gs.Tensor) -> int:
-    """Where `tensor` stands among the inputs or outputs of a node; it must be there."""
+    """The index of `tensor` among the inputs or outputs of a node; it must be there."""
     if len(tensors) <= LONG:
         return next(i for i, t in enumerate(tensors) if t is tensor)
     slots = vars(tensors).get("slots", {})
@@ -116,14 +116,14 @@ def slot_of(tensors: Sequence[gs.Tensor], tensor: gs.Tensor) -> int:
 
 
 def slots_of(tensors: Sequence[gs.Tensor], tensor: gs.Tensor, times: int) -> list[int]:
-    """Where `tensor` stands, which is there so many `times`."""
+    """The indices of `tensor`, which occurs so many `times`."""
     if times == 1 and len(tensors) > LONG:
         return [slot_of(tensors, tensor)]
     return [i for i, t in enumerate(tensors) if t is tensor]
 
 
 def put(tensors: list[gs.Tensor], index: int, tensor: gs.Tensor) -> None:
-    """Put `tensor` at `index`, this side of the link only, and remember where it stands."""
+    """Put `tensor` at `index`, this side of the link only, and remember its index."""
     list.__setitem__(tensors, index, tensor)
     if len(tensors) > LONG and "slots" in vars(tensors):
         vars(tensors)["slots"][id(tensor)] = index

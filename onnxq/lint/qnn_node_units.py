@@ -1,7 +1,7 @@
 """Layers that QNN's HTP refuses, since nothing quantizes what they make.
 
 The HTP takes a layer together with the quantizers around it. Between a layer and the quantizer of
-its output only a Relu (or Clip from 0 up) may stand, and only where the quantizer's codes start
+its output only a Relu (or Clip from 0 up) may follow, and only where the quantizer's codes start
 at 0: then it clamps where the Relu does, and the Relu is gone.
 """
 

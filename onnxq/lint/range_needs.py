@@ -1,7 +1,7 @@
 """Which tensors of a float graph want a range and have none, by the rules of a `Placement`.
 
-A range may stand where the rules put it, or further down where only values are moved in between
-(rounding behind a Reshape is rounding before it) or where what stands in between runs inside the
+A range may be where the rules put it, or further down where only values are moved in between
+(rounding after a Reshape is rounding before it) or where the operators in between run inside the
 layer. What a layer hands to its own BatchNormalization is gone once that is folded.
 """
 

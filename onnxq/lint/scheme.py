@@ -23,6 +23,7 @@ def _check(subject: Subject) -> Iterator[Finding]:
                 params.tensor,
                 SCHEME.name,
                 f"{text}: not supported by {backend.name}",
+                "run 'onnxq convert', which restates quantizers without loss where it can, or "
                 f"train or quantize with {backend.name}'s scheme: weights "
                 f"({backend.scheme.weight}), activations ({backend.scheme.activation})",
             )

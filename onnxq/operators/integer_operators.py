@@ -1,4 +1,4 @@
-"""The integer operators of ONNX and onnxruntime: what stands where, and their float twins.
+"""The integer operators of ONNX and onnxruntime: positions of their inputs, and their float twins.
 
 Each computes a float operator on dequantized operands and quantizes the result:
 

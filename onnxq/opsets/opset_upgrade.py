@@ -6,7 +6,7 @@ so the rewriting is done here, node by node, driven by onnx's own operator schem
 * an operator whose schema did not change between both versions is left alone;
 * an attribute that became an input is moved (`MOVED`);
 * an operator whose meaning changed is rewritten by a rule (`RULES`);
-* otherwise the node must be valid under the new schema as it stands, where a default that
+* otherwise the node must be valid under the new schema unchanged, where a default that
   changed is written out with its old value.
 
 Anything else is refused by name: the opset is raised completely or not at all.
@@ -41,7 +41,7 @@ def raise_opset(model: Model, version: int, why: str) -> None:
     if version > MAX_OPSET:
         raise UnsupportedModelError(
             f"opset {version} is needed ({why}), but onnxruntime supports at most {MAX_OPSET}",
-            fix="choose another quantization type",
+            fix=f"choose an opset up to {MAX_OPSET}, or a type that needs no newer one",
         )
     functions = [_restamped(function, version) for function in model.functions]
     _upgrade_nodes(model.clone(), old, version)  # a refusal must leave the model as it is

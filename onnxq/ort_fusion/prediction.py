@@ -1,7 +1,7 @@
 """Which operators of a quantized model onnxruntime runs in integers, and why the others do not.
 
 onnxruntime is asked twice: for the graph before it chooses integer operators and for the one with
-them. The second tells what runs on codes. In the first, every operator stands between the
+them. The second tells what runs on codes. In the first, every operator is between the
 quantizers that onnxruntime sees, which tells why it stays in float (`reasons`).
 """
 

@@ -52,7 +52,7 @@ def kernel_for(graph: OrtGraph, step: Step) -> str:
     return _FORMS[rule.form](graph, step, rule) or step.op
 
 
-# -- what stands around an operator -----------------------------------------------------------
+# -- the neighbours of an operator ----------------------------------------------------------
 
 
 def _inputs(graph: OrtGraph, step: Step, count: int | None) -> list[Step]:

@@ -122,7 +122,7 @@ def damage(text: str) -> str | None:
     try:
         _loaded(text)
     except json.JSONDecodeError as error:
-        # What is cut off ends within a text, a word or a number, or where a token should stand.
+        # What is cut off ends within a text, a word or a number, or where a token should be.
         rest = text[error.pos :].strip()
         cut = error.msg.startswith("Unterminated") or re.fullmatch(r"[-+.\w]*", rest)
         at = f"line {error.lineno} column {error.colno}"

@@ -7,7 +7,7 @@ Three units:
 * relative: max |a - b| / max |a| over all samples, where a float tensor has no step.
 * exact: |a - b| of integers, booleans and strings that are not codes. Any difference fails.
 
-NaN and infinities must stand at the same places with the same sign. They are counted where they
+NaN and infinities must be at the same places with the same sign. They are counted where they
 do not, and take no part in the numbers otherwise.
 """
 

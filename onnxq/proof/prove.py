@@ -265,7 +265,7 @@ def _tolerance(source: Model, table: QParamTable, kind: Kind) -> Tolerance:
     at least), or 1/8 of the largest magnitude.
 
     The same holds for float16 models, which onnxruntime rounds here or there depending on what
-    stands around.
+    surrounds them.
     """
     half = any(n.inputs[1].dtype == np.float16 for n in source.nodes(FAKE_QUANTIZE))
     if kind == "reference" and not half:

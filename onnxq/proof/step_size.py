@@ -18,7 +18,7 @@ from onnx import helper
 
 from onnxq.operators.traits import MOVES
 from onnxq.quant.qparams import Array
-from onnxq.quant.qtype import QTYPES
+from onnxq.quant.qtypes import QTYPES
 from onnxq.running.sessions import OpenModel
 from onnxq.storage.tensors import StoredValues
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from onnxq.quant.blockwise import keeps
 from onnxq.quant.qparams import Array, QParams, Role
-from onnxq.quant.qtype import holding
+from onnxq.quant.qtypes import holding
 
 _MOST_CODE = 128
 _PROOF = 4

@@ -35,7 +35,7 @@ from onnxq.parsing.table_rows import Grid as Grid
 from onnxq.parsing.table_rows import Reader as Reader
 from onnxq.parsing.table_rows import Role as Role
 from onnxq.parsing.table_rows import readers_of, rejecting, role_of, row_entry
-from onnxq.quant.qtype import QType, qtype
+from onnxq.quant.qtypes import QType, qtype
 
 _LARGEST = float(np.finfo(np.float32).max)
 _set = object.__setattr__

@@ -14,7 +14,7 @@ import numpy as np
 from onnxq.errors import OptionError
 from onnxq.quant.log_params import LogParams
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import QTYPES, QType, qtype
+from onnxq.quant.qtypes import QTYPES, QType, qtype
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class QSpec:
             yield "one scale per channel (must be one per tensor)"
         lo, hi = self.codes(params.qtype)
         if self.full_range and (params.lo, params.hi) != (lo, hi):
-            yield f"range {params.lo}..{params.hi} (must be the full {lo}..{hi})"
+            yield f"range {params.lo}..{params.hi} (must be {lo}..{hi})"
         if self.power_of_two:
             mantissa, _ = np.frexp(params.scale.reshape(-1))
             odd = params.scale.reshape(-1)[mantissa != 0.5]

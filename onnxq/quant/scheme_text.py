@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from onnxq.errors import OptionError, near_matches
-from onnxq.quant.qtype import QTYPES
+from onnxq.quant.qtypes import QTYPES
 from onnxq.quant.scheme import QSpec
 
 _WORDS = {

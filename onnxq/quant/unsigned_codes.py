@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 
 
 def unsigned(params: QParams) -> QParams | None:

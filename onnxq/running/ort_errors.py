@@ -56,7 +56,7 @@ def reason(error: BaseException) -> str:
     text = _full_reason(error)
     if len(text) <= _LONGEST:
         return text
-    # The node stands at the beginning, what is wrong with it at the end.
+    # The node comes first, what is wrong with it at the end.
     return f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 

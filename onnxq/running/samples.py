@@ -138,7 +138,7 @@ def fill_dims(session: Session, seed: int = 0) -> tuple[TensorSpec, ...]:
 
     An open first dimension of a tensor with two or more is the batch: 1. All others get the first
     size of `LADDER` that works, or a smaller one where the fixed dimensions are large already; a
-    symbol has one size throughout (of those that also stand on other axes, only the first
+    symbol has one size throughout (of those that are also on other axes, only the first
     dimension of the first input is a batch). If none works, the batch gets the size of the others
     too. A size that leaves empty tensors or makes NaN, as a pooling larger than its input does, is
     taken only if there is no better one.

@@ -30,7 +30,7 @@ class AffineEntry:
     high: str
 
     def values(self, row: QParams) -> dict[str, Any]:
-        """What stands under the keys for `row`; scales are exact."""
+        """The values of the keys for `row`; scales are exact."""
         low, high = row.range
         columns = (row.scale.astype(np.float64), row.zero_point, low, high)
         keys = (self.scale, self.zero_point, self.low, self.high)
@@ -49,7 +49,7 @@ class AffineEntry:
     ) -> QParams:
         """The row of `entry`, with one scale per channel where `channels` says so.
 
-        `lists`: even a single number stands in a list.
+        `lists`: even a single number is a list.
         """
         lo, hi = side_rows.checked_code_range(entry, bits, signed)
         if channels or lists:

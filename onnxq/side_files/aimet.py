@@ -25,7 +25,7 @@ from onnxq.quant.qparams import Array, QParams, Role
 from onnxq.side_files import rows as side_rows
 
 GROUPS = {"activation_encodings": Role.ACTIVATION, "param_encodings": Role.WEIGHT}
-"""The two groups of 0.6.1 and 1.0.0, and the role of what stands in them."""
+"""The two groups of 0.6.1 and 1.0.0, and the role of their rows."""
 PRODUCER = {"package": "onnxq"}
 
 
@@ -42,7 +42,7 @@ def writable(
     table: QParamTable, version: str, more: Callable[[QParams], str | None]
 ) -> list[QParams]:
     """The rows of `table`, or one error for all that an encoding file cannot hold."""
-    fix = "write the format 'onnxq', which supports them all, or change these quantizers"
+    fix = "change these quantizers, or use the format 'onnxq', which can express them all"
     rows = [row.with_(readers=None) if row.role is Role.BIAS else row for row in table]
     return side_rows.writable(
         rows, f"encodings {version}", lambda row: side_rows.partial_codes(row) or more(row), fix
@@ -107,7 +107,7 @@ def listed_entries(
 
 
 def twice(where: str, name: str) -> LoadError:
-    """The error for a tensor that stands in a file a second time."""
+    """The error for a tensor that a file contains twice."""
     return LoadError(
         f"{where}: tensor '{name}' already has an encoding", fix="delete one of the two"
     )

@@ -48,7 +48,7 @@ def is_own_weight(node: gs.Node, index: int) -> bool:
 
 
 def float_tensor(tensor: gs.Tensor) -> gs.Tensor:
-    """What stands in front of the quantizers of `tensor`."""
+    """The tensor before the quantizers of `tensor`."""
     node = producer(tensor, *QUANTIZERS)
     while node is not None:
         tensor = node.inputs[0]

@@ -17,7 +17,7 @@ from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.errors import LoadError, QParamsError, SaveError, listed
 from onnxq.parsing.strict_json import Entry
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import QTYPES, QType, qtype
+from onnxq.quant.qtypes import QTYPES, QType, qtype
 
 END_TOLERANCE = 1e-2
 """Of a step: how far the ends of a range may be from scale * code, since tools round them."""
@@ -164,7 +164,7 @@ def make_row(
     axis: int | None = None,
     block: int = 0,
 ) -> QParams:
-    """One row; the error says where in the file a value that cannot be stands."""
+    """One row; the error names the place of an invalid value in the file."""
     kind = container(bits, signed)
     if kind is None:
         raise entry.error(f"{'int' if signed else 'uint'}{bits} is not a type onnxq knows")

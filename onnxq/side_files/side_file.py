@@ -42,7 +42,7 @@ class SideFile:
     read: Callable[[Any, Model], QParamTable]
     """Inverse of `write`: takes what `write` returns, text or bytes."""
     recognises: Callable[[Any], bool] = _never
-    """Whether content is of this format, by what stands in it: names of files prove nothing."""
+    """Whether content is of this format, by what it contains: names of files prove nothing."""
     detection: str = ""
     """In words, what `recognises` looks for."""
     versions: tuple[str, ...] = ()

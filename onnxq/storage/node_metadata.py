@@ -12,7 +12,7 @@ import onnx_graphsurgeon as gs
 from onnx import NodeProto
 
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import QTYPES, QType, holding
+from onnxq.quant.qtypes import QTYPES, QType, holding
 
 QUANT_MIN, QUANT_MAX = "onnxq.quant_min", "onnxq.quant_max"
 """Lowest and highest code, if the dialect does not specify them."""

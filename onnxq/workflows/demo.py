@@ -15,7 +15,7 @@ from onnxq.edit import constant, insert, new_node, producer, variable
 from onnxq.graph import Model, new_model
 from onnxq.operators.weight_axis import weight_axis
 from onnxq.quant.qparams import Array, QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 
 
 class _Builder:

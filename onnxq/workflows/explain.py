@@ -240,7 +240,7 @@ def _origin(
     return tuple(dict.fromkeys(found))
 
 
-# -- what becomes of it ------------------------------------------------------------------------
+# -- where it goes -------------------------------------------------------------------------------
 
 
 def _fates(model: Model, read: Model, backend: Backend) -> dict[str, str]:
@@ -286,6 +286,6 @@ def _selectors(tensor: gs.Tensor, placement: Placement | None) -> tuple[str, ...
 
 
 def _asks(node: gs.Node, placement: Placement) -> bool:
-    # The weight of a layer stands behind its quantizer here, which makes it look like no constant.
+    # The weight of a layer comes after its quantizer here, which makes it look like no constant.
     kinds = {kind_of(node), "Linear" if node.op in ("Gemm", "MatMul") else None}
     return bool(kinds & placement.inputs)

@@ -115,7 +115,7 @@ def _subject(model: Model, backend: Backend) -> Subject:
     read = canonical(model)[0]
     if not backend.writes or not model.nodes(*QUANTIZERS):
         return Subject(backend, model, read)
-    # What stands in the way of a conversion is found by the rules, tensor by tensor.
+    # Whatever prevents a conversion is found by the rules, tensor by tensor.
     try:
         legal = fit(read, backend).model
     except BackendError:

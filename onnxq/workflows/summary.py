@@ -130,7 +130,7 @@ def _layer(node: Any, known: dict[int, Any]) -> Layer:
     def quantized(tensor: Any) -> bool:
         return quantizer_behind(tensor, known) is not None
 
-    # The quantizer of a layer's result often stands behind its activation function.
+    # The quantizer of a layer's result often comes after its activation function.
     out, result = node.outputs[0], False
     for _ in range(4):
         if quantized(out) or any(is_quantizer(r) for r in out.outputs):

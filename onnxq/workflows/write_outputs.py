@@ -78,7 +78,7 @@ def _side_file(output: TableFile, model: Model) -> Content:
 
 
 def _with_use(artifacts: list[Artifact], backend: Backend) -> tuple[Artifact, ...]:
-    """The files without models that stood only beside files that were not written."""
+    """The files without models that belong only to files that were not written."""
     made = {artifact.suffix for artifact in artifacts}
     tables = [output for output in backend.outputs if isinstance(output, TableFile)]
     used = {table.beside for table in tables if table.suffix in made}
@@ -87,7 +87,7 @@ def _with_use(artifacts: list[Artifact], backend: Backend) -> tuple[Artifact, ..
 
 
 def check_clean(model: Model, suffix: str) -> None:
-    """Raise where a float model, whose quantization stands beside it, still quantizes."""
+    """Raise where a float model, whose quantization is in a side file, still quantizes."""
     left = list(left_in(model))
     if left:
         raise BackendError(

@@ -24,7 +24,7 @@ from onnxq.ncnn.program import read_bin, read_param
 from onnxq.quant.log_params import LogParams
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.side_files.side_file import Content, SideFile, find_format
 from onnxq.workflows.encodings import read_all, read_content, with_encodings
 from passes.infer_shapes import InferShapes

@@ -18,7 +18,7 @@ from onnxq import cli
 from onnxq.backend import find_backend
 from onnxq.errors import OnnxqError
 from onnxq.graph import load, save
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from tests.hostile import FOLDER
 from tests.models.networks import quantized
 

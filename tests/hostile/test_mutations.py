@@ -15,7 +15,7 @@ from onnxq.operators.op_kind import kind_of
 from onnxq.pipeline import Pipeline
 from onnxq.proof.verify import verify
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.reading import canonical
 from onnxq.running.integer_kernels import compute, requantize
 from onnxq.workflows.lint_model import lint

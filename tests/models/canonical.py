@@ -13,7 +13,7 @@ from onnxq import edit
 from onnxq.canonical.fake_quantize import make
 from onnxq.graph import Model, constants, from_proto
 from onnxq.quant.qparams import GRAPH_OUTPUT, QParams, Reader
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.running import sessions
 from tests.models.strategies import graphs
 from tests.models.zoo import inputs

@@ -146,7 +146,7 @@ def test_an_unknown_variant_lists_near_matches() -> None:
     assert "'longer'" in caught.value.fix
     with pytest.raises(OptionError) as caught:
         backend(MODEL).variant("long")
-    assert caught.value.fix == "it has none"
+    assert caught.value.fix == "leave the variant out"
 
 
 def test_variants_are_listed() -> None:

@@ -21,7 +21,7 @@ from onnxq.graph import Model, constants, from_proto, load
 from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Dump, Pipeline, Timing
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from tests.models.zoo_build import Build
 
 

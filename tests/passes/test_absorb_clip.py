@@ -11,7 +11,7 @@ from onnxq.canonical import fake_quantize
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.edit import insert
 from onnxq.quant.qparams import QParams, Reader
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from passes.absorb_clip import AbsorbClip
 from tests.models.build import apply, bit_equal, ops, parse, quantize, reasons, run
 

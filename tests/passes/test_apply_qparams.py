@@ -15,7 +15,7 @@ from onnxq.pass_ import Trace
 from onnxq.pipeline import Pipeline
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import GRAPH_OUTPUT, QParams, Reader, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from passes.apply_qparams import ApplyQParams
 from passes.collect_qparams import CollectQParams
 from passes.read_qdq import ReadQdq

@@ -7,7 +7,7 @@ from onnxq.errors import PassError
 from onnxq.graph import Model
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import GRAPH_OUTPUT, QParams, Reader, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from passes.collect_qparams import CollectQParams
 from passes.remove_fake_quant import RemoveFakeQuant
 from tests.models.build import apply, parse, quantize, tensor, weight

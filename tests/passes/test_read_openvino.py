@@ -14,7 +14,7 @@ from onnxq.errors import QParamsError
 from onnxq.graph import Model, from_proto
 from onnxq.graph.constants import array
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.running import sessions
 from onnxq.storage.node_metadata import QUANT_MIN, QUANT_TYPE, SCALE, add_metadata
 from passes.read_openvino import ReadOpenvino

@@ -14,7 +14,7 @@ from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.errors import QParamsError
 from onnxq.graph import Model, from_proto
 from onnxq.quant.qparams import Role
-from onnxq.quant.qtype import QTYPES, qtype
+from onnxq.quant.qtypes import QTYPES, qtype
 from onnxq.running import sessions
 from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, add_metadata
 from passes.collect_qparams import CollectQParams

@@ -11,7 +11,7 @@ from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.errors import PassError
 from onnxq.graph import Model, from_proto
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.running import sessions
 from passes.collect_qparams import CollectQParams
 from passes.infer_shapes import InferShapes

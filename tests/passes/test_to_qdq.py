@@ -14,7 +14,7 @@ from onnxq.graph import from_proto
 from onnxq.graph.constants import array
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Reader, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.running import sessions
 from passes.collect_qparams import CollectQParams
 from passes.quantize_bias import QuantizeBias

@@ -7,7 +7,7 @@ from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.graph import Model
 from onnxq.pipeline import Pipeline
 from onnxq.quant.qparams import QParams, Reader
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from passes.unify_scales import UnifyScales
 from tests.checks.applied import apply_checked
 from tests.models.build import apply, ops, parse, reasons, tensor

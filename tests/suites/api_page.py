@@ -9,6 +9,7 @@ from collections.abc import Iterator
 PACKAGES = (
     *("onnxq", "onnxq.graph", "onnxq.edit", "onnxq.pass_", "onnxq.pipeline", "onnxq.backend"),
     *("onnxq.quant", "onnxq.side_files", "onnxq.lint", "onnxq.errors"),
+    "passes.phases",
 )
 """What users and plug-ins import; `torch_bridge` is described in its own docstring."""
 
@@ -17,7 +18,8 @@ def lines() -> Iterator[str]:
     """The page, line by line."""
     yield "# Public names"
     yield ""
-    yield "What `__all__` of each package lists. Everything else may move without notice."
+    yield "What `__all__` of each package lists, and the passes: `passes.to_qdq.ToQdq` is `to-qdq`,"
+    yield "and so on (`onnxq passes`). Everything else may move without notice."
     for package in PACKAGES:
         module = importlib.import_module(package)
         yield ""

@@ -38,7 +38,7 @@ COVERED_ELSEWHERE = {
     "onnxq/operators/fused_operators.py": "a table: tests/onnxq/ort_fusion/test_prediction.py",
     "onnxq/parsing/table_rows.py": "tests/onnxq/quant/test_qparams.py",
     "onnxq/quant/qparam_table.py": "tests/onnxq/quant/test_qparams.py",
-    "onnxq/quant/qtype.py": "tests/onnxq/quant/test_qparams.py",
+    "onnxq/quant/qtypes.py": "tests/onnxq/quant/test_qparams.py",
     "onnxq/reading.py": "what every reader's test and tests/onnxq/workflows/test_convert.py call",
     "onnxq/storage/external_data.py": "tests/onnxq/storage/test_tensors.py",
     **{

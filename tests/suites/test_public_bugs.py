@@ -20,7 +20,7 @@ from onnxq.operators.weight_axis import weight_axis
 from onnxq.pipeline import Pipeline
 from onnxq.proof.verify import saturates, verify
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.running import sessions
 from onnxq.storage import model_files
 from passes.apply_qparams import ApplyQParams

@@ -20,7 +20,7 @@ from onnxq.graph.constants import array
 from onnxq.pipeline import Pipeline
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Reader, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.reading import canonical
 from onnxq.running import sessions
 from onnxq.workflows.encodings import read_all, with_encodings

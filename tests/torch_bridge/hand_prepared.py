@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from onnxq.canonical.fake_quantize import narrowest
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from torch_bridge import nn as qnn
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant import FakeQuantize, algorithm

@@ -8,7 +8,7 @@ import torch
 
 from onnxq.canonical.fake_quantize import container
 from onnxq.errors import OptionError
-from onnxq.quant.qtype import QType
+from onnxq.quant.qtypes import QType
 from onnxq.quant.scheme import QSpec
 from torch_bridge.arithmetic.grid import Grid
 

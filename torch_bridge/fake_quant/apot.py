@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from onnxq.errors import OptionError
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from torch_bridge.arithmetic.functional import TensorFunction
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import SMALLEST_SCALE, FakeQuantize

@@ -22,7 +22,7 @@ def freeze_bn_stats(model: nn.Module) -> nn.Module:
     """Stop every batch norm of `model` from using or collecting batch statistics.
 
     Holds through `model.train()`. Batch norms inside fused layers are frozen there; those that
-    stand alone become FrozenBatchNorm modules with the same parameters.
+    belong to no layer become FrozenBatchNorm modules with the same parameters.
     """
     frozen: dict[int, nn.Module] = {}
     for place in _alone(model):

@@ -7,7 +7,7 @@ import pytest
 from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.errors import LoadError
 from onnxq.quant.qparams import Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from tests.models.build import parse, quantize, weight
 from tests.onnxq.formats.tables import BIASES, SHAPES, model
 

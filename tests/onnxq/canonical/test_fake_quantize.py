@@ -22,7 +22,7 @@ from onnxq.errors import PassError, QParamsError
 from onnxq.graph import MAX_OPSET, Model, from_proto, load, save
 from onnxq.graph.constants import array
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.running import sessions
 from tests.models.build import parse, quantize, tensor, weight
 from tests.models.strategies import QArrays, qparams_arrays

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from onnxq.canonical.grid_fit import clamp_error, covering_fit, exact_fit, largest_error, lost_clamp
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.quant.scheme_text import parse_rules
 
 POINTS = np.linspace(-60, 60, 4001, dtype=np.float32)

@@ -7,7 +7,7 @@ import pytest
 
 from onnxq.canonical.quantized_weights import clamp, quantized_weights
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from tests.models.build import parse, quantize, weight
 
 

@@ -11,7 +11,7 @@ from onnxq.errors import PassError
 from onnxq.graph import Model, from_proto
 from onnxq.quant.log_params import LogParams
 from onnxq.quant.qparams import QParams, Reader, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from passes.apply_qparams import ApplyQParams
 from passes.collect_qparams import CollectQParams
 from passes.remove_fake_quant import RemoveFakeQuant

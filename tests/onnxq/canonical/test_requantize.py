@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.graph import from_proto
-from onnxq.quant.qtype import QTYPES, qtype
+from onnxq.quant.qtypes import QTYPES, qtype
 from passes.read_qdq import ReadQdq
 from passes.to_qdq import ToQdq
 from tests.models.build import apply, bit_equal, ops, reasons, run

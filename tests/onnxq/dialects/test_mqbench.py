@@ -7,7 +7,7 @@ import pytest
 
 from onnxq.dialects.mqbench import implied_axis, on_grid, power_of_two
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from tests.models.build import parse, tensor
 
 RNG = np.random.default_rng(0)

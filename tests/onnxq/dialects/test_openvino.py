@@ -7,7 +7,7 @@ import pytest
 
 from onnxq.dialects import openvino
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 
 COUNT = 4000
 

@@ -11,7 +11,7 @@ from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.errors import QParamsError
 from onnxq.graph import MAX_OPSET, Model, from_proto
 from onnxq.quant.qparams import Role
-from onnxq.quant.qtype import QTYPES, qtype
+from onnxq.quant.qtypes import QTYPES, qtype
 from passes.read_qdq import ReadQdq
 from passes.to_qdq import ToQdq
 from tests.models.build import apply, bit_equal, ops, parse, reasons, run

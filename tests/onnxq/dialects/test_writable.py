@@ -7,7 +7,7 @@ import pytest
 from onnxq.dialects.writable import check_writable, no_broadcast, no_plain_grid
 from onnxq.errors import PassError
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 
 
 def params(name: str = "t", kind: str = "int8", axis: int | None = None, block: int = 0) -> QParams:

@@ -13,7 +13,7 @@ from onnxq.folding.linear import read_layer
 from onnxq.graph import Model, from_proto
 from onnxq.pass_ import Trace
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from tests.models.build import ops, run, weight
 from tests.models.zoo_build import Build
 

@@ -11,7 +11,7 @@ from onnxq.folding.affine import CannotFold
 from onnxq.folding.rescale_weight import rescale
 from onnxq.operators.weight_axis import WeightAxis
 from onnxq.quant.qparams import Array, QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 
 EIGHT = {"int8": (-128, 127), "uint8": (0, 255), "narrow": (-127, 127), "int4": (-8, 7)}
 

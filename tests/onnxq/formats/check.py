@@ -12,7 +12,7 @@ from onnxq.errors import LoadError, SaveError
 from onnxq.graph import Model
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.side_files.side_file import SideFile
 from onnxq.workflows.encodings import detect
 from tests.onnxq.formats.tables import ACTIVATIONS, SCALES, SHAPES, model

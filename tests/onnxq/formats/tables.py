@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxq.graph import Model, from_proto
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 
 SHAPES = {
     "conv.w": ((6, 4, 3, 3), 0, 1),

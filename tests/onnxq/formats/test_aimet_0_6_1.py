@@ -13,7 +13,7 @@ from onnxq.errors import LoadError, SaveError
 from onnxq.formats.aimet_0_6_1 import FORMAT, float_tensors, read, write
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from tests.onnxq.formats.check import check_exact_inverse
 from tests.onnxq.formats.tables import SHAPES, model, one_zero_point
 

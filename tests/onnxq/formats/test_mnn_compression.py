@@ -15,7 +15,7 @@ from onnxq.formats import mnn_compression
 from onnxq.formats.mnn_compression import FORMAT, read, write
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from tests.onnxq.formats.tables import ACTIVATIONS, SCALES, SHAPES, model
 
 

@@ -14,7 +14,7 @@ from onnxq.errors import LoadError, SaveError
 from onnxq.formats.mqbench_snpe import FORMAT, read, write
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Reader, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from tests.onnxq.formats.tables import ACTIVATIONS, SCALES, model
 
 MODEL = model()

@@ -14,7 +14,7 @@ from onnxq.formats.ncnn_table import FORMAT, int8_layers, read, write
 from onnxq.graph import Model, load
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Reader, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from tests.models.build import parse
 from tests.models.foreign_files import FOLDER
 from tests.onnxq.formats.tables import SCALES

@@ -16,7 +16,7 @@ from onnxq.formats.tensorrt_cache import FORMAT, HEADER, read, write
 from onnxq.graph import new_model
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.storage import model_files
 
 MODEL = new_model("empty")

@@ -15,7 +15,7 @@ from onnxq.formats.tensorrt_ranges import FORMAT, read, write
 from onnxq.graph import new_model
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Reader, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 
 MODEL = new_model("empty")
 SMALLEST, LARGEST = 2.0**-149, float(np.finfo(np.float32).max)

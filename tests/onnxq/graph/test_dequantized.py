@@ -18,7 +18,7 @@ from onnxq.errors import QParamsError
 from onnxq.graph import from_proto, load, save
 from onnxq.graph.dequantized import DequantizedValues, codes_of, dequantized, stored_codes, unread
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.reading import canonical
 from onnxq.storage import model_files
 from onnxq.storage.tensors import StoredValues, to_external, to_tensor_proto

@@ -16,7 +16,7 @@ from onnxq.graph import Model
 from onnxq.lint.one_range import ONE_RANGE
 from onnxq.lint.rule import Finding, Subject
 from onnxq.quant.qparams import QParams, Reader
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.workflows import demo
 from onnxq.workflows.convert import convert
 from onnxq.workflows.fit_to_backend import fit

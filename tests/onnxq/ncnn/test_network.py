@@ -9,7 +9,7 @@ from onnxq.ncnn import reader, writer
 from onnxq.ncnn.network import Network, NotInNcnn, checked, dims, inverse
 from onnxq.ncnn.program import read_param
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from passes.infer_shapes import InferShapes
 from tests.models.build import apply, parse, quantize, run, weight
 

@@ -8,7 +8,7 @@ import pytest
 from onnxq.arrays import pieces
 from onnxq.quant.blockwise import code_ends, keeps, same_codes
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(0, 1, (6, 10)).astype(np.float32)

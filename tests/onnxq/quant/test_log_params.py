@@ -15,7 +15,7 @@ from onnxq.errors import QParamsError
 from onnxq.quant.log_params import LogParams
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Reader, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 
 REACHES = st.floats(2.0**-100, 2.0**100, width=32)
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxq.errors import QParamsError
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Reader, Role
-from onnxq.quant.qtype import QTYPES, QType, qtype
+from onnxq.quant.qtypes import QTYPES, QType, qtype
 from onnxq.running import sessions
 from tests.models.strategies import QArrays, qparams_arrays
 

@@ -9,7 +9,7 @@ import pytest
 
 from onnxq.errors import OptionError
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.quant.scheme import QSpec, Scheme
 
 STRICT = QSpec(("int8",), symmetric=True)
@@ -63,12 +63,12 @@ def test_accepted(spec: QSpec, row: QParams) -> None:
         (
             QSpec(("int8",), full_range=True, lo=-127),
             params(),
-            ["range -128..127 (must be the full -127..127)"],
+            ["range -128..127 (must be -127..127)"],
         ),
         (
             QSpec(("int8",), full_range=True),
             params(lo=-127),
-            ["range -127..127 (must be the full -128..127)"],
+            ["range -127..127 (must be -128..127)"],
         ),
         (
             QSpec(("int8",), symmetric=True, per_channel=True),
@@ -82,7 +82,7 @@ def test_accepted(spec: QSpec, row: QParams) -> None:
                 "type uint8 (accepted: int8)",
                 "zero point 4 (must be 0)",
                 "one scale per channel (must be one per tensor)",
-                "range 0..200 (must be the full 0..255)",
+                "range 0..200 (must be 0..255)",
             ],
         ),
     ],

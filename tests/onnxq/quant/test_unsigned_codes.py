@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.quant.unsigned_codes import unsigned
 
 

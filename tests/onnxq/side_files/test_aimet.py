@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnxq.errors import LoadError, SaveError
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Reader, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.side_files import aimet as codes
 
 

@@ -11,7 +11,7 @@ from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.errors import LoadError, SaveError
 from onnxq.parsing.strict_json import Entry
 from onnxq.quant.qparams import QParams, Reader, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.side_files import rows as side_rows
 from tests.onnxq.formats.tables import model
 

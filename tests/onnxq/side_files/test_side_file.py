@@ -10,7 +10,7 @@ from onnxq.graph import new_model
 from onnxq.quant.log_params import LogParams
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Reader, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.side_files.side_file import SideFile, find_format, formats
 from tests.models.build import parse
 

@@ -7,7 +7,7 @@ import pytest
 
 from onnxq.graph import from_proto
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.storage.node_metadata import (
     QUANT_MAX,
     QUANT_MIN,

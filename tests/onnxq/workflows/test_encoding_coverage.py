@@ -10,7 +10,7 @@ import pytest
 from onnxq.backend import find_backend
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.workflows.encoding_coverage import MOST_SHOWN, Coverage, examine
 from tests.models.build import parse
 from tests.onnxq.formats.tables import ACTIVATIONS, SHAPES, model

@@ -28,7 +28,7 @@ OTHERS = {
     "mqbench-stpu": "one scale per channel",
     "mqbench-vitis": "must be a power of two",
     "ncnn-table": "ncnn has -127..127",
-    "ppq-mnn": "must be the full -127..127",
+    "ppq-mnn": "must be -127..127",
 }
 """Formats that cannot hold the demonstration network, and why."""
 FORMATS = [

@@ -21,7 +21,7 @@ from onnxq.pipeline import Pipeline
 from onnxq.quant.log_params import LogParams
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Reader, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.side_files.side_file import SideFile, formats
 from onnxq.workflows import demo
 from onnxq.workflows.convert import convert

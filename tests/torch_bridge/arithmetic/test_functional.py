@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from onnxq.errors import QParamsError
 from onnxq.quant.qparams import QParams
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.running import sessions
 
 torch = pytest.importorskip("torch", reason="training needs torch")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from onnxq.errors import OptionError
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from onnxq.quant.scheme import QSpec
 
 torch = pytest.importorskip("torch", reason="training needs torch")

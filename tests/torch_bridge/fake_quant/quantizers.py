@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 
 torch = pytest.importorskip("torch", reason="training needs torch")
 

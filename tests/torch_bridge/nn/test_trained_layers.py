@@ -13,7 +13,7 @@ import numpy as np  # noqa: E402
 from torch import Tensor, fx, nn  # noqa: E402
 
 from onnxq import graph  # noqa: E402
-from onnxq.quant.qtype import qtype  # noqa: E402
+from onnxq.quant.qtypes import qtype  # noqa: E402
 from onnxq.running import sessions  # noqa: E402
 from torch_bridge import nn as qnn  # noqa: E402
 from torch_bridge.arithmetic.spec import QuantizerSpec  # noqa: E402

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from onnxq.quant.qtype import qtype
+from onnxq.quant.qtypes import qtype
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers import Observer
 

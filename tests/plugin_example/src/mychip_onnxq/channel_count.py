@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from onnxq.edit import describe
-from onnxq.graph.constants import array
+from onnxq.graph import array
 from onnxq.lint import Finding, LintRule, Subject
 
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from onnxq.errors import LoadError, OnnxqError
 from onnxq.graph import Model
-from onnxq.quant import QParams, QParamTable, Role
-from onnxq.quant.qtype import qtype
+from onnxq.quant import QParams, QParamTable, Role, qtype
 from onnxq.side_files import SideFile
 
 HEADER = ["tensor", "scale"]
@@ -42,12 +41,17 @@ def read(text: str, model: Model) -> QParamTable:
     return table
 
 
+def recognises(content: str) -> bool:
+    """Whether it is such a table; a function, not a lambda, so that conversions can be pickled."""
+    return content.startswith(",".join(HEADER) + "\n")
+
+
 FORMAT = SideFile(
     "mychip-scales",
     "scale per activation as CSV",
     write,
     read,
-    recognises=lambda content: content.startswith(",".join(HEADER) + "\n"),
+    recognises=recognises,
     detection="text whose first line is 'tensor,scale'",
     suffix=".csv",
     weights=False,
