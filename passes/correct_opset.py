@@ -47,7 +47,7 @@ class CorrectOpset(Pass):
             return
         self._carry_old_forms(model, trace)
         stamp, need, first = model.opset, model.opset, None
-        for node in model.nodes():
+        for node in _forms(model):
             known = _first_opset(node, stamp)
             if known > need:
                 need, first = known, node
@@ -64,11 +64,10 @@ class CorrectOpset(Pass):
     @staticmethod
     def _carry_old_forms(model: Model, trace: Trace) -> None:
         stamp = model.opset
-        last = {id(node): _last_opset(node, stamp) for node in model.nodes()}
-        first = min(model.nodes(), key=lambda node: last[id(node)], default=None)
-        if first is None or last[id(first)] == stamp:
+        first = min(_forms(model), key=partial(_last_opset, stamp=stamp), default=None)
+        if first is None or _last_opset(first, stamp) == stamp:
             return
-        written = last[id(first)]
+        written = _last_opset(first, stamp)
         mixed = any(_oldest_opset(n) > written for n in model.nodes() if n.op not in _ADDED)
         try:
             carry(model, partial(_last_opset, stamp=stamp) if mixed else lambda _: written)
@@ -77,6 +76,14 @@ class CorrectOpset(Pass):
             return
         which = "nodes whose form is older" if mixed else f"nodes of opset {written}"
         trace.rewrote(first, f"{which} are carried to opset {stamp}, as stamped")
+
+
+def _forms(model: Model) -> list[gs.Node]:
+    """The first node of each operator with each set of attributes."""
+    found: dict[tuple[str, ...], gs.Node] = {}
+    for node in model.nodes():
+        found.setdefault((domain_of(node), node.op, *node.attrs), node)
+    return list(found.values())
 
 
 def _first_opset(node: gs.Node, stamp: int) -> int:

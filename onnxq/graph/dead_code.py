@@ -56,6 +56,7 @@ def sweep(model: Model) -> int:
         left = live_nodes(graph)
         if len(left) < len(graph.nodes):
             graph.nodes[:] = left
+            graph.record.index.forget()
             _forget_constants(graph)
             model.forget_names()
     return dropped

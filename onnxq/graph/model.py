@@ -103,15 +103,18 @@ class Model(Copyable):
 
         `ops` are op types of the default domain, or 'domain::Op'; none means all nodes.
         """
-        found = self.graph.nodes if self._flat else self._nodes_with_bodies()
         if not ops:
-            return [n for n in found if "removed" not in n.__dict__]
+            return live_nodes(self.graph) if self._flat else self._nodes_with_bodies()
         wanted = {tuple(op.rpartition("::")[::2]) for op in ops}
-        types = {op_type for _, op_type in wanted}
+        if self._flat:
+            types = {op_type for _, op_type in wanted}
+            found = self.graph.record.index.find(self.graph.nodes, types)
+        else:
+            found = self._nodes_with_bodies()
         return [
             n
             for n in found
-            if n.op in types and "removed" not in n.__dict__ and (domain_of(n), n.op) in wanted
+            if "removed" not in n.__dict__ and (domain_of(n), n.op) in wanted
         ]
 
     def _nodes_with_bodies(self) -> list[gs.Node]:

@@ -10,7 +10,8 @@ import onnx_graphsurgeon as gs
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from onnxq.errors import InvalidModelError, PassError
-from onnxq.storage.importer import BODY_OPS, GraphRecord, bodies
+from onnxq.storage.importer import GraphRecord, bodies
+from onnxq.storage.node_index import BODY_OPS
 from onnxq.storage.tensors import SparseStoredValues, to_tensor_proto
 
 ConstantWriter = Callable[[gs.Constant], TensorProto]

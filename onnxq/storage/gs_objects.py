@@ -32,6 +32,15 @@ class _Outputs(SynchronizedList):  # type: ignore[misc]
     field_name = "inputs"
 
 
+class _Node(gs.Node):  # type: ignore[misc]
+    """A node whose graph is told of a new operator, so that it is found by it."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in ("op", "domain") and "owner" in self.__dict__:
+            self.__dict__["owner"].record.index.forget()
+
+
 _new_inputs, _new_outputs, _append = _Inputs.__new__, _Outputs.__new__, list.append
 _new_node, _new_variable = gs.Node.__new__, gs.Variable.__new__
 _new_constant = gs.Constant.__new__
@@ -46,7 +55,7 @@ def make_node(
     domain: str | None = None,
 ) -> gs.Node:
     """Same as `gs.Node(op, name, attrs, inputs, outputs, domain)`."""
-    node = _new_node(gs.Node)
+    node = _new_node(_Node)
     fields = node.__dict__
     fields["op"] = op
     fields["name"] = name

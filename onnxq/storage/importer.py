@@ -28,12 +28,10 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoPro
 
 from onnxq.errors import InvalidModelError
 from onnxq.storage.gs_objects import make_constant, make_node, make_variable
+from onnxq.storage.node_index import BODY_OPS, NodeIndex
 from onnxq.storage.tensors import SparseStoredValues, StoredValues, numpy_dtype
 
 _ELEMENT_TYPES = set(helper.get_all_tensor_dtypes())
-BODY_OPS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-"""The operators of ONNX with graphs in their attributes; other domains may have some too."""
-
 _BODY_FIELDS = {"node", "initializer", "sparse_initializer", "input", "output", "value_info"}
 
 
@@ -47,6 +45,7 @@ class GraphRecord:
     stray_infos: list[ValueInfoProto] = field(default_factory=list)
     outer_outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     """This body's declarations of outputs that are tensors of an enclosing graph."""
+    index: NodeIndex = field(default_factory=NodeIndex)
 
 
 def as_text(name: str | bytes) -> str:
@@ -233,11 +232,8 @@ def mark_unread(graph: gs.Graph) -> None:
 
 def holders(graph: gs.Graph) -> list[gs.Node]:
     """The nodes of this graph alone that may have bodies: nearly always few or none."""
-    return [
-        node
-        for node in graph.nodes
-        if (node.op in BODY_OPS or node.domain) and "removed" not in node.__dict__
-    ]
+    found = graph.record.index.holders(graph.nodes)
+    return [node for node in found if "removed" not in node.__dict__]
 
 
 def bodies(node: gs.Node) -> Sequence[gs.Graph]:

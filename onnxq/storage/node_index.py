@@ -1,0 +1,65 @@
+"""The nodes of one graph by operator.
+
+Most passes look for a few operators, and most graphs do not contain them. Going through all nodes
+each time would cost more than what the passes do, since the objects of a large graph do not fit
+into the caches of a CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import onnx_graphsurgeon as gs
+
+BODY_OPS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""The operators of ONNX with graphs in their attributes; other domains may have some too."""
+
+
+class NodeIndex:
+    """Where the operators are in a list of nodes, to which nodes may be appended.
+
+    Whoever deletes from the list or changes an operator calls `forget`.
+    """
+
+    __slots__ = ("_holders", "_known", "_places")
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Start anew with the next question."""
+        self._places: dict[str, list[int]] = {}
+        self._holders: list[int] = []
+        self._known = 0
+
+    def find(self, nodes: list[gs.Node], ops: Collection[str]) -> list[gs.Node]:
+        """The nodes with one of these operators, of any domain, in the order of the list."""
+        self._update(nodes)
+        found = [self._places[op] for op in ops if op in self._places]
+        places: Iterable[int] = found[0] if len(found) == 1 else sorted(sum(found, []))
+        return [nodes[i] for i in places]
+
+    def holders(self, nodes: list[gs.Node]) -> list[gs.Node]:
+        """The nodes that may have bodies: nearly always few or none."""
+        self._update(nodes)
+        return [nodes[i] for i in self._holders]
+
+    def _update(self, nodes: list[gs.Node]) -> None:
+        if len(nodes) < self._known:
+            self.forget()
+        if len(nodes) == self._known:
+            return
+        places = self._places
+        for i in range(self._known, len(nodes)):
+            node = nodes[i]
+            op = node.op
+            try:
+                places[op].append(i)
+            except KeyError:
+                places[op] = [i]
+            if node.domain or op in BODY_OPS:
+                self._holders.append(i)
+        self._known = len(nodes)
+
+
+__all__ = ["BODY_OPS", "NodeIndex"]
