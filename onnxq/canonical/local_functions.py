@@ -130,7 +130,7 @@ def _set_foreign_apart(model: Model) -> None:
     taken = {f.domain for f in model.functions}
     domain = next(d for d in _numbered(FOREIGN) if d not in taken)
     keys = {(f.name, f.overload) for f in foreign}
-    for node in model.nodes():
+    for node in model.nodes_of_other_domains():
         if node.domain == DOMAIN and (node.op, node.source.overload) in keys:
             node.domain = domain
     moved = {id(f) for f in foreign}
@@ -177,7 +177,7 @@ def _check_calls(model: Model) -> None:
     """Refuse calls that mean nothing onnxq knows: of an unknown version, overload or name."""
     held = {(f.name, f.overload) for f in model.functions if f.domain == DOMAIN}
     version = model.opsets.get(DOMAIN, VERSION)
-    for node in model.nodes():
+    for node in model.nodes_of_other_domains():
         if node.domain != DOMAIN or (node.op, overload := node.source.overload) in held:
             continue
         if overload or node.op not in _FUNCTIONS:

@@ -16,31 +16,34 @@ def check_graph(graph: gs.Graph) -> None:
     _check(graph, ChainMap(), {})
 
 
-def _check(graph: gs.Graph, outer: ChainMap[str, int], made: dict[str, int]) -> None:
+Names = dict[str, gs.Tensor]
+
+
+def _check(graph: gs.Graph, outer: ChainMap[str, gs.Tensor], made: Names) -> None:
     """Check one graph; names are links in ONNX, so each must mean one tensor wherever it is read.
 
     `outer` holds the names of the enclosing graphs, `made` those of constants made by passes.
     """
     fix = "the file is not a valid ONNX graph: export it again"
-    names: dict[str, int] = {}
-
-    at_top = not outer
+    names: Names = {}
 
     def is_known(tensor: gs.Tensor) -> bool:
-        meant = names.get(tensor.name) or (None if at_top else outer.get(tensor.name))
+        meant = names.get(tensor.name)
+        if meant is None and outer:
+            meant = outer.get(tensor.name)
         if meant is None and isinstance(tensor, gs.Constant):
-            meant = made.setdefault(tensor.name, id(tensor))
-        if meant not in (None, id(tensor)):
+            meant = made.setdefault(tensor.name, tensor)
+        if meant is not None and meant is not tensor:
             raise InvalidModelError(f"two tensors are named '{tensor.name}'", fix=fix)
         return meant is not None
 
     for tensor in graph.inputs:
         if tensor.name in names:
             raise InvalidModelError(f"two graph inputs are named '{tensor.name}'", fix=fix)
-        names[tensor.name] = id(tensor)
+        names[tensor.name] = tensor
     known, declare = names.get, names.setdefault
     for tensor in graph.record.constants:
-        if declare(tensor.name, id(tensor)) != id(tensor):
+        if declare(tensor.name, tensor) is not tensor:
             raise InvalidModelError(f"two tensors are named '{tensor.name}'", fix=fix)
     for tensors in (graph.inputs, graph.record.constants):
         for tensor in tensors:
@@ -53,11 +56,11 @@ def _check(graph: gs.Graph, outer: ChainMap[str, int], made: dict[str, int]) -> 
     strangers: list[tuple[gs.Node, gs.Tensor]] = []  # read before they are made, or not made here
     for node in live_nodes(graph):
         for tensor in node.inputs:
-            if known(tensor.name) != id(tensor) and tensor.name:
+            if known(tensor.name) is not tensor and tensor.name:
                 strangers.append((node, tensor))  # noqa: PERF401 - a call less
         for tensor in node.outputs:
-            name, key = tensor.name, id(tensor)
-            if name and (declare(name, key) != key or len(tensor.inputs) > 1):
+            name = tensor.name
+            if name and (declare(name, tensor) is not tensor or len(tensor.inputs) > 1):
                 raise InvalidModelError(f"tensor '{name}' has two producers", fix=fix)
     for node, tensor in strangers:
         if not is_known(tensor):

@@ -25,7 +25,7 @@ def detach(node: gs.Node) -> None:
         cut(tensor.inputs, node)
     list.clear(node.inputs)
     list.clear(node.outputs)
-    node.removed = True
+    node.removed = node.owner.record.has_removed = True
 
 
 def sweep(model: Model) -> int:
@@ -57,6 +57,7 @@ def sweep(model: Model) -> int:
         if len(left) < len(graph.nodes):
             graph.nodes[:] = left
             graph.record.index.forget()
+            graph.record.has_removed = False
             _forget_constants(graph)
             model.forget_names()
     return dropped

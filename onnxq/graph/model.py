@@ -117,6 +117,11 @@ class Model(Copyable):
             if "removed" not in n.__dict__ and (domain_of(n), n.op) in wanted
         ]
 
+    def nodes_of_other_domains(self) -> list[gs.Node]:
+        """Nodes of all graphs whose operator names a domain."""
+        found = holders(self.graph) if self._flat else self._nodes_with_bodies()
+        return [n for n in found if n.domain]
+
     def _nodes_with_bodies(self) -> list[gs.Node]:
         """Nodes of all graphs, bodies behind the node that holds them."""
         found: list[gs.Node] = []
@@ -259,7 +264,8 @@ class Model(Copyable):
             entry.key, entry.value = TABLE_KEY, table.dumps()
         opsets = dict(model.opsets)
         declared = {"" if d == "ai.onnx" else d for d in opsets}
-        strangers = [node for node in model.nodes() if (node.domain or "") not in declared]
+        suspects = model.nodes_of_other_domains() if "" in declared else model.nodes()
+        strangers = [node for node in suspects if (node.domain or "") not in declared]
         for domain in sorted({domain_of(n) for n in strangers if changed_domain(n)} - declared):
             opsets[domain] = 1
         proto.opset_import.extend(helper.make_opsetid(d, v) for d, v in opsets.items())

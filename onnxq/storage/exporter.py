@@ -49,6 +49,8 @@ def is_read(tensor: gs.Tensor) -> bool:
 
 def live_nodes(graph: gs.Graph) -> list[gs.Node]:
     """The nodes of this graph alone that no pass has removed."""
+    if not graph.record.has_removed:
+        return list(graph.nodes)
     return [n for n in graph.nodes if "removed" not in n.__dict__]
 
 

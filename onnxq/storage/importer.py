@@ -45,6 +45,8 @@ class GraphRecord:
     stray_infos: list[ValueInfoProto] = field(default_factory=list)
     outer_outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     """This body's declarations of outputs that are tensors of an enclosing graph."""
+    has_removed: bool = False
+    """Whether nodes that were removed are still in the list."""
     index: NodeIndex = field(default_factory=NodeIndex)
 
 
