@@ -105,8 +105,7 @@ def constant(model: Model, name: str, value: Any) -> gs.Constant:
     if not isinstance(value, LazyValues):
         # np.ascontiguousarray would turn a scalar into a vector of one.
         value = np.asarray(value, order="C")
-    made = make_constant(model.fresh_name(name), value)
-    made.__dict__.update(owner=model.graph, overridable=False)
+    made = make_constant(model.fresh_name(name), value, model.graph)
     model.made.append(made)
     return made
 
@@ -142,10 +141,10 @@ def new_node(
 ) -> gs.Node:
     """A new node ('Op' or 'domain::Op') at the end of `graph`; the exporter sorts."""
     domain, _, op_type = op.rpartition("::")
+    owner = model.graph if graph is None else graph
     node = make_node(
-        op_type, model.fresh_node_name(name), attrs or {}, inputs, outputs, domain or None
+        op_type, model.fresh_node_name(name), attrs or {}, inputs, outputs, domain or None, owner
     )
-    owner = node.__dict__["owner"] = model.graph if graph is None else graph
     owner.nodes.append(node)
     model.note_bodies(node)
     return node

@@ -82,7 +82,7 @@ def _forms(model: Model) -> list[gs.Node]:
     """The first node of each operator with each set of attributes."""
     found: dict[tuple[str, ...], gs.Node] = {}
     for node in model.nodes():
-        found.setdefault((domain_of(node), node.op, *node.attrs), node)
+        found.setdefault((node.domain or "", node.op, *node.attrs), node)
     return list(found.values())
 
 

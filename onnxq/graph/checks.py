@@ -11,15 +11,18 @@ from onnxq.storage.exporter import describe, live_nodes, sorted_nodes
 from onnxq.storage.importer import bodies, holders
 
 
-def check_graph(graph: gs.Graph) -> None:
-    """Raise InvalidModelError on duplicate names, dangling inputs and cycles, bodies included."""
-    _check(graph, ChainMap(), {})
-
-
 Names = dict[str, gs.Tensor]
 
 
-def _check(graph: gs.Graph, outer: ChainMap[str, gs.Tensor], made: Names) -> None:
+def check_graph(graph: gs.Graph) -> Names:
+    """The tensors of a graph by name, those of its bodies left out.
+
+    Raises InvalidModelError on duplicate names, dangling inputs and cycles, bodies included.
+    """
+    return _check(graph, ChainMap(), {})
+
+
+def _check(graph: gs.Graph, outer: ChainMap[str, gs.Tensor], made: Names) -> Names:
     """Check one graph; names are links in ONNX, so each must mean one tensor wherever it is read.
 
     `outer` holds the names of the enclosing graphs, `made` those of constants made by passes.
@@ -78,3 +81,4 @@ def _check(graph: gs.Graph, outer: ChainMap[str, gs.Tensor], made: Names) -> Non
     for tensor in graph.outputs:
         if not is_known(tensor):
             raise InvalidModelError(f"graph output '{tensor.name}' has no producer", fix=fix)
+    return names

@@ -48,7 +48,7 @@ def _value(tensor: gs.Tensor | None, operators: Mapping[str, Operator]) -> Array
 
 
 def _stored(tensor: gs.Constant) -> Array | None:
-    return None if tensor.__dict__.get("overridable") else values_of(tensor)
+    return None if getattr(tensor, "overridable", False) else values_of(tensor)
 
 
 def _evaluated(tensor: gs.Tensor, operators: Mapping[str, Operator]) -> Array | None:

@@ -32,7 +32,7 @@ def sweep(model: Model) -> int:
     """Drop removed nodes and nodes whose results nobody reads any more; returns how many."""
     graphs = list(model.graphs())
     suspects = [node for graph in graphs for node in graph.nodes if _is_suspect(node)]
-    orphans = [b for n in suspects if "removed" in n.__dict__ for b in bodies(n)]
+    orphans = [b for n in suspects if getattr(n, "removed", False) for b in bodies(n)]
     dropped = 0
     while suspects or orphans:
         while suspects:
@@ -67,7 +67,7 @@ def _is_suspect(node: gs.Node) -> bool:
     """Whether a look shows nobody who reads what `node` makes."""
     for tensor in node.outputs:
         links = tensor.outputs
-        if links and "removed" not in links[0].__dict__:
+        if links and not getattr(links[0], "removed", False):
             return False
     return True
 

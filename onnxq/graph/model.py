@@ -114,7 +114,7 @@ class Model(Copyable):
         return [
             n
             for n in found
-            if "removed" not in n.__dict__ and (domain_of(n), n.op) in wanted
+            if not getattr(n, "removed", False) and (domain_of(n), n.op) in wanted
         ]
 
     def nodes_of_other_domains(self) -> list[gs.Node]:
@@ -143,19 +143,22 @@ class Model(Copyable):
 
     def fresh_name(self, base: str) -> str:
         """`base`, or `base` with a number: a name that no tensor of the model has."""
-        names = self._names
-        if names is None:
-            names = self._names = set()
+        if self._names is None:
+            self._names = set()
             for graph in self.graphs():
-                names.update(t.name for t in (*graph.inputs, *graph.outputs))
-                names.update(c.name for c in graph.record.constants)
-                # What is said about a name nobody has would be taken to be about the new tensor.
-                names.update(i.name for i in graph.record.stray_infos)
-                names.update(a.tensor_name for a in graph.record.header.quantization_annotation)
+                self._names.update(t.name for t in (*graph.inputs, *graph.outputs))
+                self._names.update(c.name for c in graph.record.constants)
                 for node in live_nodes(graph):
-                    names.update(t.name for t in node.inputs)
-                    names.update(t.name for t in node.outputs)
-        return _fresh(base, names, self._counters)
+                    self._names.update(t.name for t in node.inputs)
+                    self._names.update(t.name for t in node.outputs)
+                self._note_mentioned(graph)
+        return _fresh(base, self._names, self._counters)
+
+    def _note_mentioned(self, graph: gs.Graph) -> None:
+        """What is said about a name nobody has would be taken to be about a new tensor of it."""
+        assert self._names is not None
+        self._names.update(i.name for i in graph.record.stray_infos)
+        self._names.update(a.tensor_name for a in graph.record.header.quantization_annotation)
 
     def fresh_node_name(self, base: str) -> str:
         """`base`, or `base` with a number: a name that no node of the model has."""
@@ -212,7 +215,10 @@ class Model(Copyable):
 
     def check(self) -> None:
         """Raise InvalidModelError on duplicate names, dangling inputs and cycles."""
-        check_graph(self.graph)
+        names = check_graph(self.graph)
+        if self._flat and self._names is None and not self.made:
+            self._names = set(names)
+            self._note_mentioned(self.graph)
 
     # -- out --------------------------------------------------------------------------------
 

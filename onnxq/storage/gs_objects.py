@@ -32,18 +32,40 @@ class _Outputs(SynchronizedList):  # type: ignore[misc]
     field_name = "inputs"
 
 
-class _Node(gs.Node):  # type: ignore[misc]
-    """A node whose graph is told of a new operator, so that it is found by it."""
+_UNSET = object()
+
+
+class Node(gs.Node):  # type: ignore[misc]
+    """A node; its graph is told of a new operator, so that it is found by it."""
+
+    __slots__ = ("attrs", "domain", "inputs", "name", "op", "outputs", "owner", "source")
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name in ("op", "domain") and "owner" in self.__dict__:
-            self.__dict__["owner"].record.index.forget()
+        if name in ("op", "domain") and self.owner is not None:
+            self.owner.record.index.forget()
+
+
+class _Links:
+    """The fields of a tensor that are read most."""
+
+    __slots__ = ("_values", "inputs", "name", "outputs", "overridable", "owner")
+
+
+class Variable(_Links, gs.Variable):  # type: ignore[misc]
+    """A tensor that is computed."""
+
+
+class Constant(_Links, gs.Constant):  # type: ignore[misc]
+    """A tensor whose values are known."""
 
 
 _new_inputs, _new_outputs, _append = _Inputs.__new__, _Outputs.__new__, list.append
-_new_node, _new_variable = gs.Node.__new__, gs.Variable.__new__
-_new_constant = gs.Constant.__new__
+_new_node, _new_variable = Node.__new__, Variable.__new__
+_new_constant = Constant.__new__
+_set = object.__setattr__
+_op,_name,_attrs,_inputs,_outputs,_domain,_owner,_source=(getattr(Node,n).__set__ for n in ("op","name","attrs","inputs","outputs","domain","owner","source"))
+_tname,_tinputs,_toutputs,_towner,_tover,_tvalues=(getattr(_Links,n).__set__ for n in ("name","inputs","outputs","owner","overridable","_values"))
 
 
 def make_node(
@@ -53,24 +75,28 @@ def make_node(
     inputs: Sequence[gs.Tensor],
     outputs: Sequence[gs.Tensor],
     domain: str | None = None,
+    owner: Any = None, source: Any = None,
 ) -> gs.Node:
     """Same as `gs.Node(op, name, attrs, inputs, outputs, domain)`."""
-    node = _new_node(_Node)
-    fields = node.__dict__
-    fields["op"] = op
-    fields["name"] = name
-    fields["attrs"] = attrs
-    links = fields["inputs"] = _new_inputs(_Inputs)
+    node = _new_node(Node)
+    _op(node, op)
+    _name(node, name)
+    _attrs(node, attrs)
+    links = _new_inputs(_Inputs)
     links.parent_obj = node
+    _inputs(node, links)
     list.extend(links, inputs)
     for tensor in inputs:
         _append(tensor.outputs, node)
-    links = fields["outputs"] = _new_outputs(_Outputs)
+    links = _new_outputs(_Outputs)
     links.parent_obj = node
+    _outputs(node, links)
     list.extend(links, outputs)
     for tensor in outputs:
         _append(tensor.inputs, node)
-    fields["domain"] = domain
+    _domain(node, domain)
+    _owner(node, owner)
+    _source(node, source)
     return node
 
 
@@ -78,29 +104,33 @@ def make_variable(
     name: str, dtype: Any = None, shape: Any = None, kind: str = "tensor_type"
 ) -> gs.Variable:
     """Same as `gs.Variable(name, dtype, shape, kind)`."""
-    variable = _new_variable(gs.Variable)
-    fields = variable.__dict__
-    fields["name"] = name
-    links = fields["inputs"] = _new_inputs(_Inputs)
+    variable = _new_variable(Variable)
+    _tname(variable, name)
+    links = _new_inputs(_Inputs)
     links.parent_obj = variable
-    links = fields["outputs"] = _new_outputs(_Outputs)
+    _tinputs(variable, links)
+    links = _new_outputs(_Outputs)
     links.parent_obj = variable
-    fields["dtype"] = dtype
-    fields["shape"] = shape
-    fields["type"] = kind
+    _toutputs(variable, links)
+    _set(variable, "dtype", dtype)
+    _set(variable, "shape", shape)
+    _set(variable, "type", kind)
     return variable
 
 
-def make_constant(name: str, values: Any) -> gs.Constant:
+def make_constant(name: str, values: Any, owner=None, overridable=False) -> gs.Constant:
     """Same as `gs.Constant(name, values)`; `values` is an array or a LazyValues."""
-    constant = _new_constant(gs.Constant)
-    fields = constant.__dict__
-    fields["name"] = name
-    links = fields["inputs"] = _new_inputs(_Inputs)
+    constant = _new_constant(Constant)
+    _tname(constant, name)
+    links = _new_inputs(_Inputs)
     links.parent_obj = constant
-    links = fields["outputs"] = _new_outputs(_Outputs)
+    _tinputs(constant, links)
+    links = _new_outputs(_Outputs)
     links.parent_obj = constant
-    fields["_values"] = values
-    fields["data_location"] = None
-    fields["_export_dtype"] = None
+    _toutputs(constant, links)
+    _tvalues(constant, values)
+    _set(constant, "data_location", None)
+    _set(constant, "_export_dtype", None)
+    _towner(constant, owner)
+    _tover(constant, overridable)
     return constant

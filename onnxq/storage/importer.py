@@ -235,7 +235,7 @@ def mark_unread(graph: gs.Graph) -> None:
 def holders(graph: gs.Graph) -> list[gs.Node]:
     """The nodes of this graph alone that may have bodies: nearly always few or none."""
     found = graph.record.index.holders(graph.nodes)
-    return [node for node in found if "removed" not in node.__dict__]
+    return [node for node in found if not getattr(node, "removed", False)]
 
 
 def bodies(node: gs.Node) -> Sequence[gs.Graph]:
@@ -256,7 +256,7 @@ _BODY_KINDS = {AttributeProto.GRAPH, AttributeProto.GRAPHS}
 
 def _declare(constant: gs.Constant, graph: gs.Graph, scope: Scope) -> None:
     as_text(constant.name)
-    constant.__dict__.update(owner=graph, overridable=False)
+    constant.owner = graph
     graph.record.constants.append(constant)
     scope.own[constant.name] = constant
 
@@ -285,8 +285,8 @@ def _import_node(
         [scope.read(name) for name in proto.input],
         [scope.make(name) for name in proto.output],
         domain or None,
+        graph, proto,
     )
-    node.__dict__.update(source=proto, owner=graph)
     return node
 
 
