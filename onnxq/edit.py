@@ -138,14 +138,20 @@ def new_node(
     name: str,
     attrs: dict[str, Any] | None = None,
     graph: gs.Graph | None = None,
+    instead_of: gs.Node | None = None,
 ) -> gs.Node:
-    """A new node ('Op' or 'domain::Op') at the end of `graph`; the exporter sorts."""
+    """A new node ('Op' or 'domain::Op') at the end of `graph`; the exporter sorts.
+
+    `instead_of` is a node that it replaces, whose place it takes when the pass ends.
+    """
     domain, _, op_type = op.rpartition("::")
     owner = model.graph if graph is None else graph
     node = make_node(
         op_type, model.fresh_node_name(name), attrs or {}, inputs, outputs, domain or None, owner
     )
     owner.nodes.append(node)
+    if instead_of is not None and instead_of.owner is owner:
+        instead_of.heir = node
     model.note_bodies(node)
     return node
 

@@ -173,7 +173,9 @@ class _Reading:
             return "merged with the quantizer of the same codes"
         x, params = self._stated_range(node, x, quantize, first, codes.clip)
         remove(node, self.model)
-        fake_quantize.make(self.model, x, out, params, owner, name=name, dtype=dtype)
+        fake_quantize.make(
+            self.model, x, out, params, owner, name=name, dtype=dtype, instead_of=node
+        )
         self.made[key] = out
         return f"{kind}" + (" per channel" if params.axis is not None else "")
 
@@ -209,7 +211,9 @@ class _Reading:
         out, owner = node.outputs[0], node.owner
         name = node.name or f"{out.name}.fake_quantize"
         remove(node, self.model)
-        fake_quantize.make(self.model, real, out, params, owner, name=name, dtype=dtype)
+        fake_quantize.make(
+            self.model, real, out, params, owner, name=name, dtype=dtype, instead_of=node
+        )
         return f"stored {params.qtype} codes"
 
     # -- ranges in metadata -----------------------------------------------------------------

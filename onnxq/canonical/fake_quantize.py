@@ -120,10 +120,12 @@ def make(
     *,
     name: str = "",
     dtype: object = None,
+    instead_of: gs.Node | None = None,
 ) -> gs.Node:
     """Add a FakeQuantize that makes `result` from `source`; its constants are its own.
 
-    `dtype` is the float type where the tensor itself does not tell.
+    `dtype` is the float type where the tensor itself does not tell; `instead_of` is the node that
+    it replaces.
     """
     base = name or f"{source.name}.fake_quantize"
     scale, zero_point = encode(params, source.dtype if dtype is None else dtype)
@@ -133,7 +135,16 @@ def make(
         constant(model, f"{base}.zero_point", zero_point),
     ]
     attrs = _attributes(params)
-    return new_node(model, FAKE_QUANTIZE, inputs, [result], name=base, attrs=attrs, graph=graph)
+    return new_node(
+        model,
+        FAKE_QUANTIZE,
+        inputs,
+        [result],
+        name=base,
+        attrs=attrs,
+        graph=graph,
+        instead_of=instead_of,
+    )
 
 
 def _attributes(params: QParams) -> dict[str, object]:

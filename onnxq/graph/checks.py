@@ -10,7 +10,6 @@ from onnxq.errors import InvalidModelError
 from onnxq.storage.exporter import describe, live_nodes, sorted_nodes
 from onnxq.storage.importer import bodies, holders
 
-
 Names = dict[str, gs.Tensor]
 
 

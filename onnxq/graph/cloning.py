@@ -1,8 +1,4 @@
-"""Copies of graphs whose nodes and tensors can be edited freely; values of constants are shared.
-
-Marks are set in the dictionaries of nodes and tensors: graphsurgeon's own setter asks every time
-whether it is a list of links that is set.
-"""
+"""Copies of graphs whose nodes and tensors can be edited freely; values of constants are shared."""
 
 from __future__ import annotations
 
@@ -14,8 +10,7 @@ from onnxq.storage.exporter import live_nodes
 from onnxq.storage.gs_objects import make_constant, make_node, make_variable
 from onnxq.storage.importer import GraphRecord, header_of
 
-_FIELDS = len(make_constant("", None).__dict__)  # those of a variable are as many
-_CARRIED = {"info", "seen", "input_info", "output_info", "overridable", "body_output"}
+_CARRIED = {"info", "seen", "input_info", "output_info", "body_output"}
 
 
 def clone_tensor(tensor: gs.Tensor, tensors: dict[int, gs.Tensor]) -> gs.Tensor:
@@ -24,12 +19,14 @@ def clone_tensor(tensor: gs.Tensor, tensors: dict[int, gs.Tensor]) -> gs.Tensor:
     if twin is None:
         if isinstance(tensor, gs.Constant):
             twin = make_constant(tensor.name, tensor._values)
+            if getattr(tensor, "overridable", False):
+                twin.overridable = True
         else:
             shape = None if tensor.shape is None else list(tensor.shape)
             twin = make_variable(tensor.name, tensor.dtype, shape, tensor.type)
         fields = tensor.__dict__
-        if len(fields) > _FIELDS:
-            twin.__dict__.update({k: fields[k] for k in _CARRIED & fields.keys()})
+        for name in _CARRIED & fields.keys():
+            setattr(twin, name, fields[name])
         tensors[id(tensor)] = twin
     return twin
 
@@ -51,18 +48,15 @@ def clone_graph(graph: gs.Graph, tensors: dict[int, gs.Tensor]) -> gs.Graph:
     )
     twin.inputs = twins(graph.inputs)
     for tensor in (*twin.inputs, *twin.record.constants):
-        tensor.__dict__["owner"] = twin
+        tensor.owner = twin
     nodes = twin.nodes
     for node in live_nodes(graph):
         attrs = {k: _clone_attribute(v, tensors) for k, v in node.attrs.items()}
-        copy = make_node(
-            node.op, node.name, attrs, twins(node.inputs), twins(node.outputs), node.domain
-        )
-        known, fields = node.__dict__, copy.__dict__
-        fields["owner"] = twin
-        fields["source"] = known.get("source")
-        if known.get("unread_at_load"):
-            fields["unread_at_load"] = True
+        inputs, outputs = twins(node.inputs), twins(node.outputs)
+        source = getattr(node, "source", None)
+        copy = make_node(node.op, node.name, attrs, inputs, outputs, node.domain, twin, source)
+        if getattr(node, "unread_at_load", False):
+            copy.unread_at_load = True
         nodes.append(copy)
     twin.outputs = twins(graph.outputs)
     return twin

@@ -25,7 +25,9 @@ def detach(node: gs.Node) -> None:
         cut(tensor.inputs, node)
     list.clear(node.inputs)
     list.clear(node.outputs)
-    node.removed = node.owner.record.has_removed = True
+    node.removed = True
+    if getattr(node, "owner", None) is not None:
+        node.owner.record.has_removed = True
 
 
 def sweep(model: Model) -> int:
@@ -53,14 +55,32 @@ def sweep(model: Model) -> int:
                 suspects.extend(maker for t in node.inputs for maker in t.inputs)
                 detach(node)
     for graph in graphs:
-        left = live_nodes(graph)
-        if len(left) < len(graph.nodes):
-            graph.nodes[:] = left
+        if graph.record.has_removed:
+            graph.nodes[:] = _heirs_in_place(graph.nodes)
             graph.record.index.forget()
             graph.record.has_removed = False
             _forget_constants(graph)
             model.forget_names()
     return dropped
+
+
+def _heirs_in_place(nodes: list[gs.Node]) -> list[gs.Node]:
+    """The nodes that are left; one that replaces a removed one takes its place in the list.
+
+    So a list that was in order stays so, and need not be sorted again.
+    """
+    left: list[gs.Node] = []
+    moved: set[int] = set()
+    for node in nodes:
+        heir: gs.Node | None = node
+        while heir is not None and getattr(heir, "removed", False):
+            heir = getattr(heir, "heir", None)
+        if heir is None or id(heir) in moved:
+            continue
+        if heir is not node:
+            moved.add(id(heir))
+        left.append(heir)
+    return left
 
 
 def _is_suspect(node: gs.Node) -> bool:

@@ -108,13 +108,11 @@ class Model(Copyable):
         wanted = {tuple(op.rpartition("::")[::2]) for op in ops}
         if self._flat:
             types = {op_type for _, op_type in wanted}
-            found = self.graph.record.index.find(self.graph.nodes, types)
+            found = self.graph.record.index.find(self.graph, types)
         else:
             found = self._nodes_with_bodies()
         return [
-            n
-            for n in found
-            if not getattr(n, "removed", False) and (domain_of(n), n.op) in wanted
+            n for n in found if not getattr(n, "removed", False) and (domain_of(n), n.op) in wanted
         ]
 
     def nodes_of_other_domains(self) -> list[gs.Node]:

@@ -1,12 +1,13 @@
-"""graphsurgeon's own objects, built without its constructors.
+"""graphsurgeon's own objects, smaller and built without its constructors.
 
 `gs.Node(...)`, `gs.Variable(...)` and `gs.Constant(...)` spend four fifths of their time in
-attribute hooks and in synchronising empty lists. These functions fill in the same fields and
-nothing else; a test compares them with what the constructors make, so that a change in a new
-graphsurgeon release is noticed.
+attribute hooks and in synchronising empty lists. The functions here fill in the same fields; a test
+compares them with what the constructors make, so that a change in a new graphsurgeon release is
+noticed.
 
-The lists of neighbours are graphsurgeon's too, with a slot for what each holds besides: there are
-two for every node and tensor, and a dictionary each would be a third of all objects of a graph.
+A walk over a large graph takes as long as the memory it touches. So the fields read most are in
+slots, where they need no dictionary, and so is what the lists of neighbours hold besides: there
+are two for every node and tensor.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import onnx_graphsurgeon as gs
+from onnx import NodeProto
 from onnx_graphsurgeon.util.misc import SynchronizedList
 
 
@@ -32,11 +34,8 @@ class _Outputs(SynchronizedList):  # type: ignore[misc]
     field_name = "inputs"
 
 
-_UNSET = object()
-
-
 class Node(gs.Node):  # type: ignore[misc]
-    """A node; its graph is told of a new operator, so that it is found by it."""
+    """A node of a graph that finds it by its operator."""
 
     __slots__ = ("attrs", "domain", "inputs", "name", "op", "outputs", "owner", "source")
 
@@ -46,26 +45,50 @@ class Node(gs.Node):  # type: ignore[misc]
             self.owner.record.index.forget()
 
 
-class _Links:
-    """The fields of a tensor that are read most."""
+class _Fields:
+    """The fields of tensors that are read most; a variable has room for those of a constant."""
 
     __slots__ = ("_values", "inputs", "name", "outputs", "overridable", "owner")
 
 
-class Variable(_Links, gs.Variable):  # type: ignore[misc]
+class Variable(_Fields, gs.Variable):  # type: ignore[misc]
     """A tensor that is computed."""
 
+    def to_constant(self, values: Any, export_dtype: Any = None) -> gs.Constant:
+        """Turn it into a constant, as graphsurgeon does."""
+        del self.dtype, self.shape
+        self.__class__ = Constant
+        self._values, self.data_location, self._export_dtype = values, None, export_dtype
+        return self
 
-class Constant(_Links, gs.Constant):  # type: ignore[misc]
+
+class Constant(_Fields, gs.Constant):  # type: ignore[misc]
     """A tensor whose values are known."""
+
+    def to_variable(self, dtype: Any = None, shape: Any = ()) -> gs.Variable:
+        """Turn it into a variable, as graphsurgeon does."""
+        dtype = self.export_dtype if dtype is None else dtype
+        del self._export_dtype, self._values
+        self.__class__ = Variable
+        self.dtype, self.shape, self.type = dtype, shape, "tensor_type"
+        return self
+
+
+def _setters(kind: type, *names: str) -> Any:
+    """Functions that fill slots directly, past the hooks of the class."""
+    return (getattr(kind, name).__set__ for name in names)
 
 
 _new_inputs, _new_outputs, _append = _Inputs.__new__, _Outputs.__new__, list.append
-_new_node, _new_variable = Node.__new__, Variable.__new__
-_new_constant = Constant.__new__
-_set = object.__setattr__
-_op,_name,_attrs,_inputs,_outputs,_domain,_owner,_source=(getattr(Node,n).__set__ for n in ("op","name","attrs","inputs","outputs","domain","owner","source"))
-_tname,_tinputs,_toutputs,_towner,_tover,_tvalues=(getattr(_Links,n).__set__ for n in ("name","inputs","outputs","owner","overridable","_values"))
+_new_node, _new_variable, _new_constant = Node.__new__, Variable.__new__, Constant.__new__
+_set_op, _set_name, _set_attrs, _set_inputs, _set_outputs, _set_domain = _setters(
+    Node, "op", "name", "attrs", "inputs", "outputs", "domain"
+)
+_set_owner, _set_source = _setters(Node, "owner", "source")
+_name_tensor, _set_makers, _set_readers, _set_values, _own_tensor, _set_overridable = _setters(
+    _Fields, "name", "inputs", "outputs", "_values", "owner", "overridable"
+)
+_set_other = object.__setattr__
 
 
 def make_node(
@@ -75,28 +98,32 @@ def make_node(
     inputs: Sequence[gs.Tensor],
     outputs: Sequence[gs.Tensor],
     domain: str | None = None,
-    owner: Any = None, source: Any = None,
+    owner: gs.Graph | None = None,
+    source: NodeProto | None = None,
 ) -> gs.Node:
-    """Same as `gs.Node(op, name, attrs, inputs, outputs, domain)`."""
+    """Same as `gs.Node(op, name, attrs, inputs, outputs, domain)`.
+
+    `owner` is its graph and `source` the message it was read from, as the importer describes them.
+    """
     node = _new_node(Node)
-    _op(node, op)
-    _name(node, name)
-    _attrs(node, attrs)
+    _set_op(node, op)
+    _set_name(node, name)
+    _set_attrs(node, attrs)
     links = _new_inputs(_Inputs)
     links.parent_obj = node
-    _inputs(node, links)
     list.extend(links, inputs)
+    _set_inputs(node, links)
     for tensor in inputs:
         _append(tensor.outputs, node)
     links = _new_outputs(_Outputs)
     links.parent_obj = node
-    _outputs(node, links)
     list.extend(links, outputs)
+    _set_outputs(node, links)
     for tensor in outputs:
         _append(tensor.inputs, node)
-    _domain(node, domain)
-    _owner(node, owner)
-    _source(node, source)
+    _set_domain(node, domain)
+    _set_owner(node, owner)
+    _set_source(node, source)
     return node
 
 
@@ -105,32 +132,35 @@ def make_variable(
 ) -> gs.Variable:
     """Same as `gs.Variable(name, dtype, shape, kind)`."""
     variable = _new_variable(Variable)
-    _tname(variable, name)
-    links = _new_inputs(_Inputs)
-    links.parent_obj = variable
-    _tinputs(variable, links)
-    links = _new_outputs(_Outputs)
-    links.parent_obj = variable
-    _toutputs(variable, links)
-    _set(variable, "dtype", dtype)
-    _set(variable, "shape", shape)
-    _set(variable, "type", kind)
+    _link(variable, name)
+    _set_other(variable, "dtype", dtype)
+    _set_other(variable, "shape", shape)
+    _set_other(variable, "type", kind)
     return variable
 
 
-def make_constant(name: str, values: Any, owner=None, overridable=False) -> gs.Constant:
-    """Same as `gs.Constant(name, values)`; `values` is an array or a LazyValues."""
+def make_constant(name: str, values: Any, owner: gs.Graph | None = None) -> gs.Constant:
+    """Same as `gs.Constant(name, values)`; `values` is an array or a LazyValues.
+
+    `owner` is the graph that declares it; it is not `overridable`.
+    """
     constant = _new_constant(Constant)
-    _tname(constant, name)
-    links = _new_inputs(_Inputs)
-    links.parent_obj = constant
-    _tinputs(constant, links)
-    links = _new_outputs(_Outputs)
-    links.parent_obj = constant
-    _toutputs(constant, links)
-    _tvalues(constant, values)
-    _set(constant, "data_location", None)
-    _set(constant, "_export_dtype", None)
-    _towner(constant, owner)
-    _tover(constant, overridable)
+    _link(constant, name)
+    _set_values(constant, values)
+    _set_other(constant, "data_location", None)
+    _set_other(constant, "_export_dtype", None)
+    _set_overridable(constant, False)
+    if owner is not None:
+        _own_tensor(constant, owner)
     return constant
+
+
+def _link(tensor: gs.Tensor, name: str) -> None:
+    """Name a new tensor, and give it its lists of neighbours."""
+    _name_tensor(tensor, name)
+    links = _new_inputs(_Inputs)
+    links.parent_obj = tensor
+    _set_makers(tensor, links)
+    links = _new_outputs(_Outputs)
+    links.parent_obj = tensor
+    _set_readers(tensor, links)

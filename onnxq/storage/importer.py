@@ -234,7 +234,7 @@ def mark_unread(graph: gs.Graph) -> None:
 
 def holders(graph: gs.Graph) -> list[gs.Node]:
     """The nodes of this graph alone that may have bodies: nearly always few or none."""
-    found = graph.record.index.holders(graph.nodes)
+    found = graph.record.index.holders(graph)
     return [node for node in found if not getattr(node, "removed", False)]
 
 
@@ -278,16 +278,16 @@ def _import_node(
                     f"'{attribute.name}' is a graph, but {op} has no such attribute",
                     fix="the file is not a valid ONNX graph: export it again",
                 )
-    node = make_node(
+    return make_node(
         op,
         proto.name,
         {a.name: _import_attribute(a, scope, base_dir, overridable) for a in attributes},
         [scope.read(name) for name in proto.input],
         [scope.make(name) for name in proto.output],
         domain or None,
-        graph, proto,
+        graph,
+        proto,
     )
-    return node
 
 
 def _import_attribute(

@@ -7,7 +7,7 @@ into the caches of a CPU.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import onnx_graphsurgeon as gs
 
@@ -32,23 +32,23 @@ class NodeIndex:
         self._holders: list[int] = []
         self._known = 0
 
-    def find(self, nodes: list[gs.Node], ops: Collection[str]) -> list[gs.Node]:
+    def find(self, graph: gs.Graph, ops: Collection[str]) -> list[gs.Node]:
         """The nodes with one of these operators, of any domain, in the order of the list."""
-        self._update(nodes)
+        nodes = self._updated(graph)
         found = [self._places[op] for op in ops if op in self._places]
-        places: Iterable[int] = found[0] if len(found) == 1 else sorted(sum(found, []))
+        places = found[0] if len(found) == 1 else sorted(i for each in found for i in each)
         return [nodes[i] for i in places]
 
-    def holders(self, nodes: list[gs.Node]) -> list[gs.Node]:
+    def holders(self, graph: gs.Graph) -> list[gs.Node]:
         """The nodes that may have bodies: nearly always few or none."""
-        self._update(nodes)
+        nodes = self._updated(graph)
         return [nodes[i] for i in self._holders]
 
-    def _update(self, nodes: list[gs.Node]) -> None:
+    def _updated(self, graph: gs.Graph) -> list[gs.Node]:
+        """The nodes of `graph`, all of which are known now."""
+        nodes: list[gs.Node] = graph.nodes
         if len(nodes) < self._known:
             self.forget()
-        if len(nodes) == self._known:
-            return
         places = self._places
         for i in range(self._known, len(nodes)):
             node = nodes[i]
@@ -59,7 +59,10 @@ class NodeIndex:
                 places[op] = [i]
             if node.domain or op in BODY_OPS:
                 self._holders.append(i)
+            if getattr(node, "owner", None) is None:  # made by graphsurgeon's own constructor
+                node.owner = graph
         self._known = len(nodes)
+        return nodes
 
 
 __all__ = ["BODY_OPS", "NodeIndex"]

@@ -25,10 +25,14 @@ VALUES = np.ones(2, np.float32)
     ],
 )
 def test_same_fields_as_the_constructors(mine: object, theirs: object) -> None:
-    assert type(mine) is type(theirs)
-    assert list(vars(mine)) == list(vars(theirs))
+    assert type(mine).__name__ == type(theirs).__name__
+    assert isinstance(mine, type(theirs))
+    ours = {"owner", "source", "overridable"}  # what the importer attaches
+    slots = {s for kind in type(mine).__mro__ for s in getattr(kind, "__slots__", ())}
+    filled = {name for name in slots if hasattr(mine, name)}
+    assert (filled | vars(mine).keys()) - ours == vars(theirs).keys()
     for name, value in vars(theirs).items():
-        made = vars(mine)[name]
+        made = getattr(mine, name)
         if isinstance(value, SynchronizedList):
             assert isinstance(made, SynchronizedList)
             assert made.field_name == value.field_name
@@ -51,3 +55,17 @@ def test_links_stay_in_step() -> None:
     assert len(x.outputs) == 2
     y.inputs.clear()
     assert not node.outputs
+
+
+def test_a_variable_becomes_a_constant_and_back() -> None:
+    x, y = make_variable("x", np.float32, [2]), make_variable("y")
+    node = make_node("Relu", "n", {}, [x], [y])
+    constant = x.to_constant(VALUES)
+    assert constant is x
+    assert isinstance(node.inputs[0], gs.Constant)
+    assert x.values is VALUES
+    assert (x.shape, x.dtype) == ((2,), np.float32)
+    x.to_variable(np.float16, [3])
+    assert isinstance(x, gs.Variable)
+    assert not isinstance(x, gs.Constant)
+    assert (x.shape, x.dtype, x.outputs[0]) == ([3], np.float16, node)
