@@ -42,6 +42,7 @@ __all__ += [
     "remove",
     "remove_all",
     "replace",
+    "replace_by_node",
 ]
 __all__ += ["set_input", "set_inputs", "set_output", "users", "variable"]
 
@@ -142,16 +143,18 @@ def new_node(
 ) -> gs.Node:
     """A new node ('Op' or 'domain::Op') at the end of `graph`; the exporter sorts.
 
-    `instead_of` is a node that it replaces, whose place it takes when the pass ends.
+    `instead_of` is a node of the same graph that it replaces, alone or with others: when the pass
+    ends, they take its place.
     """
     domain, _, op_type = op.rpartition("::")
-    owner = model.graph if graph is None else graph
+    if graph is None:
+        graph = model.graph if instead_of is None else instead_of.owner
     node = make_node(
-        op_type, model.fresh_node_name(name), attrs or {}, inputs, outputs, domain or None, owner
+        op_type, model.fresh_node_name(name), attrs or {}, inputs, outputs, domain or None, graph
     )
-    owner.nodes.append(node)
-    if instead_of is not None and instead_of.owner is owner:
-        instead_of.heir = node
+    graph.nodes.append(node)
+    if instead_of is not None:
+        instead_of.__dict__.setdefault("heirs", []).append(node)
     model.note_bodies(node)
     return node
 
@@ -255,6 +258,20 @@ def replace(node: gs.Node, by: gs.Tensor, model: Model) -> None:
     set_output(maker, slot, old)
     for user, index in users(by):
         set_input(user, index, old)
+
+
+def replace_by_node(
+    node: gs.Node,
+    op: str,
+    inputs: list[gs.Tensor],
+    model: Model,
+    attrs: dict[str, Any] | None = None,
+) -> gs.Node:
+    """Let a new node of `op` produce the first output of `node`, under its name; remove `node`."""
+    out = node.outputs[0]
+    name = node.name or out.name
+    remove(node, model)
+    return new_node(model, op, inputs, [out], name=name, attrs=attrs, instead_of=node)
 
 
 def identity(node: gs.Node, tensor: gs.Tensor) -> None:

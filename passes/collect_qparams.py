@@ -52,7 +52,7 @@ class CollectQParams(Pass):
             for quantizer in tensor.quantizers:
                 readers = None
                 if len(quantizer.uses) != len(tensor.uses):
-                    readers = tuple(map(graph.reader, quantizer.uses))
+                    readers = tuple(sorted(map(graph.reader, quantizer.uses)))
                 rows.append(row_of(quantizer.node, name, role=role, readers=readers))
             _check_order(tensor, name)
         _report(model.qparams, rows, trace)

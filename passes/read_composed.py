@@ -87,10 +87,10 @@ def _read(node: gs.Node, chain: Chain, model: Model, found: _Found) -> str:
             found.shifted.append(source.name)
         if not exact:
             found.reciprocal.append(source.name)
-    out, owner = node.outputs[0], node.owner
+    out = node.outputs[0]
     name = node.name or f"{out.name}.fake_quantize"
     remove(node, model)
-    fake_quantize.make(model, source, out, params, owner, name=name, dtype=np.float32)
+    fake_quantize.make(model, source, out, params, node, name=name, dtype=np.float32)
     found.made.append(out)
     return f"{params.qtype}" + (" per channel" if params.axis is not None else "")
 

@@ -25,7 +25,16 @@ import onnx_graphsurgeon as gs
 from onnxq.arrays.bit_packing import BITS, unpack
 from onnxq.canonical import fake_quantize
 from onnxq.dialects.node_rewrite import Declined, attempt
-from onnxq.edit import constant, describe, drop_domains, inputs_of, new_node, remove, variable
+from onnxq.edit import (
+    constant,
+    describe,
+    drop_domains,
+    inputs_of,
+    new_node,
+    remove,
+    replace_by_node,
+    variable,
+)
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from onnxq.graph.constants import array
@@ -213,7 +222,7 @@ def _quantized(
         real,
         result,
         params.with_(tensor=real.name),
-        node.owner,
+        node,
         name=f"{base}.fake_quantize",
         dtype=weight.scale.dtype,
     )
@@ -269,19 +278,17 @@ def _as_said(params: QParams, said: dict[str, str], codes: Array) -> QParams:
 
 
 def _rewrite(node: gs.Node, weight: gs.Tensor, model: Model) -> None:
-    out, owner = node.outputs[0], node.owner
+    out = node.outputs[0]
     name = node.name or out.name
     if node.op == "GatherBlockQuantized":
         indices, axis = node.inputs[1], int(node.attrs.get("gather_axis", 0))
-        remove(node, model)
-        attrs = {"axis": axis}
-        new_node(model, "Gather", [weight, indices], [out], name=name, attrs=attrs, graph=owner)
+        replace_by_node(node, "Gather", [weight, indices], model, {"axis": axis})
         return
     data, bias = node.inputs[0], inputs_of(node, 6)[5]
-    remove(node, model)
     if bias is None:
-        new_node(model, "MatMul", [data, weight], [out], name=name, graph=owner)
+        replace_by_node(node, "MatMul", [data, weight], model)
         return
+    remove(node, model)
     product = variable(model, f"{out.name}.product", like=out)
-    new_node(model, "MatMul", [data, weight], [product], name=name, graph=owner)
-    new_node(model, "Add", [product, bias], [out], name=f"{name}.bias", graph=owner)
+    new_node(model, "MatMul", [data, weight], [product], name=name, instead_of=node)
+    new_node(model, "Add", [product, bias], [out], name=f"{name}.bias", instead_of=node)

@@ -102,11 +102,11 @@ def _read_logarithmic(node: gs.Node, model: Model) -> str:
     value = _value(node, 1, "data_max")
     if value.size != 1:
         raise Declined(f"its data_max has {value.size} elements, not one")
-    x, out, owner = node.inputs[0], node.outputs[0], node.owner
+    x, out = node.inputs[0], node.outputs[0]
     reach = fake_quantize_log.checked(float(value.reshape(())), x)
     name = node.name or f"{out.name}.fake_quantize_log"
     remove(node, model)
-    fake_quantize_log.make(model, x, out, reach, owner, name=name)
+    fake_quantize_log.make(model, x, out, reach, node, name=name)
     return f"logarithmic, largest magnitude {reach:.6g}"
 
 
@@ -123,12 +123,12 @@ def _read_linear(node: gs.Node, model: Model, ties: _Ties) -> str:
         trained = mqbench.on_grid(value, params, operator.kind)
         if not np.array_equal(trained, params.fake(value)):
             x = new_values(model, x, trained.astype(value.dtype), node)
-    out, owner = node.outputs[0], node.owner
+    out = node.outputs[0]
     half = node.inputs[1].dtype == np.float16
     name = node.name or f"{out.name}.fake_quantize"
     remove(node, model)
     dtype = np.dtype(np.float16) if half else None
-    fake_quantize.make(model, x, out, params, owner, name=name, dtype=dtype)
+    fake_quantize.make(model, x, out, params, node, name=name, dtype=dtype)
     return f"{params.qtype}" + (" per channel" if params.axis is not None else "")
 
 

@@ -109,14 +109,14 @@ def _read(node: gs.Node, model: Model, vectors: list[str]) -> str:
     if not (np.array_equal(low, out_low) and np.array_equal(high, out_high)):
         ratio = _ratio(out_low, out_high, zero, spread(params.scale, axis, rank_of(x)), levels)
         detail += ", then rescaled"
-    out, owner = node.outputs[0], node.owner
+    out = node.outputs[0]
     name = node.name or f"{out.name}.fake_quantize"
     remove(node, model)
     result = out if ratio is None else variable(model, f"{out.name}.unscaled", like=out)
-    fake_quantize.make(model, x, result, params, owner, name=name)
+    fake_quantize.make(model, x, result, params, node, name=name)
     if ratio is not None:
         factor = constant(model, f"{name}.rescale", ratio)
-        new_node(model, "Mul", [result, factor], [out], name=f"{name}.rescale", graph=owner)
+        new_node(model, "Mul", [result, factor], [out], name=f"{name}.rescale", instead_of=node)
     return detail
 
 

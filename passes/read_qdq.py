@@ -173,9 +173,7 @@ class _Reading:
             return "merged with the quantizer of the same codes"
         x, params = self._stated_range(node, x, quantize, first, codes.clip)
         remove(node, self.model)
-        fake_quantize.make(
-            self.model, x, out, params, owner, name=name, dtype=dtype, instead_of=node
-        )
+        fake_quantize.make(self.model, x, out, params, node, name=name, dtype=dtype)
         self.made[key] = out
         return f"{kind}" + (" per channel" if params.axis is not None else "")
 
@@ -208,12 +206,10 @@ class _Reading:
             replace(node, real, self.model)
             self.model.qparams.add(params.with_(tensor=real.name, role=Role.BIAS))
             return f"{params.qtype} bias"
-        out, owner = node.outputs[0], node.owner
+        out = node.outputs[0]
         name = node.name or f"{out.name}.fake_quantize"
         remove(node, self.model)
-        fake_quantize.make(
-            self.model, real, out, params, owner, name=name, dtype=dtype, instead_of=node
-        )
+        fake_quantize.make(self.model, real, out, params, node, name=name, dtype=dtype)
         return f"stored {params.qtype} codes"
 
     # -- ranges in metadata -----------------------------------------------------------------

@@ -257,10 +257,10 @@ def _constant_on_grid(
 
 
 def _fake_quantize(node: gs.Node, x: gs.Tensor, params: QParams, model: Model) -> None:
-    out, owner = node.outputs[0], node.owner
+    out = node.outputs[0]
     name = node.name or f"{out.name}.fake_quantize"
     remove(node, model)
-    fake_quantize.make(model, x, out, params, owner, name=name)
+    fake_quantize.make(model, x, out, params, node, name=name)
 
 
 def _known(node: gs.Node, index: int, what: str) -> Array:

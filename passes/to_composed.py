@@ -63,7 +63,7 @@ def _problem(node: gs.Node, params: QParams) -> str:
 
 
 def _write(node: gs.Node, params: QParams, model: Model) -> None:
-    x, out, owner = node.inputs[0], node.outputs[0], node.owner
+    x, out = node.inputs[0], node.outputs[0]
     base = node.name or out.name
     rank = rank_of(x)
 
@@ -85,9 +85,9 @@ def _write(node: gs.Node, params: QParams, model: Model) -> None:
         ("Sub", [zero], "centred"),
     ):
         made = variable(model, f"{base}.{name}", like=x)
-        new_node(model, op, [at, *others], [made], name=f"{base}.{op.lower()}", graph=owner)
+        new_node(model, op, [at, *others], [made], name=f"{base}.{op.lower()}", instead_of=node)
         at = made
-    state_type(new_node(model, "Mul", [at, scale], [out], name=base, graph=owner), params)
+    state_type(new_node(model, "Mul", [at, scale], [out], name=base, instead_of=node), params)
 
 
 __all__ = ["ToComposed"]

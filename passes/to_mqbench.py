@@ -30,7 +30,7 @@ from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.dialects import mqbench
 from onnxq.dialects.writable import check_writable, no_plain_grid
-from onnxq.edit import constant, describe, new_node, new_values, remove, variable
+from onnxq.edit import constant, describe, new_node, new_values, replace_by_node, variable
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.pass_ import Pass, Trace
@@ -60,8 +60,8 @@ class ToMqbench(Pass):
             label = describe(node)
             reach = np.asarray(fake_quantize_log.data_max_of(node), np.float32)
             base = node.name or node.outputs[0].name
-            inputs = [node.inputs[0], _stated(model, f"{base}.data_max", reach, node.owner)]
-            _replace(node, mqbench.LOGARITHMIC, inputs, {}, model)
+            inputs = [node.inputs[0], _stated(model, f"{base}.data_max", reach, node)]
+            replace_by_node(node, mqbench.LOGARITHMIC, inputs, model)
             trace.rewrote(label, mqbench.LOGARITHMIC)
         # Biases have no operator of their own; all others are told by the nodes.
         model.qparams.rows = model.qparams.of(Role.BIAS)
@@ -93,27 +93,18 @@ def _write(node: gs.Node, params: QParams, model: Model) -> str:
         constant(model, f"{base}.zero_point", params.zero_point.reshape(-1).astype(zero_type)),
     ]
     for key, number in after.items():
-        inputs.append(_stated(model, f"{base}.{key}", np.asarray(number, np.int64), node.owner))
-    made = _replace(node, op, inputs, attrs, model)
+        inputs.append(_stated(model, f"{base}.{key}", np.asarray(number, np.int64), node))
+    made = replace_by_node(node, op, inputs, model, attrs)
     state_type(made, params)
     return op
 
 
-def _stated(model: Model, name: str, value: Any, graph: gs.Graph) -> gs.Tensor:
-    """What a new Constant node makes."""
+def _stated(model: Model, name: str, value: Any, node: gs.Node) -> gs.Tensor:
+    """The output of a new Constant node, one of those that replace `node`."""
     out = variable(model, name, like=None)
     attrs = {"value": gs.Constant(out.name, value)}
-    new_node(model, "Constant", [], [out], name=name, attrs=attrs, graph=graph)
+    new_node(model, "Constant", [], [out], name=name, attrs=attrs, instead_of=node)
     return out
-
-
-def _replace(
-    node: gs.Node, op: str, inputs: list[gs.Tensor], attrs: dict[str, Any], model: Model
-) -> gs.Node:
-    """Let a node of `op` make what `node` made, under the same name."""
-    out, owner, name = node.outputs[0], node.owner, node.name or node.outputs[0].name
-    remove(node, model)
-    return new_node(model, op, inputs, [out], name=name, attrs=attrs, graph=owner)
 
 
 __all__ = ["ToMqbench"]

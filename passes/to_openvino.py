@@ -26,7 +26,7 @@ import onnx_graphsurgeon as gs
 from onnxq.canonical import fake_quantize
 from onnxq.dialects import openvino
 from onnxq.dialects.writable import check_writable, no_broadcast, no_plain_grid
-from onnxq.edit import constant, describe, new_node, remove
+from onnxq.edit import constant, describe, replace_by_node
 from onnxq.graph import Model
 from onnxq.operators.broadcast_shape import rank_of, spread
 from onnxq.pass_ import Pass, Trace
@@ -83,23 +83,15 @@ def _problem(node: gs.Node, params: QParams) -> str:
 
 
 def _write(node: gs.Node, params: QParams, model: Model) -> None:
-    x, out, owner = node.inputs[0], node.outputs[0], node.owner
-    base, levels = node.name or out.name, _levels(params)
+    x, levels = node.inputs[0], _levels(params)
+    base = node.name or node.outputs[0].name
     low, high = openvino.ends(params)
     bounds = [
         constant(model, f"{base}.{name}", spread(end, params.axis, rank_of(x)))
         for name, end in (("low", low), ("high", high))
     ]
-    remove(node, model)
-    made = new_node(
-        model,
-        openvino.FAKE_QUANTIZE,
-        [x, *bounds, *bounds],
-        [out],
-        name=base,
-        attrs={"levels": levels},
-        graph=owner,
-    )
+    inputs = [x, *bounds, *bounds]
+    made = replace_by_node(node, openvino.FAKE_QUANTIZE, inputs, model, {"levels": levels})
     zero = params.zero_point - params.lo
     kind, lo = openvino.codes(zero, levels)
     if (fake_quantize.container(params.qtype), params.lo) != (kind, lo):

@@ -24,7 +24,7 @@ from onnxq.analysis.bias_readers import bias_uses
 from onnxq.canonical import fake_quantize
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.canonical.quantized_weights import clamp
-from onnxq.edit import constant, describe, new_node, remove, set_input, variable
+from onnxq.edit import constant, describe, new_node, replace_by_node, set_input, variable
 from onnxq.errors import PassError
 from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
@@ -111,7 +111,7 @@ class ToQdq(Pass):
             [codes],
             name=f"{base}.quantize",
             attrs=_attrs(params),
-            graph=node.owner,
+            instead_of=node,
         )
         shown = narrow and not is_weight and kind.bits == 8
         if shown:
@@ -125,7 +125,7 @@ class ToQdq(Pass):
                 [codes, low, high],
                 [clipped],
                 name=f"{base}.clip",
-                graph=node.owner,
+                instead_of=node,
             )
             codes = clipped
         self._finish(node, [codes, scale, zero_point], params, narrow and not shown, model)
@@ -143,7 +143,7 @@ class ToQdq(Pass):
         model.require_opset(11, "Clip with bounds as inputs")
         out = variable(model, f"{base}.clamped", like=x)
         bounds = [constant(model, f"{base}.min", low), constant(model, f"{base}.max", high)]
-        new_node(model, "Clip", [x, *bounds], [out], name=f"{base}.clamp", graph=node.owner)
+        new_node(model, "Clip", [x, *bounds], [out], name=f"{base}.clamp", instead_of=node)
         return out
 
     # -- shared -----------------------------------------------------------------------------
@@ -162,18 +162,7 @@ class ToQdq(Pass):
         node: gs.Node, inputs: list[gs.Tensor], params: QParams, state_range: bool, model: Model
     ) -> None:
         """Let a DequantizeLinear make what the FakeQuantize made, under the same name."""
-        out, owner = node.outputs[0], node.owner
-        name = node.name or out.name
-        remove(node, model)
-        made = new_node(
-            model,
-            "DequantizeLinear",
-            inputs,
-            [out],
-            name=name,
-            attrs=_attrs(params),
-            graph=owner,
-        )
+        made = replace_by_node(node, "DequantizeLinear", inputs, model, _attrs(params))
         if state_range:
             add_metadata(made, {QUANT_MIN: str(params.lo), QUANT_MAX: str(params.hi)})
 

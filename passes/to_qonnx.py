@@ -96,13 +96,13 @@ def _problem(params: QParams, tensor: gs.Tensor, dtype: object) -> str:
 
 
 def _write(node: gs.Node, params: QParams, model: Model) -> None:
-    x, out, owner = node.inputs[0], node.outputs[0], node.owner
+    x, out = node.inputs[0], node.outputs[0]
     value = unread(x)
     if value is not None and not _makes_the_same(value, params):
         x = new_values(model, x, params.fake(loaded(value)), node)
     base = node.name or out.name
     remove(node, model)
-    _quant(model, x, out, params, owner, base)
+    _quant(model, x, out, params, base, node)
 
 
 def _makes_the_same(value: Values, params: QParams) -> bool:
@@ -122,11 +122,16 @@ def _write_bias(use: BiasUse, model: Model) -> None:
     out = variable(model, f"{use.row.tensor}.quantized", like=use.tensor)
     for node, index in use.uses:
         set_input(node, index, out)
-    _quant(model, use.tensor, out, use.row, model.graph, f"{use.row.tensor}.quantize")
+    _quant(model, use.tensor, out, use.row, f"{use.row.tensor}.quantize")
 
 
 def _quant(
-    model: Model, x: gs.Tensor, out: gs.Tensor, params: QParams, graph: gs.Graph, base: str
+    model: Model,
+    x: gs.Tensor,
+    out: gs.Tensor,
+    params: QParams,
+    base: str,
+    instead_of: gs.Node | None = None,
 ) -> None:
     assert params.lo is not None and params.hi is not None
     signed = params.lo < 0
@@ -152,7 +157,7 @@ def _quant(
             "narrow": int(narrow),
             "rounding_mode": qonnx.HALF_EVEN,
         },
-        graph=graph,
+        instead_of=instead_of,
     )
     if params.qtype.signed != signed:
         add_metadata(made, {QUANT_TYPE: str(fake_quantize.container(params.qtype))})

@@ -116,16 +116,15 @@ def make(
     source: gs.Tensor,
     result: gs.Tensor,
     params: QParams,
-    graph: gs.Graph,
+    place: gs.Graph | gs.Node,
     *,
     name: str = "",
     dtype: object = None,
-    instead_of: gs.Node | None = None,
 ) -> gs.Node:
     """Add a FakeQuantize that makes `result` from `source`; its constants are its own.
 
-    `dtype` is the float type where the tensor itself does not tell; `instead_of` is the node that
-    it replaces.
+    `place` is the graph it is added to, or the node it replaces. `dtype` is the float type where
+    the tensor itself does not tell.
     """
     base = name or f"{source.name}.fake_quantize"
     scale, zero_point = encode(params, source.dtype if dtype is None else dtype)
@@ -135,16 +134,8 @@ def make(
         constant(model, f"{base}.zero_point", zero_point),
     ]
     attrs = _attributes(params)
-    return new_node(
-        model,
-        FAKE_QUANTIZE,
-        inputs,
-        [result],
-        name=base,
-        attrs=attrs,
-        graph=graph,
-        instead_of=instead_of,
-    )
+    where = {"instead_of" if isinstance(place, gs.Node) else "graph": place}
+    return new_node(model, FAKE_QUANTIZE, inputs, [result], name=base, attrs=attrs, **where)
 
 
 def _attributes(params: QParams) -> dict[str, object]:

@@ -132,14 +132,18 @@ def make(
     source: gs.Tensor,
     result: gs.Tensor,
     data_max: float,
-    graph: gs.Graph,
+    place: gs.Graph | gs.Node,
     *,
     name: str = "",
 ) -> gs.Node:
-    """Add a FakeQuantizeLog that makes `result` from `source`; its constant is its own."""
+    """Add a FakeQuantizeLog that makes `result` from `source`; its constant is its own.
+
+    `place` is the graph it is added to, or the node it replaces.
+    """
     base = name or f"{source.name}.fake_quantize_log"
     reach = constant(model, f"{base}.data_max", np.asarray(checked(data_max, source), np.float32))
-    return new_node(model, FAKE_QUANTIZE_LOG, [source, reach], [result], name=base, graph=graph)
+    where = {"instead_of" if isinstance(place, gs.Node) else "graph": place}
+    return new_node(model, FAKE_QUANTIZE_LOG, [source, reach], [result], name=base, **where)
 
 
 def checked(data_max: float, tensor: gs.Tensor) -> float:

@@ -72,9 +72,7 @@ def _check(graph: gs.Graph, outer: ChainMap[str, gs.Tensor], made: Names) -> Nam
             )
     inner = [body for node in holders(graph) for body in bodies(node)]
     if inner or any(tensor.inputs for _, tensor in strangers):
-        # Finds cycles, which a graph in order does not have; kept, so that writing need not sort.
-        graph.nodes[:] = sorted_nodes(graph)
-        graph.record.index.forget()
+        sorted_nodes(graph)  # finds cycles; a graph in order has none
     for body in inner:
         _check(body, outer.new_child(names), made)
     for tensor in graph.outputs:

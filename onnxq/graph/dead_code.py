@@ -65,21 +65,25 @@ def sweep(model: Model) -> int:
 
 
 def _heirs_in_place(nodes: list[gs.Node]) -> list[gs.Node]:
-    """The nodes that are left; one that replaces a removed one takes its place in the list.
+    """The nodes that are left; those that replace a removed one take its place in the list.
 
     So a list that was in order stays so, and need not be sorted again.
     """
     left: list[gs.Node] = []
-    moved: set[int] = set()
+    placed: set[int] = set()
     for node in nodes:
-        heir: gs.Node | None = node
-        while heir is not None and getattr(heir, "removed", False):
-            heir = getattr(heir, "heir", None)
-        if heir is None or id(heir) in moved:
+        if not getattr(node, "removed", False):
+            if id(node) not in placed:
+                left.append(node)
             continue
-        if heir is not node:
-            moved.add(id(heir))
-        left.append(heir)
+        pending = list(getattr(node, "heirs", ()))
+        while pending:
+            heir = pending.pop(0)
+            if getattr(heir, "removed", False):
+                pending[:0] = getattr(heir, "heirs", ())
+            elif id(heir) not in placed:
+                placed.add(id(heir))
+                left.append(heir)
     return left
 
 
