@@ -110,6 +110,9 @@ def _forget_constants(graph: gs.Graph) -> None:
     gone = {c.name for c in record.constants} - {c.name for c in kept}
     if not gone:
         return
+    for constant in record.constants:
+        if constant.name in gone:
+            constant.owner = None
     record.constants[:] = kept
     record.stray_infos[:] = [i for i in record.stray_infos if i.name not in gone]
 

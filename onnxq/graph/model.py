@@ -285,15 +285,14 @@ class Model(Copyable):
 
     def _unlisted_constants(self) -> list[gs.Constant]:
         """Constants in use that no graph declared at load: made by passes, in order."""
-        listed = {id(c) for graph in self.graphs() for c in graph.record.constants}
         outputs = self._outputs
         found = {id(c): c for c in self.made if exporter.is_read(c) or id(c) in outputs}
-        known = listed | found.keys()
         for node in self.nodes():
             for tensor in node.inputs:
-                if isinstance(tensor, gs.Constant) and id(tensor) not in known:
+                # One that a graph declares, or that `edit.constant` made, has an owner.
+                if isinstance(tensor, gs.Constant) and getattr(tensor, "owner", None) is None:
                     found[id(tensor)] = tensor
-        return [c for key, c in found.items() if key not in listed]
+        return list(found.values())
 
 
 def _fresh(base: str, taken: set[str], counters: dict[str, int]) -> str:

@@ -46,31 +46,36 @@ class Node(gs.Node):  # type: ignore[misc]
 
 
 class _Fields:
-    """The fields of tensors that are read most; a variable has room for those of a constant."""
+    """The fields of tensors; a variable has room for those of a constant, and the other way."""
 
-    __slots__ = ("_values", "inputs", "name", "outputs", "overridable", "owner")
+    __slots__ = ("_values", "dtype", "inputs", "name", "outputs", "overridable", "owner", "shape")
 
 
 class Variable(_Fields, gs.Variable):  # type: ignore[misc]
     """A tensor that is computed."""
 
+    type = "tensor_type"
+
     def to_constant(self, values: Any, export_dtype: Any = None) -> gs.Constant:
         """Turn it into a constant, as graphsurgeon does."""
         del self.dtype, self.shape
         self.__class__ = Constant
-        self._values, self.data_location, self._export_dtype = values, None, export_dtype
+        self._values, self._export_dtype = values, export_dtype
         return self
 
 
 class Constant(_Fields, gs.Constant):  # type: ignore[misc]
     """A tensor whose values are known."""
 
+    dtype, shape = gs.Constant.dtype, gs.Constant.shape  # not the slots of a variable
+    data_location = _export_dtype = None
+
     def to_variable(self, dtype: Any = None, shape: Any = ()) -> gs.Variable:
         """Turn it into a variable, as graphsurgeon does."""
         dtype = self.export_dtype if dtype is None else dtype
-        del self._export_dtype, self._values
+        del self._values
         self.__class__ = Variable
-        self.dtype, self.shape, self.type = dtype, shape, "tensor_type"
+        self.dtype, self.shape = dtype, shape
         return self
 
 
@@ -88,7 +93,7 @@ _set_owner, _set_source = _setters(Node, "owner", "source")
 _name_tensor, _set_makers, _set_readers, _set_values, _own_tensor, _set_overridable = _setters(
     _Fields, "name", "inputs", "outputs", "_values", "owner", "overridable"
 )
-_set_other = object.__setattr__
+_set_dtype, _set_shape = _setters(_Fields, "dtype", "shape")
 
 
 def make_node(
@@ -133,9 +138,10 @@ def make_variable(
     """Same as `gs.Variable(name, dtype, shape, kind)`."""
     variable = _new_variable(Variable)
     _link(variable, name)
-    _set_other(variable, "dtype", dtype)
-    _set_other(variable, "shape", shape)
-    _set_other(variable, "type", kind)
+    _set_dtype(variable, dtype)
+    _set_shape(variable, shape)
+    if kind != "tensor_type":
+        variable.type = kind
     return variable
 
 
@@ -147,8 +153,6 @@ def make_constant(name: str, values: Any, owner: gs.Graph | None = None) -> gs.C
     constant = _new_constant(Constant)
     _link(constant, name)
     _set_values(constant, values)
-    _set_other(constant, "data_location", None)
-    _set_other(constant, "_export_dtype", None)
     _set_overridable(constant, False)
     if owner is not None:
         _own_tensor(constant, owner)

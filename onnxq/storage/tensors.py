@@ -44,6 +44,8 @@ class StoredValues(LazyValues):  # type: ignore[misc]
     nothing at construction (the base class fails for types it does not know).
     """
 
+    __slots__ = ("external", "tensor")
+
     def __init__(self, tensor: TensorProto, base_dir: Path | None = None) -> None:
         self.tensor = tensor
         self.external: ExternalData | None = None
