@@ -25,11 +25,11 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--nodes", type=int, help="nodes of the rewritten chain (20000)")
     parser.add_argument("--peer-nodes", type=int, help="nodes of the chain for other tools (5000)")
-    parser.add_argument("--repeats", type=int, help="measured rounds (9)")
+    parser.add_argument("--repeats", type=int, help="measured rounds (15)")
     options = parser.parse_args()
     nodes = options.nodes or (4000 if options.quick else 20000)
     peer_nodes = options.peer_nodes or (1000 if options.quick else 5000)
-    repeats = options.repeats or (3 if options.quick else 9)
+    repeats = options.repeats or (3 if options.quick else 15)
     progress = Console(stderr=True)
 
     results = {"machine": measurements.machine()}

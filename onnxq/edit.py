@@ -154,7 +154,7 @@ def new_node(
     )
     graph.nodes.append(node)
     if instead_of is not None:
-        instead_of.__dict__.setdefault("heirs", []).append(node)
+        instead_of.heirs = (*getattr(instead_of, "heirs", ()), node)
     model.note_bodies(node)
     return node
 

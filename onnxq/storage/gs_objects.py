@@ -37,7 +37,10 @@ class _Outputs(SynchronizedList):  # type: ignore[misc]
 class Node(gs.Node):  # type: ignore[misc]
     """A node of a graph that finds it by its operator."""
 
-    __slots__ = ("attrs", "domain", "inputs", "name", "op", "outputs", "owner", "source")
+    __slots__ = (
+        *("attrs", "domain", "heirs", "inputs", "name", "op", "outputs", "owner"),
+        *("removed", "source"),
+    )
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)

@@ -27,7 +27,7 @@ VALUES = np.ones(2, np.float32)
 def test_same_fields_as_the_constructors(mine: object, theirs: object) -> None:
     assert type(mine).__name__ == type(theirs).__name__
     assert isinstance(mine, type(theirs))
-    ours = {"owner", "source", "overridable"}  # what onnxq attaches
+    ours = {"owner", "source", "overridable", "heirs", "removed"}  # what onnxq attaches
     slots = {s for kind in type(mine).__mro__ for s in getattr(kind, "__slots__", ())}
     assert not vars(theirs).keys() - {name for name in dir(mine) if hasattr(mine, name)}
     assert slots <= {*vars(theirs), *ours, "_values", "dtype", "shape"}
