@@ -2,19 +2,21 @@
 
     x -> Div s -> Round -> Add z -> Clip lo, hi -> Sub z -> Mul s    FakeQuantize(x, s, z) of lo..hi
 
-`onnxq.dialects.composed_chain` tells which spellings are found. A chain on a constant is evaluated:
-where the canonical form would give other values (the exporter divided the weight already, or
-multiplied by 1/s), the weight is put on the grid first, so that the numbers stay the same.
-Activations of spellings that treat ties otherwise are read and noted.
+`onnxq.dialects.composed_chain` lists the spellings that are recognised. A chain on a constant is
+evaluated. If the canonical form would give other values (the exporter divided the weight already,
+or multiplied by 1/s), the weight is put on the grid first, which keeps the numbers the same.
+Activations of spellings that round ties differently are read and noted.
 
-Exporters that fold constants compute the chain of a weight and keep the result: a float weight on
-a grid whose scale is lost. Where the weight itself proves a grid (`onnxq.quant.grid_recovery`) it
-is used; the others are named in a note, for they stay unquantized.
+Exporters that fold constants compute the chain of a weight and keep only the result: a float
+weight on a grid whose scale is lost. If the weight itself proves a grid
+(`onnxq.quant.grid_recovery`), that grid is used. The other weights stay unquantized and are named
+in a note.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import defaultdict
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -27,23 +29,16 @@ from onnxq.dialects.composed_chain import Chain, CodeRange, chain_to, code_range
 from onnxq.dialects.node_rewrite import Declined, attempt
 from onnxq.edit import insert_at, new_values, producer, remove, users
 from onnxq.graph import Model, domain_of
-from onnxq.graph.constants import array, is_constant
+from onnxq.graph.constants import array
 from onnxq.operators.broadcast_shape import per_channel, rank_of
 from onnxq.operators.weight_axis import LINEAR_OPS, weight_axis
 from onnxq.pass_ import Pass, Trace
 from onnxq.quant.grid_recovery import recovered
-from onnxq.quant.qparams import Array, QParams, Role
+from onnxq.quant.qparams import Array, QParams
 from onnxq.storage.node_metadata import type_of_codes
 
-
-@dataclass
-class _Found:
-    """What was read from one model."""
-
-    made: list[gs.Tensor] = field(default_factory=list)
-    """Results of the new quantizers."""
-    shifted: list[str] = field(default_factory=list)
-    reciprocal: list[str] = field(default_factory=list)
+Ties = defaultdict[str, list[str]]
+"""Names of activations whose ties the source rounds differently, by the reason why it does."""
 
 
 @dataclass(frozen=True)
@@ -55,20 +50,18 @@ class ReadComposed(Pass):
     exact: ClassVar[bool] = True
 
     def run(self, model: Model, trace: Trace) -> None:
-        found = _Found()
+        quantized: list[gs.Tensor] = []
+        ties: Ties = defaultdict(list)
         for node in model.nodes("Mul", "Div"):
-            if domain_of(node):
-                continue
             chain = chain_to(node)
-            if chain is None:
-                continue
-            attempt(node, trace, partial(_read, node, chain, model, found))
-        _note_ties(found, trace)
-        _folded_weights(found, model, trace)
+            if chain is not None:
+                attempt(node, trace, partial(_read, node, chain, model, quantized, ties))
+        note_ties(ties, trace)
+        _folded_weights(quantized, model, trace)
 
 
-def _read(node: gs.Node, chain: Chain, model: Model, found: _Found) -> str:
-    """Rewrite one chain; says what it became, '' where it is no quantizer."""
+def _read(node: gs.Node, chain: Chain, model: Model, quantized: list[gs.Tensor], ties: Ties) -> str:
+    """Rewrite one chain. Returns what it became, or '' if it is not a quantizer."""
     codes = code_range(chain)
     if not any(codes.bounded):
         return ""  # rounding to multiples of a number, nothing else
@@ -84,14 +77,14 @@ def _read(node: gs.Node, chain: Chain, model: Model, found: _Found) -> str:
             source = new_values(model, source, params.fake(made), chain.first)
     else:
         if codes.shifts_before_round:
-            found.shifted.append(source.name)
+            ties["the zero point is added before rounding"].append(source.name)
         if not exact:
-            found.reciprocal.append(source.name)
+            ties["the source multiplies by 1/scale, but FakeQuantize divides"].append(source.name)
     out = node.outputs[0]
     name = node.name or f"{out.name}.fake_quantize"
     remove(node, model)
     fake_quantize.make(model, source, out, params, node, name=name, dtype=np.float32)
-    found.made.append(out)
+    quantized.append(out)
     return f"{params.qtype}" + (" per channel" if params.axis is not None else "")
 
 
@@ -105,35 +98,23 @@ def _params(node: gs.Node, chain: Chain, codes: CodeRange, scale: Array) -> QPar
     (scales, zero_point), axis = shaped
     lo, hi = codes.codes()
     if not codes.stated and lo < 0 and (lo < -128 or hi > 127) and hi - lo < 256:
-        # Written without a zero point. Counted from the lowest code the same grid fits 8 bits.
+        # Written without a zero point. Counted from the lowest code, the same grid has 8 bits.
         lo, hi, zero_point = 0, hi - lo, zero_point - lo
     if not (lo < hi and np.all((lo <= zero_point) & (zero_point <= hi))):
         raise Declined(f"its codes {lo}..{hi} do not contain the zero point")
     kind = type_of_codes(node, lo, hi)
     if kind is None:
         raise Declined(f"its codes {lo}..{hi} are not integers of 2 to 16 bits")
-    return QParams(
-        tensor=tensor.name,
-        qtype=kind,
-        scale=scales,
-        zero_point=zero_point,
-        axis=axis,
-        lo=lo,
-        hi=hi,
-        role=Role.ACTIVATION if not is_constant(tensor) else Role.WEIGHT,
-    )
+    return QParams(tensor.name, kind, scales, zero_point, axis=axis, lo=lo, hi=hi)
 
 
-def _note_ties(found: _Found, trace: Trace) -> None:
-    for names, why in (
-        (found.shifted, "the zero point is added before rounding"),
-        (found.reciprocal, "the source multiplies by 1/scale, but FakeQuantize divides"),
-    ):
-        if names:
-            trace.note(
-                f"{_listed(names)}: {why}, so inputs within one float rounding of half way "
-                "between two codes may have rounded to the other neighbour there"
-            )
+def note_ties(ties: Ties, trace: Trace) -> None:
+    """Add one note for each reason."""
+    for why, names in ties.items():
+        trace.note(
+            f"{_listed(names)}: {why}, so inputs half way between two codes, or within one float "
+            "rounding of that, may have been rounded to the other neighbour there"
+        )
 
 
 def _listed(names: list[str]) -> str:
@@ -141,12 +122,12 @@ def _listed(names: list[str]) -> str:
     return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _folded_weights(found: _Found, model: Model, trace: Trace) -> None:
+def _folded_weights(quantized: list[gs.Tensor], model: Model, trace: Trace) -> None:
     """Quantize float weights that lie on a grid; name those of quantized data that do not."""
     unproven: list[str] = []
     done: set[int] = set()
-    for made in found.made:
-        for node, index in users(made):
+    for data in quantized:
+        for node, index in users(data):
             if index != 0 or domain_of(node) or node.op not in LINEAR_OPS:
                 continue
             weight = node.inputs[1]
@@ -163,12 +144,12 @@ def _folded_weights(found: _Found, model: Model, trace: Trace) -> None:
             f"{_listed(unproven)}: the inputs of these layers are quantized, but their weights "
             "are plain floats on no recognisable grid. If they were trained quantized, the "
             "exporter folded them, perhaps with a normalisation, and dropped the scales: export "
-            "without constant folding (torch.onnx.export(..., optimize=False)) to keep these"
+            "without constant folding (torch.onnx.export(..., optimize=False)) to keep them"
         )
 
 
 def _recover(weight: gs.Tensor, value: Array, model: Model) -> bool:
-    """Put a FakeQuantize behind a weight whose values prove a grid."""
+    """Put a FakeQuantize after a weight whose values prove a grid."""
     uses = users(weight)
     layouts = [weight_axis(node, value.ndim) if index == 1 else None for node, index in uses]
     axes = {layout.axis for layout in layouts if layout is not None}
