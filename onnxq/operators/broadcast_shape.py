@@ -1,8 +1,8 @@
 """Parameters that broadcast against a tensor, as dialects store them, and the axis they mean.
 
-Where ONNX says "one scale per channel along axis 1", other dialects store an array that broadcasts
-by numpy's rules: [C,1,1] or [1,C,1,1] for that axis of an image. Counted from the end, the axis is
-known without knowing the tensor's rank.
+For what ONNX calls "one scale per channel along axis 1", other dialects store an array that
+broadcasts by numpy's rules: [C,1,1] or [1,C,1,1] for that axis of an image. Counted from the end,
+the axis is known even if the tensor's rank is not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onnxq.quant.qparams import Array
 
 
 def rank_of(tensor: gs.Tensor) -> int | None:
-    """The number of dimensions, where it is known."""
+    """The number of dimensions, if it is known."""
     if tensor.shape is not None:
         return len(tensor.shape)
     value = array(tensor)
@@ -27,7 +27,7 @@ def rank_of(tensor: gs.Tensor) -> int | None:
 def varying_axes(shape: Sequence[int], rank: int | None) -> list[int]:
     """The axes along which a parameter of `shape` has several values.
 
-    They are counted from the front where the rank of the tensor is known, else from the end.
+    They are counted from the front if the rank of the tensor is known, else from the end.
     """
     base = len(shape) if rank is None else len(shape) - rank
     return [axis - base for axis, size in enumerate(shape) if size != 1]
@@ -36,7 +36,7 @@ def varying_axes(shape: Sequence[int], rank: int | None) -> list[int]:
 def per_channel(arrays: Sequence[Array], rank: int | None) -> tuple[list[Array], int | None] | None:
     """Parameters of one tensor as vectors along one axis, or as scalars without an axis.
 
-    None where they have several values along several axes, or more dimensions than the tensor.
+    None if they vary along several axes, or have more dimensions than the tensor.
     """
     axes = {axis for a in arrays for axis in varying_axes(a.shape, rank)}
     if len(axes) > 1 or (rank is not None and any(a.ndim > rank for a in arrays)):
@@ -50,9 +50,9 @@ def per_channel(arrays: Sequence[Array], rank: int | None) -> tuple[list[Array],
 
 
 def spread(values: Array, axis: int | None, rank: int | None) -> Array | None:
-    """The inverse: `values` shaped so that they broadcast along `axis` of a tensor of `rank`.
+    """The inverse: `values` in a shape that broadcasts along `axis` of a tensor of `rank`.
 
-    None where that takes a rank that is not known.
+    None if that shape depends on a rank that is not known.
     """
     if axis is None:
         return values.reshape(())

@@ -7,24 +7,22 @@ from dataclasses import dataclass
 from typing import Literal
 
 Form = Literal["conv", "matmul", "gemm", "elementwise", "moves"]
-"""How the operands of an operator must be quantized; `reasons` has a function for each."""
+"""How the operands of an operator must be quantized; `reasons` has one function for each form."""
 
 
 @dataclass(frozen=True)
 class FusionRule:
-    """What onnxruntime asks of one operator before it runs it on codes."""
+    """The conditions under which onnxruntime runs one operator on codes."""
 
     kernel: str
-    """The integer operator; '' where the operator itself runs on codes."""
+    """The integer operator; '' if the operator itself runs on codes."""
     form: Form
     activations: int | None = None
-    """How many inputs must come from DQ; None: all that are given."""
+    """How many inputs must come from DQ; None: all that are present."""
     sixteen_bit: bool = False
     least_version: int = 1
     """First version of the operator that is recognised."""
 
-
-_MOVES = FusionRule("", "moves", 1, sixteen_bit=True)
 
 RULES: Mapping[str, FusionRule] = {
     "Conv": FusionRule("QLinearConv", "conv"),
@@ -40,16 +38,15 @@ RULES: Mapping[str, FusionRule] = {
     "Softmax": FusionRule("QLinearSoftmax", "elementwise", 1),
     "Where": FusionRule("QLinearWhere", "elementwise", 2),
     "MaxPool": FusionRule("", "moves", 1, least_version=12),
-    "ReduceMax": FusionRule("", "moves", 1),
-    "ReduceMin": FusionRule("", "moves", 1),
-    "Resize": FusionRule("", "moves", 1),
-    "DepthToSpace": FusionRule("", "moves", 1),
+    **dict.fromkeys(
+        ("DepthToSpace", "ReduceMax", "ReduceMin", "Resize"), FusionRule("", "moves", 1)
+    ),
     **dict.fromkeys(
         (
             *("Expand", "Flatten", "Gather", "GatherElements", "Reshape"),
             *("Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
         ),
-        _MOVES,
+        FusionRule("", "moves", 1, sixteen_bit=True),
     ),
 }
 """The operators that onnxruntime's CPU provider can run on codes; all others compute in float."""

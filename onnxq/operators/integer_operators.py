@@ -21,22 +21,22 @@ BLOCKED_DOMAIN = "com.microsoft.nchwc"
 
 @dataclass(frozen=True)
 class QOperator:
-    """Where an integer operator keeps its inputs, and the float operator it stands for.
+    """The positions of an integer operator's inputs, and the float operator it stands for.
 
     Attributes:
         name: the operator's type.
         twin: the float operator.
         operands: position of the codes of each operand; scale and zero point follow.
         result: position of the result's scale, its zero point follows; None: the result is float.
-        optional_result: the result is float where the scale is left out.
+        optional_result: the result is float if the scale is left out.
         bias: position of the int32 bias; its scale is that of the products.
-        plain: positions of inputs that the float operator takes as they are, in front.
+        plain: positions of inputs that the float operator takes as they are, before the operands.
         repeated: the operand may come any number of times (Concat).
-        pools: the operator has `channels_last` and moves over the dimensions between.
+        pools: the operator has `channels_last` and slides over the dimensions in between.
         drops: attributes the float operator does not have.
         standard: ONNX has it in its own domain.
-        needs_zero_points: operands and result have types of their own, which their zero points
-            tell; else all have one type, and 0 in that type is meant where a zero point is missing.
+        needs_zero_points: each operand and the result have the type of their own zero point; else
+            all have one type, and a missing zero point means 0 in that type.
     """
 
     name: str
@@ -85,7 +85,7 @@ QOPERATORS: Mapping[str, QOperator] = {q.name: q for q in _ALL}
 """Operators with codes in and, mostly, codes out, by type."""
 
 SUMS: Mapping[str, str] = {"MatMulInteger": "MatMul", "ConvInteger": "Conv"}
-"""Operators that make int32 sums of products of codes; scaling is left to nodes behind them."""
+"""Operators that make int32 sums of products of codes; the nodes after them scale the sums."""
 
 DYNAMIC = (
     "DynamicQuantizeLinear",
@@ -104,7 +104,7 @@ def find(domain: str, op: str) -> QOperator | None:
 
 
 def spellings(op: str) -> tuple[str, ...]:
-    """How `Model.nodes` finds an operator of the table: with every domain it occurs in."""
+    """The names by which `Model.nodes` finds an operator of the table, one for each domain."""
     own = (op,) if QOPERATORS[op].standard else ()
     return (*own, *(f"{d}::{op}" for d in (MICROSOFT, *CHANNELS_LAST_DOMAINS)))
 
@@ -112,9 +112,3 @@ def spellings(op: str) -> tuple[str, ...]:
 def is_channels_last(domain: str, attributes: Mapping[str, object]) -> bool:
     """Whether the channels of a pooling operator are its last dimension."""
     return domain in CHANNELS_LAST_DOMAINS or bool(attributes.get("channels_last", 0))
-
-
-__all__ = [
-    *("BLOCKED_DOMAIN", "CHANNELS_LAST_DOMAINS", "DYNAMIC", "MICROSOFT", "QOPERATORS", "SUMS"),
-    *("QOperator", "find", "is_channels_last", "spellings"),
-]

@@ -1,6 +1,6 @@
-"""Which op kind of `onnxq.operators.placement` a node of an ONNX graph is.
+"""The op kind, in the sense of `onnxq.operators.placement`, of a node of an ONNX graph.
 
-A kind is the operator's name, except where the operands decide: a MatMul or Gemm with a constant
+A kind is the operator's name, unless the operands decide: a MatMul or Gemm with a constant
 is `Linear`, without one `MatMul`; a ConvTranspose whose kernels are a single 1 only spreads values
 apart, like `Pad`; a Gather from a constant of real numbers is `Embedding`. GlobalMaxPool is
 `MaxPool`. A Pad with other numbers than zeros and a Dropout that drops values have no kind.
@@ -41,7 +41,7 @@ def kind_of(node: gs.Node) -> str | None:
 
 
 def _inserts_zeros(node: gs.Node) -> bool:
-    """Whether each channel has a kernel of its own of one weight, 1."""
+    """Whether each channel has its own kernel, which is a single 1."""
     weight = node.inputs[1]
     shape = weight.shape
     if not isinstance(weight, gs.Constant) or not shape or any(n != 1 for n in shape[1:]):
@@ -52,7 +52,7 @@ def _inserts_zeros(node: gs.Node) -> bool:
 
 
 def weight_of(node: gs.Node) -> gs.Tensor | None:
-    """The constant that `node` multiplies with or looks up; None where there is none."""
+    """The constant that `node` multiplies with or looks up; None if there is none."""
     kind = kind_of(node)
     if kind == "Embedding":
         return node.inputs[0]
@@ -62,7 +62,7 @@ def weight_of(node: gs.Node) -> gs.Tensor | None:
 
 
 def is_bias_of(node: gs.Node) -> gs.Node | None:
-    """The MatMul whose bias `node` adds: in ONNX a layer of rank 3 is a MatMul and an Add."""
+    """The MatMul to which `node` adds the bias: ONNX writes a layer of rank 3 as MatMul and Add."""
     if node.op != "Add" or domain_of(node) or len(node.inputs) != 2:
         return None
     for made, added in (node.inputs, reversed(node.inputs)):
@@ -78,7 +78,7 @@ def is_bias_of(node: gs.Node) -> gs.Node | None:
 def gelu_of(erf: gs.Node) -> tuple[gs.Tensor, list[gs.Node]] | None:
     """The input and the nodes of x * (1 + erf(x / sqrt 2)) / 2 around an Erf, the last one last.
 
-    Exporters spell Gelu so where the opset has no operator of that name.
+    This is how exporters write Gelu for opsets that lack the operator.
     """
     divided = erf.inputs[0].inputs[0] if erf.inputs[0].inputs else None
     if divided is None or divided.op not in ("Div", "Mul") or not is_constant(divided.inputs[1]):
@@ -88,20 +88,21 @@ def gelu_of(erf: gs.Node) -> tuple[gs.Tensor, list[gs.Node]] | None:
     halved = multiplied = False
     while not (halved and multiplied):
         out = nodes[-1].outputs[0]
-        reader = out.outputs[0] if len(out.outputs) == 1 else None
-        if reader is None or len(reader.inputs) != 2 or domain_of(reader):
+        consumer = out.outputs[0] if len(out.outputs) == 1 else None
+        if consumer is None or len(consumer.inputs) != 2 or domain_of(consumer):
             return None
-        (other,) = [t for t in reader.inputs if t is not out] or [out]
-        if reader.op == "Mul" and not is_constant(other) and not multiplied:
-            behind = other.inputs[0] if other.inputs else None
-            halved_before = behind is not None and behind.op == "Mul" and behind.inputs[0] is x
-            if other is not x and not halved_before:
-                return None
-            multiplied, halved = True, halved or other is not x
-            nodes += [behind] if other is not x and behind is not None else []
-        elif reader.op == "Mul" and is_constant(other):
+        (other,) = [t for t in consumer.inputs if t is not out] or [out]
+        if consumer.op == "Mul" and is_constant(other):
             halved = True
-        elif not (reader.op == "Add" and is_constant(other) and len(nodes) == 2):
+        elif consumer.op == "Mul" and not multiplied:
+            multiplied = True
+            if other is not x:  # x / 2, halved before
+                half = other.inputs[0] if other.inputs else None
+                if half is None or half.op != "Mul" or half.inputs[0] is not x:
+                    return None
+                halved = True
+                nodes.append(half)
+        elif not (consumer.op == "Add" and is_constant(other) and len(nodes) == 2):
             return None
-        nodes.append(reader)
+        nodes.append(consumer)
     return x, nodes

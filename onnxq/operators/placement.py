@@ -11,7 +11,6 @@ values: one tensor, one range, as on a chip.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from onnxq.operators import traits
@@ -87,23 +86,13 @@ class Placement:
 
     def __post_init__(self) -> None:
         """Reject a misspelt kind, which would silently never match."""
-        unknown = sorted(_named(self) - KINDS)
-        if unknown:
+        named: set[str] = set()
+        for field in fields(self):
+            rule = getattr(self, field.name)
+            for kind in rule if isinstance(rule, frozenset) else ():
+                named.update([kind] if isinstance(kind, str) else kind)
+        if unknown := sorted(named - KINDS):
             raise ValueError(f"unknown op kinds: {', '.join(unknown)}")
-
-
-def _named(placement: Placement) -> set[str]:
-    named: set[str] = set()
-    for field in fields(placement):
-        value = getattr(placement, field.name)
-        if isinstance(value, frozenset):
-            named.update(_flat(value))
-    return named
-
-
-def _flat(names: Iterable[str | tuple[str, str]]) -> Iterable[str]:
-    for name in names:
-        yield from (name,) if isinstance(name, str) else name
 
 
 LAYERS = kinds(

@@ -1,12 +1,12 @@
 """The windows a convolution or pooling operator moves over its input.
 
-Along one dimension of size n, with kernel k, dilation d, stride s and padding b in front and e
-behind, a window covers (k - 1) * d + 1 elements and there are
+Along one dimension of size n, with kernel k, dilation d, stride s and padding b before and e
+after, a window covers (k - 1) * d + 1 elements and there are
 
     floor((n + b + e - (k - 1) * d - 1) / s) + 1
 
 of them; with ceil_mode the division rounds up, unless the last window would start in the padding
-behind.
+after the elements.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows over the dimensions behind batch and channels."""
+    """Windows over the dimensions after batch and channels."""
 
     size: tuple[int, ...]
     kernel: tuple[int, ...]
@@ -29,16 +29,16 @@ class Windows:
     dilations: tuple[int, ...]
     begins: tuple[int, ...]
     ends: tuple[int, ...]
-    """Padding, with what ceil_mode adds."""
+    """Padding after the elements, including what ceil_mode adds."""
     output: tuple[int, ...]
     padding: tuple[int, ...]
-    """Padding behind as the operator states it."""
+    """Padding after the elements, as the operator states it."""
 
     @classmethod
     def of(
         cls, attributes: Mapping[str, Any], size: Sequence[int], kernel: Sequence[int]
     ) -> Windows:
-        """The windows that an operator's attributes describe."""
+        """The windows that the attributes of an operator specify."""
         rank = len(size)
         strides = tuple(attributes.get("strides", (1,) * rank))
         dilations = tuple(attributes.get("dilations", (1,) * rank))
@@ -50,8 +50,8 @@ class Windows:
             cover = (k - 1) * d + 1
             begin, end = (pads[i], pads[rank + i]) if mode == "NOTSET" else (0, 0)
             if mode.startswith("SAME"):
-                # Below zero where the stride leaves elements out: onnxruntime then crops, and
-                # like C it rounds towards zero.
+                # Negative if the stride leaves elements out: onnxruntime then crops, and like C it
+                # rounds towards zero.
                 whole = (-(-n // s) - 1) * s + cover - n
                 begin = int((whole if mode == "SAME_UPPER" else whole + 1) / 2)
                 end = whole - begin
@@ -70,11 +70,11 @@ class Windows:
 
     @property
     def count(self) -> int:
-        """How many windows there are."""
+        """The number of windows."""
         return int(np.prod(self.output, dtype=np.int64))
 
     def pad(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """`values` with zeros around its last dimensions, or less of them."""
+        """`values` with zeros around its last dimensions, cropped where padding is negative."""
         before = [(0, 0)] * (values.ndim - len(self.size))
         widths = before + list(zip(self.begins, self.ends, strict=True))
         kept = tuple(slice(max(-b, 0), min(e, 0) or None) for b, e in widths)
@@ -89,7 +89,7 @@ class Windows:
         return np.pad(np.ones(whole), [(0, e) for e in extra])
 
     def slices(self, offset: Sequence[int]) -> tuple[slice, ...]:
-        """Where the element `offset` of every window lies in the padded input."""
+        """The places of element `offset` of every window in the padded input."""
         return tuple(
             slice(o * d, o * d + (n - 1) * s + 1, s)
             for o, d, n, s in zip(offset, self.dilations, self.output, self.strides, strict=True)

@@ -1,4 +1,4 @@
-"""Where the output channels of a weight lie: the one table for every pass and backend.
+"""The axis of a weight's output channels: the one table for every pass and backend.
 
     operator        input   weight layout                     output channels
     Conv            1       (C_out, C_in/g, k...)             axis 0
@@ -30,7 +30,7 @@ BIAS_INPUT = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
 
 @dataclass(frozen=True)
 class WeightAxis:
-    """How one node uses its weight."""
+    """The way one node uses its weight."""
 
     axis: int
     """Output-channel axis of the weight, counted from the front."""
@@ -55,9 +55,9 @@ class WeightAxis:
 
 
 def weight_axis(node: gs.Node, rank: int) -> WeightAxis | None:
-    """The layout of the weight (input 1) of `node`; None where `node` is not a linear layer.
+    """The layout of the weight (input 1) of `node`.
 
-    Nor is it one where no runtime takes a weight of this rank.
+    None if `node` is not a linear layer, or if no runtime takes a weight of this rank.
     """
     if domain_of(node):
         return None
