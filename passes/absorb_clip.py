@@ -1,4 +1,4 @@
-"""Let a quantizer do the work of the Clip in front of it.
+"""Let a quantizer do the work of the Clip before it.
 
 Quantizing is monotone, so with per-tensor scale s and zero point z
 
@@ -7,12 +7,12 @@ Quantizing is monotone, so with per-tensor scale s and zero point z
 
 exactly, for every x. Runtimes that fuse Conv with its quantizer then see no Clip in between.
 
-Tools that quantize on both sides of the Clip leave two quantizers in a row then. If both have one
-scale and the codes of the first reach at least as far, the second does its work as well: rounding
-is the same, and the inner cut is the one that counts.
+Tools that quantize both before and after the Clip then leave two quantizers in a row. If both have
+the same scale and the codes of the first reach at least as far, the second does its work as well:
+rounding is the same, and the narrower range decides.
 
-A Relu is a Clip from 0 up. Most runtimes fuse it, so it stays unless asked for; and only codes that
-start at the zero point do its work without leaving a range that is not that of their type.
+A Relu is a Clip from 0 up. Most runtimes fuse it, so it stays unless asked for. Only codes that
+start at the zero point do its work and still use the whole range of their type.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from onnxq.quant.qparams import QParams
 
 @dataclass(frozen=True)
 class AbsorbClip(Pass):
-    """Remove a Clip (ReLU6 ...) in front of a quantizer by narrowing the quantizer's range."""
+    """Remove a Clip (ReLU6 ...) before a quantizer by narrowing the quantizer's range."""
 
     name: ClassVar[str] = "absorb-clip"
     exact: ClassVar[bool] = True
@@ -47,50 +47,42 @@ class AbsorbClip(Pass):
             clip = producer(node.inputs[0], *ops)
             if clip is None or is_constant(node.inputs[0]):
                 continue
-            if not only_reader(node.inputs[0], node, model):
-                trace.skip(clip, "other consumers read it unquantized")
+            narrowed = _narrowed(node, clip, model)
+            if isinstance(narrowed, str):
+                trace.skip(clip, narrowed)
                 continue
-            params = params_of(node)
-            if params.qtype.floating:
-                trace.skip(clip, f"its quantizer always has the full range of {params.qtype}")
-                continue
-            if params.axis is not None:
-                trace.skip(clip, "its quantizer has one scale per channel")
-                continue
-            if clip.op == "Relu":
-                if int(params.zero_point) != params.lo:
-                    trace.skip(clip, "its quantizer has codes below zero")
-                    continue
-                set_input(node, 0, _source(clip, params, model))
-                trace.rewrote(clip, f"codes from {params.lo} up have the same effect")
-                continue
-            bounds: list[float | None] = []
-            for key, tensor in zip(("min", "max"), inputs_of(clip, 3)[1:], strict=True):
-                value = clip.attrs.get(key) if tensor is None else scalar(tensor)
-                if tensor is not None and value is None:
-                    break
-                bounds.append(value)
-            if len(bounds) < 2:
-                trace.skip(clip, "its bounds are computed at run time")
-                continue
-            lo, hi = params.lo, params.hi
-            if bounds[0] is not None:
-                lo = int(params.quantize(bounds[0]))
-            if bounds[1] is not None:
-                hi = int(params.quantize(bounds[1]))
-            assert lo is not None and hi is not None
-            zero = int(params.zero_point)
-            if not lo <= zero <= hi or lo >= hi:
-                trace.skip(clip, "its bounds exclude zero, which a quantizer must represent")
-                continue
-            narrowed = params.with_(lo=lo, hi=hi)
-            set_params(model, node, narrowed)
             set_input(node, 0, _source(clip, narrowed, model))
-            trace.rewrote(clip, f"range {params.lo}..{params.hi} -> {lo}..{hi}")
+            if clip.op == "Clip":
+                set_params(model, node, narrowed)
+            trace.rewrote(clip, f"codes {narrowed.lo}..{narrowed.hi} have the same effect")
+
+
+def _narrowed(node: gs.Node, clip: gs.Node, model: Model) -> QParams | str:
+    """The quantizer's parameters with the range of `clip`, or why `clip` must stay."""
+    if not only_reader(node.inputs[0], node, model):
+        return "other consumers read it unquantized"
+    params = params_of(node)
+    if params.qtype.floating:
+        return f"its quantizer always has the full range of {params.qtype}"
+    if params.axis is not None:
+        return "its quantizer has one scale per channel"
+    zero = int(params.zero_point)
+    if clip.op == "Relu":
+        return params if params.lo == zero else "its quantizer has codes below zero"
+    _, low, high = inputs_of(clip, 3)
+    if any(end is not None and scalar(end) is None for end in (low, high)):
+        return "its bounds are computed at run time"
+    least, most = clip.attrs.get("min", scalar(low)), clip.attrs.get("max", scalar(high))
+    lo = params.lo if least is None else int(params.quantize(least))
+    hi = params.hi if most is None else int(params.quantize(most))
+    assert lo is not None and hi is not None
+    if not lo <= zero <= hi or lo >= hi:
+        return "its bounds exclude zero, which a quantizer must represent"
+    return params.with_(lo=lo, hi=hi)
 
 
 def _source(clip: gs.Node, params: QParams, model: Model) -> gs.Tensor:
-    """What `clip` cuts; without its quantizer, where one of `params` behind it makes that idle."""
+    """The input of `clip`, or that of the quantizer before it if `params` make it redundant."""
     source = clip.inputs[0]
     first = producer(source, FAKE_QUANTIZE)
     if first is None or not only_reader(source, clip, model):
@@ -98,12 +90,5 @@ def _source(clip: gs.Node, params: QParams, model: Model) -> gs.Tensor:
     given = params_of(first)
     if given.qtype.floating or given.axis is not None or given.scale != params.scale:
         return source
-    reach, inner = (_reach(grid) for grid in (given, params))
-    return first.inputs[0] if reach[0] <= inner[0] and inner[1] <= reach[1] else source
-
-
-def _reach(grid: QParams) -> tuple[int, int]:
-    """Lowest and highest value in steps."""
-    assert grid.lo is not None and grid.hi is not None
-    zero = int(grid.zero_point)
-    return grid.lo - zero, grid.hi - zero
+    (low, high), (least, most) = given.range, params.range
+    return first.inputs[0] if low <= least and most <= high else source

@@ -1,14 +1,15 @@
-"""Quantizers moved onto grids that a target has, as near to the old ones as its rules allow.
+"""Move quantizers onto grids that a target has, as close to the old ones as its rules allow.
 
     asymmetric -> symmetric, per channel -> per tensor, 16 bits -> 8, any scale -> power of two
 
 This changes what the network computes. Each tensor is reported with the largest difference between
-the two grids, as a share of its range; the conversion measures its effect on the outputs.
-What was trained is moved: a weight is rounded from its value on the old grid, not from the float
-behind it. `fit-grids` comes first, for what needs no change of values.
+the two grids, as a share of its range; the conversion measures its effect on the outputs. A weight
+is rounded from its trained value on the old grid, not from the float that grid was applied to.
+`fit-grids` comes first and restates what needs no change of values.
 
-A zero point at the lowest code is a Relu, and a grid around zero is none: where the new grid
-reaches far beyond an end that the old one clamped to, a Relu or Clip in front clamps instead.
+A quantizer whose zero point is its lowest code clamps like a Relu; one around zero does not. If the
+new grid reaches far beyond an end that the old one clamped to, a Relu or Clip before it clamps
+instead.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import onnx_graphsurgeon as gs
+
 from onnxq.analysis.signs import Signs
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of, set_params
 from onnxq.canonical.grid_fit import clamp_error, covering_fit, largest_error, lost_clamp
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
+from onnxq.quant.qparams import QParams
+from onnxq.quant.scheme import QSpec
 from passes.fit_grids import GridRules, clamp_input, data_of, put_values, shown
 
 
@@ -38,28 +43,41 @@ class ApproximateGrids(GridRules, Pass):
         signs = Signs()
         for node in model.nodes(FAKE_QUANTIZE):
             params = params_of(node)
-            spec = rules[params.role]
-            if not any(spec.violations(params)):
-                continue
-            read = data_of(node, params, signs)
-            fit = covering_fit(params, spec, **read.known())
-            if fit is None or any(spec.violations(fit)):
-                trace.skip(
-                    node, f"no grid allowed by the rules is close to that of '{params.tensor}'"
-                )
-                continue
-            error = largest_error(params, fit, **read.known())
-            put_values(model, node, read)
-            clamp, beyond = None, 0.0
-            if read.weight is None:
-                clamp = lost_clamp(params, fit, non_negative=read.non_negative)
-                beyond = clamp_error(params, fit, non_negative=read.non_negative, clamp=clamp)
-            if clamp is not None:
-                clamp_input(model, node, *clamp)
-            set_params(model, node, fit)
-            outside = f" and {100 * beyond:.2g} % where it was clamped" if beyond > error else ""
-            trace.rewrote(
-                node,
-                f"'{params.tensor}' off by up to {100 * error:.2g} % of its range{outside}: "
-                f"{shown(params)} -> {shown(fit)}",
-            )
+            approximate(model, node, params, rules[params.role], signs, trace)
+
+
+def approximate(
+    model: Model,
+    node: gs.Node,
+    params: QParams,
+    spec: QSpec,
+    signs: Signs,
+    trace: Trace,
+    keep_clamps: bool = True,
+) -> None:
+    """Move a quantizer that breaks the rules of `spec` onto the nearest grid within them."""
+    if not any(spec.violations(params)):
+        return
+    read = data_of(node, params, signs)
+    values, positive = read.values, read.non_negative
+    fit = covering_fit(params, spec, values=values, non_negative=positive)
+    if fit is None or any(spec.violations(fit)):
+        where = f"that of '{params.tensor}' ({params.qtype})"
+        trace.skip(node, f"no grid allowed by the rules is close to {where}")
+        return
+    error = largest_error(params, fit, values=values, non_negative=positive)
+    put_values(model, node, read)
+    outside = ""
+    if keep_clamps and read.weight is None:
+        clamp = lost_clamp(params, fit, non_negative=positive)
+        beyond = clamp_error(params, fit, non_negative=positive, clamp=clamp)
+        if clamp is not None:
+            clamp_input(model, node, *clamp)
+        if beyond > error:
+            outside = f" and {100 * beyond:.2g} % where it was clamped"
+    set_params(model, node, fit)
+    trace.rewrote(
+        node,
+        f"'{params.tensor}' off by up to {100 * error:.2g} % of its range{outside}: "
+        f"{shown(params)} -> {shown(fit)}",
+    )

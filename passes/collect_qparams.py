@@ -1,4 +1,4 @@
-"""The quantization of a graph, written down as a table."""
+"""Collect the quantization of a graph in a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import onnx_graphsurgeon as gs
 
-from onnxq.analysis.float_graph import FloatGraph, FloatTensor
+from onnxq.analysis.float_graph import FloatGraph
 from onnxq.canonical.quantizers import QUANTIZERS, Row, row_of
 from onnxq.errors import PassError
 from onnxq.graph import Model
@@ -20,9 +20,9 @@ from onnxq.storage.exporter import live_nodes
 
 @dataclass(frozen=True)
 class CollectQParams(Pass):
-    """Write every quantizer down as a row of the model's quantization table.
+    """Write every quantizer as a row of the model's quantization table.
 
-    A row names its tensor and the readers it serves as they are called in the float graph, that
+    A row names its tensor and the consumers it serves as they are called in the float graph, that
     is, once the quantizers are removed. Chained quantizers are rows of the same tensor, in order.
     Bias rows stay; all others are replaced. The graph keeps its quantizers.
     """
@@ -30,7 +30,7 @@ class CollectQParams(Pass):
     name: ClassVar[str] = "collect-qparams"
     exact: ClassVar[bool] = True
     needs_canonical: ClassVar[bool] = True
-    # These rename tensors or change parameters that rows would still tell.
+    # These rename tensors or change parameters, so that rows collected earlier would be wrong.
     after: ClassVar[tuple[str, ...]] = (
         *("drop-identity", "split-shared-weights", "fold-batch-norm", "fold-affine"),
         *("clip-weights", "round-weights", "unify-scales", "retype-activations"),
@@ -38,7 +38,7 @@ class CollectQParams(Pass):
 
     def run(self, model: Model, trace: Trace) -> None:
         if not model.nodes(*QUANTIZERS):
-            kept = len(_quantizer_rows(model.qparams))
+            kept = sum(map(len, rows_by_tensor(model.qparams).values()))
             if kept:
                 trace.note(f"the graph has no quantizers: its table of {kept} rows is kept")
             return
@@ -54,7 +54,12 @@ class CollectQParams(Pass):
                 if len(quantizer.uses) != len(tensor.uses):
                     readers = tuple(sorted(map(graph.reader, quantizer.uses)))
                 rows.append(row_of(quantizer.node, name, role=role, readers=readers))
-            _check_order(tensor, name)
+                above = quantizer.parent
+                if above is not None and above.node.op != quantizer.node.op:
+                    raise PassError(  # a table does not specify the order of both kinds
+                        f"tensor '{name}' is quantized linearly and logarithmically in a row",
+                        fix="remove one of the two quantizers",
+                    )
         _report(model.qparams, rows, trace)
         linear = [row for row in rows if isinstance(row, QParams)]
         model.qparams = QParamTable(
@@ -63,33 +68,24 @@ class CollectQParams(Pass):
         )
 
 
-def _quantizer_rows(table: QParamTable) -> list[Row]:
-    return [*table.of(Role.ACTIVATION, Role.WEIGHT), *table.logarithmic]
-
-
-def _check_order(tensor: FloatTensor, name: str) -> None:
-    """Refuse grids of both kinds one behind the other: a table does not tell their order."""
-    for quantizer in tensor.quantizers:
-        above = quantizer.parent
-        if above is not None and above.node.op != quantizer.node.op:
-            raise PassError(
-                f"tensor '{name}' is quantized linearly and logarithmically in a row",
-                fix="remove one of the two quantizers",
-            )
+def rows_by_tensor(table: QParamTable) -> dict[str, list[Row]]:
+    """The rows of all quantizers, in order."""
+    rows: list[Row] = [*table.of(Role.ACTIVATION, Role.WEIGHT), *table.logarithmic]
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.tensor, []).append(row)
+    return found
 
 
 def _report(old: QParamTable, rows: list[Row], trace: Trace) -> None:
-    """Say which rows are new or changed, and how many the table loses."""
-    known: dict[str, list[Row]] = {}
-    for row in _quantizer_rows(old):
-        known.setdefault(row.tensor, []).append(row)
+    """Report which rows are new or changed, and which tensors the table loses."""
+    known = rows_by_tensor(old)
     for row in rows:
         same = known.get(row.tensor, [])
-        at = next((i for i, other in enumerate(same) if other == row), None)
-        if at is None:
-            trace.rewrote(f"'{row.tensor}'", _describe(row))
+        if row in same:
+            same.remove(row)
         else:
-            del same[at]
+            trace.rewrote(f"'{row.tensor}'", _describe(row))
     collected = {row.tensor for row in rows}
     gone = [name for name, left in known.items() if left and name not in collected]
     if gone:
@@ -108,7 +104,7 @@ def _describe(row: Row) -> str:
 def _make_names_unique(model: Model, trace: Trace) -> None:
     """Rename tensors inside bodies whose names another graph uses too.
 
-    Two bodies may use one name, but a row must mean one tensor. Names inside bodies are private.
+    Two bodies may use the same name, but a row must mean one tensor. Names in bodies are private.
     """
     seen: dict[str, gs.Tensor] = {}
     for graph in model.graphs():

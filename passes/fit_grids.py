@@ -1,15 +1,15 @@
-"""Quantizers restated within the rules of a target, without changing a value.
+"""Restate quantizers within the rules of a target, without changing a value.
 
 Codes in another type, zero points moved to 0, equal scales per channel as one per tensor, 4-bit
 codes in 8 bits, ranges as wide as their type: `onnxq.canonical.grid_fit` says when that gives the
-same values. Where a range was narrower than the target has, a Clip in front does what it did. What
-cannot be restated is left with the rule that it breaks.
+same values. If a range was narrower than the target allows, a Clip before the quantizer does its
+work. A quantizer that cannot be restated stays, and the trace names the rule that it breaks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, TypedDict
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -34,7 +34,7 @@ class GridRules:
     """The rules of a target, as options of a pass.
 
     They are written like 'int8/int4 symmetric per-channel blocks full-range power-of-two
-    -127..127': accepted types, the preferred one first, then what holds for them.
+    -127..127': accepted types, the preferred one first, then their properties.
     """
 
     weights: str = "int8 symmetric per-channel"
@@ -48,7 +48,7 @@ class GridRules:
 
 @dataclass(frozen=True)
 class FitGrids(GridRules, Pass):
-    """Restate quantizers within the rules of a target where that changes no value."""
+    """Restate quantizers within the rules of a target if that changes no value."""
 
     name: ClassVar[str] = "fit-grids"
     exact: ClassVar[bool] = True
@@ -64,8 +64,9 @@ class FitGrids(GridRules, Pass):
             if not all(broken):
                 continue
             read = data_of(node, params, signs)
-            fits = (exact_fit(params, choice, **read.known()) for choice in choices)
-            fit = next((found for found in fits if found is not None), None)
+            values, positive = read.values, read.non_negative
+            fits = (exact_fit(params, c, values=values, non_negative=positive) for c in choices)
+            fit = next(filter(None, fits), None)
             if fit is None or not _held(read, params):
                 trace.skip(node, f"'{params.tensor}' breaks a rule: {'; '.join(broken[0])}")
                 continue
@@ -78,7 +79,7 @@ class FitGrids(GridRules, Pass):
 
 
 class Data(NamedTuple):
-    """What is known of the data that a quantizer reads."""
+    """The data that a quantizer reads, as far as it is known."""
 
     weight: Array | None
     """The values of a constant."""
@@ -86,20 +87,9 @@ class Data(NamedTuple):
     """The same on the quantizer's grid."""
     non_negative: bool
 
-    def known(self) -> Known:
-        """Arguments for the functions of `onnxq.canonical.grid_fit`."""
-        return {"values": self.values, "non_negative": self.non_negative}
-
-
-class Known(TypedDict):
-    """See `Data.known`."""
-
-    values: Array | None
-    non_negative: bool
-
 
 def data_of(node: gs.Node, params: QParams, signs: Signs) -> Data:
-    """What a quantizer reads; `signs` remembers what is known of tensors."""
+    """The data that a quantizer reads; `signs` remembers what is known of tensors."""
     weight = unread(node.inputs[0])
     if weight is None:
         return Data(None, None, signs.never_negative(node.inputs[0]))
@@ -109,41 +99,33 @@ def data_of(node: gs.Node, params: QParams, signs: Signs) -> Data:
 
 
 def _held(read: Data, params: QParams) -> bool:
-    """Whether the type of a weight holds its values on the grid well enough to find them."""
+    """Whether the type of a weight is precise enough to find the codes of its values again."""
     if read.weight is None or read.values is None:
         return True
-    return same_codes(params, _held_values(read.values, read.weight.dtype), read.weight)
-
-
-def _held_values(values: Array, dtype: np.dtype[np.generic]) -> Array:
-    return values.astype(dtype, copy=False)
+    return same_codes(params, read.values.astype(read.weight.dtype, copy=False), read.weight)
 
 
 def put_values(model: Model, node: gs.Node, read: Data) -> None:
-    """Let a quantizer of a weight read its values on the grid, where it does not already."""
+    """Let a quantizer of a weight read its values on the grid, if it does not already."""
     if read.weight is None or read.values is None:
         return
-    held = _held_values(read.values, read.weight.dtype)
+    held = read.values.astype(read.weight.dtype, copy=False)
     if not equal(held, read.weight):
         set_input(node, 0, new_values(model, node.inputs[0], held, node))
 
 
 def clamp_input(model: Model, node: gs.Node, low: float, high: float) -> None:
-    """Cut what the quantizer reads to low..high; from 0 to infinity that is a Relu."""
+    """Clamp the input of a quantizer to low..high; from 0 to infinity that is a Relu."""
     x = node.inputs[0]
-    kind = node.inputs[1].dtype or np.float32
     base = node.name or node.outputs[0].name
+    op, ends = "Relu", []
+    if (low, high) != (0.0, np.inf):
+        model.require_opset(11, "Clip with bounds as inputs")
+        op, kind = "Clip", node.inputs[1].dtype or np.float32
+        bounds = {"min": low, "max": high}
+        ends = [constant(model, f"{base}.{k}", np.array(v, kind)) for k, v in bounds.items()]
     clipped = variable(model, f"{x.name}.clipped", like=x)
-    if (low, high) == (0.0, np.inf):
-        new_node(model, "Relu", [x], [clipped], name=f"{base}.relu", graph=node.owner)
-        set_input(node, 0, clipped)
-        return
-    bounds = [
-        constant(model, f"{base}.min", np.array(low, kind)),
-        constant(model, f"{base}.max", np.array(high, kind)),
-    ]
-    model.require_opset(11, "Clip with bounds as inputs")
-    new_node(model, "Clip", [x, *bounds], [clipped], name=f"{base}.clip", graph=node.owner)
+    new_node(model, op, [x, *ends], [clipped], name=f"{base}.{op.lower()}", graph=node.owner)
     set_input(node, 0, clipped)
 
 

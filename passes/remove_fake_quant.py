@@ -1,4 +1,4 @@
-"""The float graph beneath the quantizers."""
+"""Remove the quantizers from the float graph."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RemoveFakeQuant(Pass):
 
 
 def _in_order(tensor: FloatTensor) -> list[Quantizer]:
-    """The quantizer that names the float tensor first, behind those above it.
+    """The quantizers: first those on the path to the one that names the float tensor.
 
     The producer then takes the name that the table knows.
     """
@@ -46,7 +46,7 @@ def _in_order(tensor: FloatTensor) -> list[Quantizer]:
 
 
 def _keep_type(node: gs.Node) -> None:
-    """Note that a tensor is float16 where only the quantizer's scale tells so."""
+    """Declare a tensor as float16 if only the quantizer's scale shows its type."""
     x = node.inputs[0]
     if isinstance(x, gs.Variable) and x.dtype is None and node.inputs[1].dtype == np.float16:
         x.dtype = np.dtype(np.float16)
