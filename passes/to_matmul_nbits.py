@@ -1,12 +1,12 @@
 """Block-quantized weights of MatMul to onnxruntime's MatMulNBits.
 
     w -> FakeQuantize per block -> MatMul(a, .)             MatMulNBits(a, B, s, z)
-    w -> FakeQuantize per block -> Gemm<transB=1>(a, .)     the same, where Gemm adds nothing
+    w -> FakeQuantize per block -> Gemm<transB=1>(a, .)     the same, if Gemm adds nothing
 
 The weight is 2-D, its blocks run along the sums (axis 0 of MatMul's weight, axis 1 of the
 transposed one) and have 16, 32, 64 ... codes. Codes are stored unsigned: signed ones count from
-2^(bits-1) up, and metadata keeps their type and range. What does not fit stays as it is, with the
-reason; `to-qdq` after this pass writes the rest.
+2^(bits-1) up, and metadata keeps their type and range. Other weights stay as they are, with the
+reason; `to-qdq` after this pass writes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import onnx_graphsurgeon as gs
 from onnxq.arrays.bit_packing import BITS, pack
 from onnxq.canonical import fake_quantize
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
-from onnxq.edit import constant, describe, new_node, remove, users
+from onnxq.edit import constant, describe, replace_by_node, users
 from onnxq.graph import Model, domain_of
 from onnxq.graph.constants import array
 from onnxq.pass_ import Pass, Trace
@@ -50,15 +50,23 @@ class ToMatmulNbits(Pass):
                 trace.skip(node, why)
                 continue
             assert weight is not None
-            stored, metadata = _stored(node, params, weight, model)
-            for reader, _ in users(node.outputs[0]):
-                trace.rewrote(describe(reader), f"{params.qtype} in blocks of {params.block}")
-                _write(reader, params, stored, metadata, weight, model)
+            stored = _stored(node, params, weight, model)
+            axis = _axis(params)
+            attrs = {"K": weight.shape[axis], "N": weight.shape[1 - axis]}
+            attrs |= {"bits": params.qtype.bits, "block_size": params.block}
+            for layer, _ in users(node.outputs[0]):
+                trace.rewrote(layer, f"{params.qtype} in blocks of {params.block}")
+                inputs = [layer.inputs[0], *stored]
+                made = replace_by_node(layer, MATMUL, inputs, model, dict(attrs))
+                if params.qtype.signed or params.is_narrow:
+                    entries = {QUANT_TYPE: str(params.qtype)}
+                    entries |= {QUANT_MIN: str(params.lo), QUANT_MAX: str(params.hi)}
+                    add_metadata(made, entries)
             model.opsets.setdefault("com.microsoft", 1)
 
 
 def _problem(node: gs.Node, params: QParams, weight: Array | None, model: Model) -> str:
-    """Why a quantizer stays; '' where MatMulNBits can hold it."""
+    """Why a quantizer stays; '' if MatMulNBits can express it."""
     if weight is None:
         return "its input is computed at run time"
     if weight.ndim != 2:
@@ -69,10 +77,10 @@ def _problem(node: gs.Node, params: QParams, weight: Array | None, model: Model)
         return f"its blocks have {params.block} codes, not 16, 32, 64 ..."
     if model.is_output(node.outputs[0]):
         return "its result is a graph output"
-    for reader, index in users(node.outputs[0]):
-        why = _misfit(reader, index, _axis(params))
+    for layer, index in users(node.outputs[0]):
+        why = _mismatch(layer, index, _axis(params))
         if why:
-            return f"{describe(reader)} reads it, {why}"
+            return f"{describe(layer)} reads it, {why}"
     return ""
 
 
@@ -81,26 +89,24 @@ def _axis(params: QParams) -> int:
     return params.axis % 2  # of a matrix, perhaps counted from the end
 
 
-def _misfit(reader: gs.Node, index: int, axis: int) -> str:
-    """Why MatMulNBits is not what `reader` computes; '' where it is."""
-    if domain_of(reader) or reader.op not in ("MatMul", "Gemm"):
+def _mismatch(layer: gs.Node, index: int, axis: int) -> str:
+    """Why MatMulNBits does not compute the same as `layer`; '' if it does."""
+    if domain_of(layer) or layer.op not in ("MatMul", "Gemm"):
         return "which is not a MatMul"
-    if index != 1 or reader.inputs[0] is reader.inputs[1]:
+    if index != 1 or layer.inputs[0] is layer.inputs[1]:
         return "but not as its weight"
     along = 0
-    if reader.op == "Gemm":
-        attrs = reader.attrs
+    if layer.op == "Gemm":
+        attrs = layer.attrs
         scaled = (attrs.get("alpha", 1.0), attrs.get("beta", 1.0)) != (1.0, 1.0)
-        if scaled or attrs.get("transA", 0) or any(t.name for t in reader.inputs[2:]):
+        if scaled or attrs.get("transA", 0) or any(t.name for t in layer.inputs[2:]):
             return "a Gemm that computes more than a product"
         along = int(attrs.get("transB", 0))
     return "" if axis == along else "whose sums do not run along its blocks"
 
 
-def _stored(
-    node: gs.Node, params: QParams, weight: Array, model: Model
-) -> tuple[list[gs.Tensor], dict[str, str]]:
-    """Packed codes, scales and, where they are not the default, packed zero points."""
+def _stored(node: gs.Node, params: QParams, weight: Array, model: Model) -> list[gs.Tensor]:
+    """Packed codes, scales and, unless they are the default, packed zero points."""
     kind = qtype(f"uint{params.qtype.bits}")
     offset = kind.lo - params.qtype.lo
     codes = params.quantize(weight) + offset
@@ -117,28 +123,4 @@ def _stored(
     ]
     if np.any(zero != 1 << (kind.bits - 1)):
         stored.append(constant(model, f"{base}.zero_point", pack(zero, kind.bits)))
-    if (params.qtype, params.lo, params.hi) == (kind, kind.lo, kind.hi):
-        return stored, {}
-    return stored, {
-        QUANT_TYPE: str(params.qtype),
-        QUANT_MIN: str(params.lo),
-        QUANT_MAX: str(params.hi),
-    }
-
-
-def _write(
-    reader: gs.Node,
-    params: QParams,
-    stored: list[gs.Tensor],
-    metadata: dict[str, str],
-    weight: Array,
-    model: Model,
-) -> None:
-    data, out, owner = reader.inputs[0], reader.outputs[0], reader.owner
-    name, axis = reader.name or out.name, _axis(params)
-    attrs = {"K": weight.shape[axis], "N": weight.shape[1 - axis]}
-    attrs |= {"bits": params.qtype.bits, "block_size": params.block}
-    remove(reader, model)
-    made = new_node(model, MATMUL, [data, *stored], [out], name=name, attrs=attrs, graph=owner)
-    if metadata:
-        add_metadata(made, metadata)
+    return stored
