@@ -3,13 +3,13 @@
     equal input and output ends          FakeQuantize; scale and zero point from the ends
     output = input, rescaled             FakeQuantize -> Mul(output step / input step)
 
-`onnxq.dialects.openvino` has the formula, how the scale comes back exactly, and what is within
-rounding. Zero must be one of the levels in both ranges: a grid without an exact zero, or one that
-moves it, is declined.
+`onnxq.dialects.openvino` contains the formula, how the scale comes back exactly, and the rounding
+that is allowed for. Zero must be one of the levels in both ranges: a grid without an exact zero, or
+one that moves it, is declined.
 
 MQBench's newer exporter writes one bound per output channel as a plain vector, which does not
-broadcast against the weight; where the layers that read the weight agree on their output-channel
-axis, that axis is meant.
+broadcast against the weight. It means the output-channel axis, if all layers that read the weight
+agree on that axis.
 """
 
 from __future__ import annotations
@@ -25,14 +25,7 @@ import onnx_graphsurgeon as gs
 from onnxq.canonical import fake_quantize
 from onnxq.dialects import openvino
 from onnxq.dialects.node_rewrite import Declined, attempt, known_input
-from onnxq.edit import (
-    constant,
-    drop_domains,
-    new_node,
-    remove,
-    users,
-    variable,
-)
+from onnxq.edit import constant, drop_domains, new_node, remove, users, variable
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from onnxq.graph.constants import array
@@ -74,18 +67,17 @@ def _read(node: gs.Node, model: Model, vectors: list[str]) -> str:
     levels = int(node.attrs.get("levels", 0))
     if levels < 2:
         raise QParamsError(
-            f"tensor '{x.name}': {levels} levels are not a grid", fix="export the model again"
+            f"tensor '{x.name}': {levels} levels do not make a grid", fix="export the model again"
         )
     if levels > openvino.MOST_LEVELS:
         raise Declined(f"its {levels} levels need more than 16 bits")
-    bounds = [_bound(node, index + 1, what) for index, what in enumerate(_BOUNDS)]
-    low, high, out_low, out_high = (_aligned(b, node, vectors) for b in bounds)
+    bounds = [_bound(node, index, what, vectors) for index, what in enumerate(_BOUNDS, start=1)]
+    low, high, out_low, out_high = bounds
     try:
-        np.broadcast_shapes(*(b.shape for b in (low, high, out_low, out_high)))
+        np.broadcast_shapes(*(b.shape for b in bounds))
     except ValueError as error:
         raise QParamsError(
-            f"tensor '{x.name}': its bounds do not match ({error})",
-            fix="export the model again",
+            f"tensor '{x.name}': its bounds do not match ({error})", fix="export the model again"
         ) from error
     if np.any(low >= high):
         raise QParamsError(
@@ -105,34 +97,31 @@ def _read(node: gs.Node, model: Model, vectors: list[str]) -> str:
     params.check_shape(x.shape)
     detail = f"{params.qtype} {params.lo}..{params.hi}"
     detail += " per channel" if axis is not None else ""
-    ratio = None
-    if not (np.array_equal(low, out_low) and np.array_equal(high, out_high)):
-        ratio = _ratio(out_low, out_high, zero, spread(params.scale, axis, rank_of(x)), levels)
-        detail += ", then rescaled"
-    out = node.outputs[0]
+    out = result = node.outputs[0]
     name = node.name or f"{out.name}.fake_quantize"
-    remove(node, model)
-    result = out if ratio is None else variable(model, f"{out.name}.unscaled", like=out)
-    fake_quantize.make(model, x, result, params, node, name=name)
-    if ratio is not None:
+    rescaled = not (np.array_equal(low, out_low) and np.array_equal(high, out_high))
+    if rescaled:
+        ratio = _ratio(out_low, out_high, zero, spread(params.scale, axis, rank_of(x)), levels)
         factor = constant(model, f"{name}.rescale", ratio)
+        result = variable(model, f"{out.name}.unscaled", like=out)
+        detail += ", then rescaled"
+    remove(node, model)
+    fake_quantize.make(model, x, result, params, node, name=name)
+    if rescaled:
         new_node(model, "Mul", [result, factor], [out], name=f"{name}.rescale", instead_of=node)
     return detail
 
 
-def _bound(node: gs.Node, index: int, what: str) -> Array:
-    tensor, value = known_input(node, index, what)
-    if value.dtype.kind != "f" or not np.all(np.isfinite(value)):
+def _bound(node: gs.Node, index: int, what: str, vectors: list[str]) -> Array:
+    """A bound that broadcasts against the input; the module explains plain vectors."""
+    tensor, bound = known_input(node, index, what)
+    x = node.inputs[0]
+    if bound.dtype.kind != "f" or not np.all(np.isfinite(bound)):
         raise QParamsError(
-            f"tensor '{node.inputs[0].name}': its {what} '{tensor.name}' is not a finite number",
+            f"tensor '{x.name}': its {what} '{tensor.name}' is not a finite number",
             fix="recalibrate this tensor, or leave it unquantized",
         )
-    return value.astype(np.float32)
-
-
-def _aligned(bound: Array, node: gs.Node, vectors: list[str]) -> Array:
-    """A bound that broadcasts against the input; see the module about plain vectors."""
-    x = node.inputs[0]
+    bound = bound.astype(np.float32)
     value = array(x)
     if bound.ndim != 1 or bound.size == 1 or value is None or value.shape[-1:] == bound.shape:
         return bound
@@ -166,23 +155,22 @@ def _zero_level(low: Array, high: Array, levels: int, which: str) -> Array:
 def _params(
     node: gs.Node, low: Array, high: Array, zero: Array, axis: int | None, levels: int
 ) -> QParams:
-    """The grid; what a node's metadata says of it counts where it agrees with the bounds."""
-    said = metadata(node)
+    """The grid; the node's metadata is used if it agrees with the bounds."""
+    stated = metadata(node)
     kind, lo = openvino.codes(zero, levels)
-    known, first = QTYPES.get(said.get(QUANT_TYPE, "")), _integer(said.get(QUANT_MIN, ""))
+    known, first = QTYPES.get(stated.get(QUANT_TYPE, "")), _integer(stated.get(QUANT_MIN, ""))
     if known is not None and first is not None and not known.floating:
-        fits = known.lo <= first and first + levels - 1 <= known.hi
-        kind, lo = (known, first) if fits else (kind, lo)
+        matches = known.lo <= first and first + levels - 1 <= known.hi
+        kind, lo = (known, first) if matches else (kind, lo)
     scale = openvino.grid_scale(low, high, levels, zero)
     params = QParams(
         node.inputs[0].name, kind, scale, lo + zero, axis=axis, lo=lo, hi=lo + levels - 1
     )
-    if SCALE in said:
-        exact = _floats(said[SCALE])
-        if exact is not None and exact.shape == scale.shape and np.all(exact > 0):
-            better = params.with_(scale=exact)
-            if all(map(np.array_equal, openvino.ends(better), (low, high))):
-                return better
+    exact = _floats(stated.get(SCALE, ""))
+    if exact is not None and exact.shape == scale.shape and np.all(exact > 0):
+        better = params.with_(scale=exact)
+        if all(map(np.array_equal, openvino.ends(better), (low, high))):
+            return better
     return params
 
 
@@ -191,7 +179,7 @@ def _integer(text: str) -> int | None:
 
 
 def _floats(text: str) -> Array | None:
-    """The numbers that `text` lists as JSON; None where it is something else."""
+    """The numbers in `text`, which is JSON; None if it is something else."""
     try:
         return np.array(json.loads(text), np.float32)
     except ValueError:
@@ -199,7 +187,7 @@ def _floats(text: str) -> Array | None:
 
 
 def _ratio(low: Array, high: Array, zero: Array, scale: Array | None, levels: int) -> Array:
-    """What turns the input grid into the output grid, where that is a factor alone."""
+    """The factor that turns the input grid into the output grid; declines if there is none."""
     if np.any(low == high):
         raise Declined("its output range is empty")
     moved = _zero_level(low, high, levels, "output")

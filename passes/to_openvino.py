@@ -3,15 +3,17 @@
     FakeQuantize(x, s, z) over lo..hi    FakeQuantize(x, il, ih, il, ih), levels = hi - lo + 1
                                          il = (lo - z) * s, ih = (hi - z) * s
 
-Bounds per channel have the rank of the tensor ([C,1,1,1]). They are float32; where the ends do not
-tell the scale to the bit, or not the type of the codes, the node's metadata does, which OpenVINO
-ignores. Biases stay float: OpenVINO derives their codes itself. Bias rows stay in the table.
+Bounds per channel have the rank of the tensor ([C,1,1,1]). They are float32. If the ends do not
+determine the scale to the bit, or the type of the codes, the node's metadata states it, which
+OpenVINO ignores. Biases stay float: OpenVINO derives their codes itself. Bias rows stay in the
+table.
 
 OpenVINO rounds (x - il) / (ih - il) * (L - 1): inputs half way between two codes, and those that
-float32 cannot tell from that, may get the other neighbour there, so this writer is not exact.
+float32 cannot distinguish from that, may get the other neighbour there, so this writer is not
+exact.
 
-One scale per block, float8 codes and tensors of other types than float32 have no spelling there
-and are refused together, by name.
+One scale per block, float8 codes and tensors of types other than float32 cannot be written. All of
+them are refused in one error that names them.
 """
 
 from __future__ import annotations
