@@ -1,17 +1,18 @@
-"""An opset stamp that is not that of the operators in the graph, made one that knows them all.
+"""Correct an opset stamp that does not match the operators in the graph.
 
-No runtime loads such files, and tools write them in both directions. The operators tell the truth.
+No runtime loads such files. Tools write stamps that are too old and stamps that are too new; the
+operators show which opset is right.
 
 A stamp too old: HardSwish (opset 14) or LayerNormalization (17) in a file stamped with opset 13.
-The stamp becomes the lowest opset from the written one on whose schemas know every operator with
-the attributes it has. Operators that the written opset does know are carried over without change
-of meaning.
+The stamp becomes the lowest opset from the written one on that knows every operator with the
+attributes it has. Operators that the written opset does know are carried over without a change of
+meaning.
 
-A stamp too new: nodes of an export for opset 13 in a file that was stamped anew with 21 for the
-sake of 4-bit codes. ReduceMean with the attribute `axes`, an input since 18, shows that the graph
-was written for 17 at most, so all of it is carried from there to the stamp. Where other nodes show
-that they were written for a later opset than that, the file is mixed, and only those that the
-stamp does not know are carried.
+A stamp too new: nodes of an export for opset 13 in a file that was stamped 21 later to allow 4-bit
+codes. ReduceMean with the attribute `axes`, an input since 18, shows that the graph was written for
+17 at most, so all of it is carried from there to the stamp. If other nodes show that they were
+written for a later opset than that, the file is mixed, and only those that the stamp does not know
+are carried.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ from onnxq.opsets.opset_upgrade import carry, schema_of
 from onnxq.pass_ import Pass, Trace
 
 _ADDED = ("QuantizeLinear", "DequantizeLinear", "Cast")
-"""Operators added by quantizing: they have the form of the stamp, whatever the form of the
-graph."""
+"""Operators added by quantizing: they have the form of the stamp, not that of the graph."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,11 @@ class CorrectOpset(Pass):
             trace.note(f"opset {model.opset} is newer than onnxq supports ({MAX_OPSET})")
             return
         self._carry_old_forms(model, trace)
-        stamp, need, first = model.opset, model.opset, None
-        for node in _forms(model):
-            known = _first_opset(node, stamp)
-            if known > need:
-                need, first = known, node
-        if first is None:
+        stamp = model.opset
+        first = max(_forms(model), key=partial(_first_opset, stamp=stamp), default=None)
+        if first is None or _first_opset(first, stamp) == stamp:
             return
+        need = _first_opset(first, stamp)
         why = f"{describe(first)} ({first.op}) does not exist in opset {stamp}"
         try:
             model.require_opset(need, why)
@@ -87,37 +85,32 @@ def _forms(model: Model) -> list[gs.Node]:
 
 
 def _first_opset(node: gs.Node, stamp: int) -> int:
-    """The first opset from `stamp` on that knows the operator as it is written.
-
-    `stamp` itself for operators that no opset knows: they are private, and no stamp helps them.
-    """
-    known = (v for v in _knowing(node) if v >= stamp)
-    return stamp if domain_of(node) else next(known, stamp)
+    """The first opset from `stamp` on that knows the operator as it is written, else `stamp`."""
+    return min((v for v in _opsets(node) if v >= stamp), default=stamp)
 
 
 def _last_opset(node: gs.Node, stamp: int) -> int:
     """The last opset up to `stamp` that knows the operator as it is written, else `stamp`."""
-    known = (v for v in reversed(_knowing(node)) if v <= stamp)
-    return stamp if domain_of(node) else next(known, stamp)
+    return max((v for v in _opsets(node) if v <= stamp), default=stamp)
 
 
 def _oldest_opset(node: gs.Node) -> int:
     """The first opset of all that knows the operator as it is written, with all its inputs."""
-    return 1 if domain_of(node) else next(iter(_knowing(node, len(node.inputs))), 1)
+    return min(_opsets(node, len(node.inputs)), default=1)
 
 
-def _knowing(node: gs.Node, inputs: int = 0) -> tuple[int, ...]:
-    return _versions(node.op, tuple(node.attrs), inputs)
+def _opsets(node: gs.Node, inputs: int = 0) -> tuple[int, ...]:
+    """The opsets that know the operator as it is written; none for private operators."""
+    return () if domain_of(node) else _versions(node.op, tuple(node.attrs), inputs)
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def _versions(op: str, attributes: tuple[str, ...], inputs: int) -> tuple[int, ...]:
-    """The opsets that have the operator with these attributes, and as many inputs."""
-    schemas = {version: schema_of(op, version) for version in range(1, MAX_OPSET + 1)}
+    """The opsets that have the operator with these attributes and at least as many inputs."""
     return tuple(
         version
-        for version, schema in schemas.items()
-        if schema is not None
+        for version in range(1, MAX_OPSET + 1)
+        if (schema := schema_of(op, version)) is not None
         and inputs <= schema.max_input
         and set(attributes) <= schema.attributes.keys()
     )

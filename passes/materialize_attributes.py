@@ -1,8 +1,8 @@
-"""Attributes that an operator takes by default, written out.
+"""Write out attributes that have their default value.
 
-Some converters read attributes by position or give up where one is missing. What ONNX's operator
-definitions state as default is added; for convolutions and pools also what follows from the rank
-of their windows: kernel_shape from the weight, strides and dilations of 1, pads of 0.
+Some converters read attributes by position or give up if one is missing. The defaults that ONNX's
+operator definitions state are added; for convolutions and pools also those that follow from the
+rank of their windows: kernel_shape from the weight, strides and dilations of 1, pads of 0.
 """
 
 from __future__ import annotations
@@ -12,21 +12,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import onnx_graphsurgeon as gs
-from onnx import AttributeProto, defs, helper
+from onnx import AttributeProto, helper
 
 from onnxq.graph import Model, domain_of
+from onnxq.opsets.opset_upgrade import schema_of
 from onnxq.pass_ import Pass, Trace
 
 _WEIGHTED = ("Conv", "ConvTranspose")
-_WINDOWED = {
-    "Conv": ("strides", "dilations", "pads"),
-    "ConvTranspose": ("strides", "dilations", "pads", "output_padding"),
-    "MaxPool": ("strides", "dilations", "pads"),
-    "AveragePool": ("strides", "dilations", "pads"),
-    "LpPool": ("strides", "dilations", "pads"),
-}
+_WINDOWED = (*_WEIGHTED, "MaxPool", "AveragePool", "LpPool")
 _LEFT_OUT = ("QuantizeLinear", "DequantizeLinear", "Cast", "CastLike")
-"""Their defaults say what other inputs say, or mean only some types."""
+"""Their defaults repeat what other inputs specify, or apply to some types only."""
 
 
 @dataclass(frozen=True)
@@ -47,52 +42,36 @@ class MaterializeAttributes(Pass):
 
 
 def _defaults(node: gs.Node, opset: int) -> dict[str, Any]:
-    known = dict(_stated(node.op, opset))
-    if node.op in _WINDOWED and "kernel_shape" in _attributes(node.op, opset):
-        known |= _windows(node, opset)
-    return known
+    known = _attributes(node.op, opset)
+    found = {key: value for key, value in known.items() if value is not None}
+    if node.op in _WINDOWED:
+        found |= {key: value for key, value in _windows(node).items() if key in known}
+    return found
 
 
-def _windows(node: gs.Node, opset: int) -> dict[str, Any]:
-    """What follows from the rank of the windows."""
+def _windows(node: gs.Node) -> dict[str, Any]:
+    """Attributes that follow from the rank of the windows."""
     kernel = node.attrs.get("kernel_shape")
     if kernel is None and node.op in _WEIGHTED and len(node.inputs) > 1:
         shape = node.inputs[1].shape
-        kernel = None if shape is None else list(shape[2:])
+        kernel = None if shape is None else shape[2:]
     if not kernel or not all(isinstance(size, int) for size in kernel):
         return {}
     rank = len(kernel)
-    found: dict[str, Any] = {"kernel_shape": list(kernel)}
-    padded = node.attrs.get("auto_pad", "NOTSET") == "NOTSET" and "output_shape" not in node.attrs
-    for key in _WINDOWED[node.op]:
-        if key not in _attributes(node.op, opset):
-            continue
-        if key == "pads" and padded:
-            found[key] = [0] * (2 * rank)
-        elif key == "output_padding" and padded:
-            found[key] = [0] * rank
-        elif key in ("strides", "dilations"):
-            found[key] = [1] * rank
+    found = {"kernel_shape": list(kernel), "strides": [1] * rank, "dilations": [1] * rank}
+    if node.attrs.get("auto_pad", "NOTSET") == "NOTSET" and "output_shape" not in node.attrs:
+        found |= {"pads": [0] * (2 * rank), "output_padding": [0] * rank}
     return found
 
 
 @functools.cache
-def _attributes(op: str, opset: int) -> frozenset[str]:
-    return (
-        frozenset(defs.get_schema(op, opset, "").attributes) if defs.has(op, opset) else frozenset()
-    )
-
-
-@functools.cache
-def _stated(op: str, opset: int) -> dict[str, Any]:
-    """The defaults in the operator's definition."""
-    if not defs.has(op, opset):
-        return {}
+def _attributes(op: str, opset: int) -> dict[str, Any]:
+    """The attributes of an operator with their defaults; None for those without."""
+    schema = schema_of(op, opset)
     found = {}
-    for name, attribute in defs.get_schema(op, opset, "").attributes.items():
+    for name, attribute in ({} if schema is None else schema.attributes).items():
         default = attribute.default_value
-        if default.type == AttributeProto.UNDEFINED:
-            continue
-        value = helper.get_attribute_value(default)
+        stated = default.type != AttributeProto.UNDEFINED
+        value = helper.get_attribute_value(default) if stated else None
         found[name] = value.decode() if isinstance(value, bytes) else value
     return found

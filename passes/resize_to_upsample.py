@@ -1,4 +1,4 @@
-"""Resize by whole factors as Upsample, for targets that know only the older operator.
+"""Write Resize by integer factors as Upsample, for targets that know only the older operator.
 
 Upsample reads position i / s for output i. With i = k * s + r, r = 0 .. s - 1, nearest neighbours
 are element k. Resize takes the same elements whatever its coordinates and rounding, as long as
@@ -11,6 +11,7 @@ rounds to 0 for all r. Linear interpolation is the same with asymmetric coordina
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -19,18 +20,29 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq.canonical.upsample import UPSAMPLE
-from onnxq.edit import constant, describe, inputs_of, new_node, remove
+from onnxq.edit import constant, describe, inputs_of, replace_by_node
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.pass_ import Pass, Trace
 
-_HALF = Fraction(1, 2)
-_HALF_PIXEL = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
+_NONE, _HALF = Fraction(0), Fraction(1, 2)
+_OFFSETS = {
+    "asymmetric": (_NONE, _NONE),
+    "tf_half_pixel_for_nn": (_HALF, _NONE),
+    **dict.fromkeys(("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel"), (_HALF, _HALF)),
+}
+"""The numbers a, b of the position (r + a) / s - b, by coordinate mode."""
+_ROUND: dict[str, Callable[[Fraction], int]] = {
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "round_prefer_ceil": lambda position: math.floor(position + _HALF),
+    "round_prefer_floor": lambda position: math.ceil(position - _HALF),
+}
 
 
 @dataclass(frozen=True)
 class ResizeToUpsample(Pass):
-    """Write Resize by whole factors as Upsample, where both compute the same."""
+    """Write Resize by integer factors as Upsample, if both compute the same."""
 
     name: ClassVar[str] = "resize-to-upsample"
     exact: ClassVar[bool] = True
@@ -38,36 +50,25 @@ class ResizeToUpsample(Pass):
     def run(self, model: Model, trace: Trace) -> None:
         for node in model.nodes("Resize"):
             scales = _scales(node)
-            reason = "its scales are known only at run time" if scales is None else ""
-            reason = reason or _declined(node, scales or [])
+            if scales is None:
+                trace.skip(node, "its scales are known only at run time")
+                continue
+            reason = _declined(node, scales)
             if reason:
                 trace.skip(node, reason)
                 continue
-            label, name, x, y, graph = (
-                describe(node),
-                node.name or node.outputs[0].name,
-                node.inputs[0],
-                node.outputs[0],
-                node.owner,
-            )
-            mode = node.attrs.get("mode", "nearest")
-            remove(node, model)
-            factors = constant(model, f"{name}.scales", np.array(scales, np.float32))
-            new_node(
-                model, UPSAMPLE, [x, factors], [y], name=name, attrs={"mode": mode}, graph=graph
-            )
-            trace.rewrote(label, f"{mode}, by {' x '.join(f'{s:g}' for s in scales or [])}")
+            label, mode = describe(node), node.attrs.get("mode", "nearest")
+            name = f"{node.name or node.outputs[0].name}.scales"
+            factors = constant(model, name, np.array(scales, np.float32))
+            replace_by_node(node, UPSAMPLE, [node.inputs[0], factors], model, {"mode": mode})
+            trace.rewrote(label, f"{mode}, by {' x '.join(f'{s:g}' for s in scales)}")
 
 
 def _scales(node: gs.Node) -> list[float] | None:
-    """One factor per dimension; None where it takes running the model to know them."""
-    shape = node.inputs[0].shape
-    if len(node.inputs) == 2:  # opset 10
-        given = array(node.inputs[1])
-        return None if given is None else [float(s) for s in given]
-    _, _, factors, sizes = inputs_of(node, 4)
-    axes = node.attrs.get("axes")
-    given = array(factors)
+    """One factor per dimension; None if only running the model shows them."""
+    shape, axes = node.inputs[0].shape, node.attrs.get("axes")
+    factors, sizes = inputs_of(node, 4)[2:]
+    given = array(node.inputs[1] if _is_first_version(node) else factors)
     if given is None or not given.size:
         given = array(sizes)
         dims = None if shape is None else [shape[a] for a in axes or range(len(shape))]
@@ -84,8 +85,13 @@ def _scales(node: gs.Node) -> list[float] | None:
     return whole
 
 
+def _is_first_version(node: gs.Node) -> bool:
+    """Whether it is Resize of opset 10, with Upsample's coordinates and no others."""
+    return len(node.inputs) == 2
+
+
 def _declined(node: gs.Node, scales: list[float]) -> str:
-    """Why Upsample would compute something else; '' where it does not."""
+    """Why Upsample would compute something else; '' if it computes the same."""
     odd = [s for s in scales if s < 1 or not float(s).is_integer()]
     if odd:
         return f"it scales by {odd[0]:.6g}, not by an integer factor"
@@ -96,7 +102,7 @@ def _declined(node: gs.Node, scales: list[float]) -> str:
     mode = node.attrs.get("mode", "nearest")
     if mode not in ("nearest", "linear"):
         return f"Upsample has no mode '{mode}'"
-    old = len(node.inputs) == 2  # opset 10 has Upsample's coordinates and no others
+    old = _is_first_version(node)
     at = "asymmetric" if old else node.attrs.get("coordinate_transformation_mode", "half_pixel")
     if mode == "linear":
         if at == "asymmetric" or all(s == 1 for s in scales):
@@ -112,25 +118,7 @@ def _takes_own(scale: int, at: str, rounding: str) -> bool:
     """Whether all outputs k * scale + r read element k."""
     if scale == 1 and at != "tf_crop_and_resize":
         return True
-    for r in range(scale):
-        if at in _HALF_PIXEL:
-            position = (r + _HALF) / scale - _HALF
-        elif at == "asymmetric":
-            position = Fraction(r, scale)
-        elif at == "tf_half_pixel_for_nn":
-            position = (r + _HALF) / scale
-        else:
-            return False
-        if _rounded(position, rounding):
-            return False
-    return True
-
-
-def _rounded(position: Fraction, rounding: str) -> int:
-    if rounding == "floor":
-        return math.floor(position)
-    if rounding == "ceil":
-        return math.ceil(position)
-    if rounding == "round_prefer_ceil":
-        return math.floor(position + _HALF)
-    return math.ceil(position - _HALF)
+    if at not in _OFFSETS or rounding not in _ROUND:
+        return False
+    before, after = _OFFSETS[at]
+    return not any(_ROUND[rounding]((r + before) / scale - after) for r in range(scale))
