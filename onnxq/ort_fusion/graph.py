@@ -1,7 +1,7 @@
-"""A graph that onnxruntime wrote, looked at but never changed: who makes and who reads what.
+"""A graph that onnxruntime wrote, read-only: its operations and how tensors connect them.
 
-Casts that onnxruntime puts around operators without a float16 kernel are looked through, so an
-operator is seen between its quantizers as the model has it.
+Casts that onnxruntime inserts around operators without a float16 kernel are skipped, so an
+operator is seen between its quantizers, as in the model.
 """
 
 from __future__ import annotations
@@ -11,37 +11,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import (
-    AttributeProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    defs,
-    helper,
-    numpy_helper,
-)
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from onnxq.ort_fusion.probe import Probe, source_of
+from onnxq.ort_fusion.probe import Probe, bodies, op_of, source_of
 from onnxq.quant.qparams import Array
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
-BODY = -1
-"""Input number of a read by the body of a node."""
-_BODIES = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
 @dataclass(eq=False, slots=True)
-class Step:
+class Operation:
     """One node."""
 
     op: str
     inputs: list[str]
     outputs: list[str]
     attrs: Mapping[str, Any]
-    since: int
     source: int
     """Number of the node of the model that it comes from, or -1."""
+    cast: bool
+    """Whether onnxruntime inserted a Cast before or after it."""
 
     @property
     def output(self) -> str:
@@ -49,7 +38,7 @@ class Step:
         return self.outputs[0]
 
     def given(self, index: int) -> str:
-        """Input `index`, or '' where it is left out."""
+        """Input `index`, or '' if it is left out."""
         return self.inputs[index] if index < len(self.inputs) else ""
 
 
@@ -61,7 +50,7 @@ class _Tensor:
 
 
 class OrtGraph:
-    """The nodes of one graph (the main one or a body) and who reads what."""
+    """The operations of one graph (the main one or a body)."""
 
     def __init__(
         self, graph: GraphProto, opset: int, probe: Probe, outer: dict[str, _Tensor]
@@ -69,51 +58,43 @@ class OrtGraph:
         self.opset = opset
         self.probe = probe
         self._tensors = outer | dict(_declared(graph))
-        nodes = [node for node in graph.node if not _is_inserted_cast(node)]
         passed = {n.output[0]: n.input[0] for n in graph.node if _is_inserted_cast(n)}
         self.outputs = {_through(passed, info.name) for info in graph.output}
-        self.steps: list[Step] = []
-        self.maker: dict[str, Step] = {}
-        self._readers: dict[str, list[tuple[Step, int]]] = {}
+        self.operations: list[Operation] = []
+        self.producer: dict[str, Operation] = {}
+        self._consumers: dict[str, list[Operation]] = {}
         self.bodies: list[OrtGraph] = []
-        for node in nodes:
-            step = _step(node, opset, passed)
-            self.steps.append(step)
-            self.maker.update((name, step) for name in step.outputs if name)
-            for index, name in enumerate(step.inputs):
-                if name:
-                    self._readers.setdefault(name, []).append((step, index))
-            for body in _bodies_of(node):
+        for node in graph.node:
+            if _is_inserted_cast(node):
+                continue
+            operation = _operation(node, passed)
+            self.operations.append(operation)
+            self.producer.update((name, operation) for name in operation.outputs if name)
+            read = [name for name in operation.inputs if name]
+            for body in bodies(node):
                 inner = OrtGraph(body, opset, probe, self._tensors)
                 self.bodies.append(inner)
-                for name in inner.read_outside():
-                    self._readers.setdefault(_through(passed, name), []).append((step, BODY))
+                read += (_through(passed, name) for name in inner.read_outside())
+            for name in read:
+                self._consumers.setdefault(name, []).append(operation)
 
     def read_outside(self) -> set[str]:
         """Tensors of other graphs that this one reads."""
-        read = {*self._readers, *self.outputs}
-        return {name for name in read if name not in self.maker}
+        return {*self._consumers, *self.outputs} - self.producer.keys()
 
-    def __iter__(self) -> Iterator[Step]:
-        """The nodes in order."""
-        return iter(self.steps)
+    def made_by(self, name: str, op: str) -> Operation | None:
+        """The producer of tensor `name`, if it is an `op`."""
+        found = self.producer.get(name)
+        return found if found is not None and found.op == op else None
 
-    def made_by(self, name: str, op: str) -> Step | None:
-        """What makes tensor `name`, if it is an `op`."""
-        maker = self.maker.get(name)
-        return maker if maker is not None and maker.op == op else None
+    def consumers(self, name: str) -> list[Operation]:
+        """The consumers of tensor `name`, once per use; a body counts as the node that holds it."""
+        return self._consumers.get(name, [])
 
-    def edges(self, name: str) -> list[tuple[Step, int]]:
-        """Every read of tensor `name`."""
-        return self._readers.get(name, [])
-
-    def only_reader(self, name: str) -> Step | None:
-        """The one node that reads `name`, if that is its only use."""
-        uses = self.edges(name)
-        if len(uses) != 1 or name in self.outputs:
-            return None
-        ((step, index),) = uses
-        return None if index == BODY else step
+    def only_consumer(self, name: str) -> Operation | None:
+        """The consumer of `name`, if that is its only use."""
+        uses = self.consumers(name)
+        return uses[0] if len(uses) == 1 and name not in self.outputs else None
 
     def is_constant(self, name: str) -> bool:
         """Whether the value of `name` is part of the model."""
@@ -135,8 +116,7 @@ class OrtGraph:
 
     def is_scalar(self, name: str) -> bool:
         """Whether `name` has one element: onnxruntime takes a vector of one for a scalar."""
-        shape = self.shape(name)
-        return shape is not None and (not shape or shape == [1])
+        return self.shape(name) in ([], [1])
 
     def dtype(self, name: str) -> np.dtype[Any] | None:
         """The element type of a tensor."""
@@ -165,29 +145,17 @@ def _declared(graph: GraphProto) -> Iterator[tuple[str, _Tensor]]:
         yield tensor.name, _Tensor(tensor.data_type, list(tensor.dims), kept)
 
 
-def _step(node: NodeProto, opset: int, passed: Mapping[str, str]) -> Step:
-    domain = node.domain
-    if domain == "ai.onnx" or node.op_type in (QUANTIZE, DEQUANTIZE):
-        domain = ""  # onnxruntime's own pairs are fused like the standard ones
-    return Step(
-        f"{domain}::{node.op_type}" if domain else node.op_type,
+def _operation(node: NodeProto, passed: Mapping[str, str]) -> Operation:
+    # onnxruntime fuses its own quantizers like the standard ones.
+    is_pair = node.op_type in (QUANTIZE, DEQUANTIZE)
+    return Operation(
+        node.op_type if is_pair else op_of(node),
         [_through(passed, name) for name in node.input],
         list(node.output),
-        {a.name: _attribute(a) for a in node.attribute if a.type not in _BODIES},
-        _since(node.op_type, domain, opset),
+        {a.name: helper.get_attribute_value(a) for a in node.attribute},
         source_of(node.name),
+        not {*node.input, *node.output}.isdisjoint((*passed, *passed.values())),
     )
-
-
-def _attribute(attribute: AttributeProto) -> Any:
-    value = helper.get_attribute_value(attribute)
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _bodies_of(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type in _BODIES:
-            yield from (attribute.g,) if attribute.HasField("g") else attribute.graphs
 
 
 def _is_inserted_cast(node: NodeProto) -> bool:
@@ -198,12 +166,3 @@ def _through(passed: Mapping[str, str], name: str) -> str:
     while name in passed:
         name = passed[name]
     return name
-
-
-def _since(op: str, domain: str, opset: int) -> int:
-    if domain or not defs.has(op):
-        return 1
-    try:
-        return int(defs.get_schema(op, opset, "").since_version)
-    except defs.SchemaError:
-        return 1

@@ -5,59 +5,55 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto, helper
 
-from onnxq.ort_fusion.graph import DEQUANTIZE, QUANTIZE, OrtGraph, Step
+from onnxq.ort_fusion.graph import DEQUANTIZE, QUANTIZE, Operation, OrtGraph
 
 INT8, UINT8 = np.dtype(np.int8), np.dtype(np.uint8)
 
 
-def code_type(graph: OrtGraph, step: Step) -> np.dtype[np.generic] | None:
+def code_type(graph: OrtGraph, pair: Operation) -> np.dtype[np.generic] | None:
     """The type of the codes of a Q or DQ when onnxruntime looks for integer operators."""
-    found = written_type(graph, step)
-    return UINT8 if found == INT8 and becomes_uint8(graph, step) else found
+    found = written_type(graph, pair)
+    return UINT8 if found == INT8 and becomes_uint8(graph, pair) else found
 
 
-def written_type(graph: OrtGraph, step: Step) -> np.dtype[np.generic] | None:
-    """The type of the codes of a Q or DQ as the graph has it.
+def written_type(graph: OrtGraph, pair: Operation) -> np.dtype[np.generic] | None:
+    """The type of the codes of a Q or DQ in the graph.
 
-    onnxruntime writes types down only where it knows the shape, so the zero point is asked first.
+    onnxruntime writes types only if it knows the shape, so the zero point comes first.
     """
-    found = graph.dtype(step.given(2)) or graph.dtype(_codes(step))
-    if found is None and step.op == QUANTIZE:
-        kind = step.attrs.get("output_dtype", TensorProto.UINT8)
+    found = graph.dtype(pair.given(2)) or graph.dtype(_codes(pair))
+    if found is None and pair.op == QUANTIZE:
+        kind = pair.attrs.get("output_dtype", TensorProto.UINT8)
         return helper.tensor_dtype_to_np_dtype(kind or TensorProto.UINT8)
-    maker = graph.made_by(_codes(step), QUANTIZE)
-    return found if found is not None or maker is None else written_type(graph, maker)
+    quantize = graph.made_by(_codes(pair), QUANTIZE)
+    return found if found is not None or quantize is None else written_type(graph, quantize)
 
 
-def becomes_uint8(graph: OrtGraph, step: Step) -> bool:
+def becomes_uint8(graph: OrtGraph, pair: Operation) -> bool:
     """Whether onnxruntime turns the pair of this Q or DQ from int8 into uint8.
 
-    It does so where the Q is read by one DQ alone, and both have the same scalar zero point.
+    It does so if a DQ is the only consumer of the Q, and both have the same scalar zero point.
     """
-    quantize = graph.maker.get(_codes(step))
-    reader = graph.only_reader(_codes(step))
-    if quantize is None or reader is None or (quantize.op, reader.op) != (QUANTIZE, DEQUANTIZE):
+    quantize = graph.made_by(_codes(pair), QUANTIZE)
+    dequantize = graph.only_consumer(_codes(pair))
+    if quantize is None or dequantize is None or dequantize.op != DEQUANTIZE:
         return False
-    zeros = [graph.value(s.given(2)) for s in (quantize, reader)]
-    if any(z is None or z.size != 1 or z.dtype != INT8 for z in zeros):
+    first, second = (graph.value(each.given(2)) for each in (quantize, dequantize))
+    if first is None or second is None or {first.size, second.size} != {1}:
         return False
-    first, second = (int(z.reshape(())) for z in zeros if z is not None)
-    return first == second
+    return first.dtype == second.dtype == INT8 and first.item() == second.item()
 
 
-def _codes(step: Step) -> str:
-    return step.output if step.op == QUANTIZE else step.inputs[0]
+def _codes(pair: Operation) -> str:
+    return pair.output if pair.op == QUANTIZE else pair.inputs[0]
 
 
-def same_parameters(graph: OrtGraph, a: Step, b: Step) -> bool:
+def same_parameters(graph: OrtGraph, a: Operation, b: Operation) -> bool:
     """Whether two of Q and DQ have equal scalar parameters; zero points must be given."""
     for index in (1, 2):
-        x, y = a.given(index), b.given(index)
-        if not all(name and graph.is_scalar(name) for name in (x, y)):
+        if not all(graph.is_scalar(pair.given(index)) for pair in (a, b)):
             return False
-        first, second = graph.value(x), graph.value(y)
-        if first is None or second is None or first.dtype != second.dtype:
-            return False
-        if first.reshape(-1)[0] != second.reshape(-1)[0]:
+        first, second = (graph.value(pair.given(index)) for pair in (a, b))
+        if first is None or second is None or first.dtype != second.dtype or first != second:
             return False
     return True

@@ -1,35 +1,38 @@
 """A model as onnxruntime is asked about it: nodes with known names, and without large weights.
 
-onnxruntime names what it makes of a node after that node, so every node gets a name that is found
-again. What it decides depends on types, shapes and small constants, hardly ever on the values of
-weights: large ones become inputs of the graph. One thing would change by that. A float weight
-between quantized tensors is quantized by onnxruntime only if it is a constant, so a large one is
-replaced by codes with a DQ, which is what onnxruntime would make of it.
+onnxruntime names the result of an optimisation after the node it came from, so every node gets a
+name that can be recognised. Its decisions depend on types, shapes and small constants, hardly ever
+on the values of weights: large ones become inputs of the graph. That would change one thing. A
+float weight between quantized tensors is quantized by onnxruntime only if it is a constant, so a
+large one is replaced by codes with a DQ, which is what onnxruntime would make of it.
 
-Operators that only a library of the user's knows are left out: what they make is an input, what
-they read an output.
+Operators that only a library of the user defines are removed: their outputs become graph inputs,
+their inputs graph outputs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import onnx_graphsurgeon as gs
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 
 from onnxq.graph import Model
 from onnxq.quant.qparams import Array
+from onnxq.storage.function_form import all_nodes
 from onnxq.storage.tensors import stored_size, to_external, to_tensor_proto
 
 LARGE = 1 << 16
 LARGE_VECTOR = 1 << 20
-"""Bytes from which on a constant goes without its values; scales and biases are vectors."""
+"""Constants of at least this many bytes lose their values; scales and biases are vectors."""
 
 _BARE = "onnxq: without values"
 _PREFIX = "onnxq-node-"
 _NAME = re.compile(_PREFIX + r"(\d+)\.")
+_ONNX = ("", "ai.onnx")
 _ELEMENTWISE = ("QuantizeLinear", "Clip", "DequantizeLinear")
 _ACTIVATIONS = ("Relu", "Clip")
 _LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -37,20 +40,20 @@ _LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 @dataclass(frozen=True)
 class Probe:
-    """What onnxruntime is given, and how to find the nodes of the model in what it makes of it."""
+    """A model for onnxruntime, and how to recognise its nodes in an optimised graph."""
 
     proto: ModelProto
     nodes: list[NodeProto]
-    """All nodes of the model, those of bodies behind the node that holds them."""
+    """All nodes of the model, those of bodies after the node that holds them."""
     constants: dict[str, TensorProto]
     large: set[str]
     """Constants without values."""
     tensors: set[str]
     """The names of all tensors of the model."""
     computed: set[int] = field(default_factory=set)
-    """Numbers of the nodes that compute something from large constants alone, at load."""
+    """Numbers of the nodes that depend on large constants alone and are computed at load."""
     unknown: set[int] = field(default_factory=set)
-    """Numbers of the nodes that onnxruntime does not know."""
+    """Numbers of the nodes whose operator onnxruntime does not have."""
 
     def value(self, name: str) -> Array | None:
         """The value of a small constant."""
@@ -58,18 +61,31 @@ class Probe:
         return None if tensor is None or name in self.large else numpy_helper.to_array(tensor)
 
     def rank(self, name: str) -> int:
-        """How many dimensions a constant has; -1 for what is no constant."""
+        """The number of dimensions of a constant; -1 if `name` is not one."""
         return len(self.constants[name].dims) if name in self.constants else -1
 
 
+def op_of(node: NodeProto) -> str:
+    """The operator of a node: 'Op', or 'domain::Op'."""
+    return str(node.op_type if node.domain in _ONNX else f"{node.domain}::{node.op_type}")
+
+
+def bodies(node: NodeProto) -> Iterator[GraphProto]:
+    """The subgraphs of an If, Loop or Scan."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
 def source_of(name: str) -> int:
-    """Number of the node that a node of onnxruntime's graph comes from; -1 for none."""
+    """Number of the node that a node of onnxruntime's graph comes from; -1 if there is none."""
     found = _NAME.match(name)
     return int(found[1]) if found else -1
 
 
 def key_of(node: NodeProto) -> str:
-    """What a node is called here: the first tensor that it makes."""
+    """The name of a node in predictions: that of its first output."""
     return next((name for name in node.output if name), str(node.name))
 
 
@@ -81,9 +97,9 @@ def name_nodes(probe: Probe, words: str) -> tuple[int, str]:
 
 
 def probe(model: Model) -> Probe:
-    """What to ask onnxruntime about `model`."""
+    """A probe of `model`."""
     proto = model.to_proto(_written)
-    nodes = list(_walk(proto.graph))
+    nodes = list(all_nodes(proto.graph.node))
     for number, node in enumerate(nodes):
         node.name = f"{_PREFIX}{number}."
     tensors = {name for node in nodes for name in (*node.input, *node.output)}
@@ -95,9 +111,9 @@ def probe(model: Model) -> Probe:
     made.computed.update(_computed(made))
     _leave_unknown_out(made)
     if any(map(_is_bare, constants.values())):
-        readers = _readers(proto.graph)
-        _transpose_weights(made, readers)
-        _replace_float_weights(made, readers)
+        consumers = _consumers(proto.graph)
+        _transpose_weights(made, consumers)
+        _replace_float_weights(made, consumers)
         _leave_values_out(made)
     return made
 
@@ -115,29 +131,15 @@ def _is_bare(tensor: TensorProto) -> bool:
     return bool(tensor.doc_string == _BARE)
 
 
-def _walk(graph: GraphProto) -> Iterator[NodeProto]:
-    for node in graph.node:
-        yield node
-        for body in _bodies(node):
-            yield from _walk(body)
-
-
-def _bodies(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
 def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
     yield graph
-    for node in _walk(graph):
-        yield from _bodies(node)
+    for node in all_nodes(graph.node):
+        yield from bodies(node)
 
 
 def _constants(graph: GraphProto) -> dict[str, TensorProto]:
     found = {tensor.name: tensor for body in _graphs(graph) for tensor in body.initializer}
-    for node in _walk(graph):
+    for node in all_nodes(graph.node):
         if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
             found[node.output[0]] = node.attribute[0].t
     return found
@@ -156,62 +158,65 @@ def _computed(made: Probe) -> Iterator[int]:
 
 
 def _leave_unknown_out(made: Probe) -> None:
-    """Take nodes out of the main graph that onnxruntime does not know."""
+    """Remove the nodes of the main graph whose operator onnxruntime does not have."""
     graph = made.proto.graph
     functions = {(f.domain, f.name) for f in made.proto.functions}
-    for number, node in enumerate(made.nodes):
-        if _is_unknown(node, functions):
-            made.unknown.add(number)
-    strangers = [node for node in graph.node if source_of(node.name) in made.unknown]
-    if not strangers:
+    made.unknown.update(n for n, node in enumerate(made.nodes) if _is_unknown(node, functions))
+    if not made.unknown:
         return
     types = {info.name: info for info in (*graph.value_info, *graph.output)}
-    makers = {name for node in graph.node for name in node.output}
+    made_here = {name for node in graph.node for name in node.output}
     leaving = {info.name for info in graph.output}
-    for node in strangers:
+    kept = []
+    for node in graph.node:
+        if source_of(node.name) not in made.unknown:
+            kept.append(node)
+            continue
         for name in dict.fromkeys(filter(None, node.output)):
             plain = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
             graph.input.append(types.get(name, plain))
         for name in dict.fromkeys(node.input):
-            if name in makers and name not in leaving:
+            if name in made_here and name not in leaving:
                 leaving.add(name)
                 graph.output.add(name=name)
-    _set_nodes(graph, [n for n in graph.node if source_of(n.name) not in made.unknown])
+    _keep(graph.node, kept)
 
 
 def _is_unknown(node: NodeProto, functions: set[tuple[str, str]]) -> bool:
     if (node.domain, node.op_type) in functions:
         return False
-    if node.domain in ("", "ai.onnx", "ai.onnx.ml"):
-        return not defs.has(node.op_type, node.domain.removeprefix("ai.onnx") and node.domain)
+    if node.domain in (*_ONNX, "ai.onnx.ml"):
+        return not defs.has(node.op_type, "" if node.domain in _ONNX else node.domain)
     return not node.domain.startswith(("com.microsoft", "com.ms."))
 
 
-def _set_nodes(graph: GraphProto, nodes: list[NodeProto]) -> None:
-    del graph.node[:]
-    graph.node.extend(nodes)
+def _keep(field: Any, items: Iterable[Any]) -> None:
+    """Set a repeated field to some of its items and new ones."""
+    kept = list(items)
+    del field[:]
+    field.extend(kept)
 
 
-Readers = dict[str, list[NodeProto]]
+Consumers = dict[str, list[NodeProto]]
 
 
-def _readers(graph: GraphProto) -> Readers:
-    """Who reads each tensor; for one that leaves the network, no one."""
-    readers: Readers = {}
-    for node in _walk(graph):
+def _consumers(graph: GraphProto) -> Consumers:
+    """The consumers of each tensor; a graph output has none."""
+    consumers: Consumers = {}
+    for node in all_nodes(graph.node):
         for name in node.input:
-            readers.setdefault(name, []).append(node)
-    return readers | {info.name: [] for body in _graphs(graph) for info in body.output}
+            consumers.setdefault(name, []).append(node)
+    return consumers | {info.name: [] for body in _graphs(graph) for info in body.output}
 
 
-def _transpose_weights(made: Probe, readers: Readers) -> None:
-    """Give large weights transposed, with their quantizers, where onnxruntime does so at load."""
+def _transpose_weights(made: Probe, consumers: Consumers) -> None:
+    """Transpose large weights with their quantizers if onnxruntime does so at load."""
     graph = made.proto.graph
     gone: set[str] = set()
     stale: set[str] = set()
     for name in sorted(made.large):
         chain, end = [], name
-        while len(found := readers.get(end, [])) == 1 and found[0].op_type in _ELEMENTWISE:
+        while len(found := consumers.get(end, [])) == 1 and found[0].op_type in _ELEMENTWISE:
             chain.append(found[0])
             end = chain[-1].output[0]
         if len(found) != 1 or found[0].op_type != "Transpose":
@@ -233,22 +238,19 @@ def _transpose_weights(made: Probe, readers: Readers) -> None:
             made.large.remove(name)
             made.large.add(turn.output[0])
             made.constants[turn.output[0]] = weight
-    if gone:
-        _set_nodes(graph, [node for node in graph.node if node.name not in gone])
-        kept = [info for info in graph.value_info if info.name not in stale]
-        del graph.value_info[:]
-        graph.value_info.extend(kept)
+    _keep(graph.node, (node for node in graph.node if node.name not in gone))
+    _keep(graph.value_info, (info for info in graph.value_info if info.name not in stale))
 
 
-def _replace_float_weights(made: Probe, readers: Readers) -> None:
-    """Give layers codes with a DQ where onnxruntime would quantize their large float weight."""
+def _replace_float_weights(made: Probe, consumers: Consumers) -> None:
+    """Replace large float weights that onnxruntime would quantize by codes with a DQ."""
     graph = made.proto.graph
     added = []
     for node in graph.node:
         weight = made.constants.get(node.input[1]) if node.op_type in _LAYERS else None
         if weight is None or not _is_bare(weight) or weight.data_type != TensorProto.FLOAT:
             continue
-        quantizer = _quantizer_behind(node, readers)
+        quantizer = _quantizer_after(node, consumers)
         if quantizer is None:
             continue
         names = [f"{node.name}{part}" for part in ("codes", "scale", "zero", "weight")]
@@ -262,17 +264,17 @@ def _replace_float_weights(made: Probe, readers: Readers) -> None:
             )
         )
         node.input[1] = names[3]
-    _set_nodes(graph, [*added, *graph.node])
+    _keep(graph.node, (*added, *graph.node))
 
 
-def _quantizer_behind(node: NodeProto, readers: Readers) -> NodeProto | None:
-    """The Q that follows a layer, with nothing but Relu and Clip in between.
+def _quantizer_after(node: NodeProto, consumers: Consumers) -> NodeProto | None:
+    """The Q after a layer, with nothing but Relu and Clip in between.
 
-    onnxruntime quantizes the weight of a MatMul only where an Add makes a Gemm of it.
+    onnxruntime quantizes the weight of a MatMul only if an Add turns it into a Gemm.
     """
     passed = ("Add",) if node.op_type == "MatMul" else _ACTIVATIONS
     while True:
-        found = readers.get(node.output[0], [])
+        found = consumers.get(node.output[0], [])
         if len(found) != 1 or found[0].op_type not in (*passed, "QuantizeLinear"):
             return None
         (node,) = found
@@ -282,18 +284,12 @@ def _quantizer_behind(node: NodeProto, readers: Readers) -> NodeProto | None:
 
 
 def _leave_values_out(made: Probe) -> None:
-    """Turn constants without values into inputs of the main graph; bodies see them there, too."""
+    """Turn constants without values into inputs of the main graph, which bodies see, too."""
     main = made.proto.graph
-    inputs = [info for info in main.input if info.name not in made.large]
-    for name in sorted(made.large):
-        weight = made.constants[name]
-        inputs.append(helper.make_tensor_value_info(name, weight.data_type, weight.dims))
-    del main.input[:]
-    main.input.extend(inputs)
-    for graph in list(_graphs(main)):
-        kept = [tensor for tensor in graph.initializer if not _is_bare(tensor)]
-        del graph.initializer[:]
-        graph.initializer.extend(kept)
+    weights = [(name, made.constants[name]) for name in sorted(made.large)]
+    added = [helper.make_tensor_value_info(n, w.data_type, w.dims) for n, w in weights]
+    _keep(main.input, [*(info for info in main.input if info.name not in made.large), *added])
+    for graph in _graphs(main):  # one after the other: new nodes have new bodies
+        _keep(graph.initializer, (t for t in graph.initializer if not _is_bare(t)))
         bare = {n.name for n in graph.node if any(_is_bare(a.t) for a in n.attribute)}
-        if bare:
-            _set_nodes(graph, [node for node in graph.node if node.name not in bare])
+        _keep(graph.node, (node for node in graph.node if node.name not in bare))

@@ -1,4 +1,4 @@
-"""The graph that onnxruntime wrote: who makes and who reads what."""
+"""The graph that onnxruntime wrote: producers and consumers of tensors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxq.graph import from_proto
-from onnxq.ort_fusion.graph import BODY, OrtGraph, graphs_of
+from onnxq.ort_fusion.graph import OrtGraph, graphs_of
 from onnxq.ort_fusion.probe import probe
 from onnxq.running.optimizer import optimize
 from tests.models.zoo import ZOO
@@ -18,15 +18,15 @@ def graphs(b: Build, *outputs: str) -> list[OrtGraph]:
     return graphs_of(optimize(asked.proto, "none"), asked)
 
 
-def test_edges_makers_and_where_nodes_come_from() -> None:
+def test_producers_consumers_and_the_origin_of_nodes() -> None:
     b = Build(17)
     x = b.op("Relu", b.input("x", [2, 3]), out="a")
     (g,) = graphs(b, b.op("Neg", b.op("Abs", x, out="b"), out="y"))
-    assert [(step.op, step.source) for step in g] == [("Relu", 0), ("Abs", 1), ("Neg", 2)]
-    assert g.only_reader("a") is g.maker["b"]
-    assert g.made_by("a", "Relu") is g.maker["a"]
+    assert [(o.op, o.source) for o in g.operations] == [("Relu", 0), ("Abs", 1), ("Neg", 2)]
+    assert g.only_consumer("a") is g.producer["b"]
+    assert g.made_by("a", "Relu") is g.producer["a"]
     assert g.made_by("a", "Neg") is None
-    assert g.only_reader("y") is None
+    assert g.only_consumer("y") is None
 
 
 def test_constants_shapes_and_types() -> None:
@@ -44,7 +44,7 @@ def test_constants_shapes_and_types() -> None:
     assert value.tolist() == [2.0]
 
 
-def test_casts_that_onnxruntime_puts_in_are_looked_through() -> None:
+def test_casts_that_onnxruntime_inserts_are_skipped() -> None:
     b = Build(19)
     scale, zero = b.init(np.float16(0.5)), b.init(np.uint8(3))
     codes = b.op("QuantizeLinear", b.input("x", [2, 3], TensorProto.FLOAT16), scale, zero)
@@ -53,15 +53,16 @@ def test_casts_that_onnxruntime_puts_in_are_looked_through() -> None:
     basic = optimize(asked.proto, "basic")
     assert any(node.op_type == "Cast" for node in basic.graph.node)
     (g,) = graphs_of(basic, asked)
-    (sigmoid,) = (step for step in g if step.op == "Sigmoid")
+    (sigmoid,) = (o for o in g.operations if o.op == "Sigmoid")
+    assert sigmoid.cast
     assert g.made_by(sigmoid.inputs[0], "DequantizeLinear") is not None
     assert sigmoid.output in g.outputs
 
 
-def test_what_bodies_read_is_an_edge() -> None:
+def test_the_node_of_a_body_consumes_what_the_body_reads() -> None:
     asked = probe(from_proto(ZOO["qdq_in_if"]()))
     main, *inner = graphs_of(optimize(asked.proto, "none"), asked)
     assert inner
-    read = {name for body in inner for name in body.read_outside() if name in main.maker}
+    read = {name for body in inner for name in body.read_outside() if name in main.producer}
     assert read
-    assert all(BODY in [index for _, index in main.edges(name)] for name in read)
+    assert all("If" in [use.op for use in main.consumers(name)] for name in read)

@@ -15,7 +15,7 @@ from onnxq.errors import BackendError, OnnxqError
 from onnxq.graph import from_proto
 from onnxq.operators.fused_operators import RULES
 from onnxq.ort_fusion.prediction import Outlook, predict
-from onnxq.ort_fusion.prediction import outlook as by_rules
+from onnxq.ort_fusion.prediction import outlook as judged
 from onnxq.ort_fusion.probe import probe
 from onnxq.running.sessions import optimized_graph, reference, shipped, walk
 from onnxq.workflows.convert import convert
@@ -48,7 +48,7 @@ def compare(proto: onnx.ModelProto) -> int:
     if False in loads:
         with pytest.raises(OnnxqError):
             optimized(proto, "shipped")
-    expected = by_rules(probe(from_proto(proto)), by_rules=True)
+    expected = judged(probe(from_proto(proto)), None, None)
     for key, found in predicted.nodes.items():
         assert found.rule != "unexplained"
         assert found.integer == expected.nodes[key].integer, f"{expected.nodes[key]}, but {found}"

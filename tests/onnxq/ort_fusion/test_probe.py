@@ -29,6 +29,18 @@ def test_values_of_weights_do_not_matter(name: str, monkeypatch: pytest.MonkeyPa
     assert predict(from_proto(proto)) == whole
 
 
+def test_large_constants_inside_and_outside_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    proto = ZOO["qdq_in_if"]()
+    for tensor in [t for t in proto.graph.initializer if len(t.dims) > 1]:
+        node = onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
+        proto.graph.initializer.remove(tensor)
+        proto.graph.node.insert(0, node)
+    whole = predict(from_proto(proto))
+    assert whole.nodes
+    without_values(monkeypatch)
+    assert predict(from_proto(proto)) == whole
+
+
 def layer(op: str, weight: np.ndarray, *, pair: bool, turned: bool, bias: bool) -> onnx.ModelProto:
     b = Build(17)
     x = b.qdq(b.input("x", [2, 8] if weight.ndim == 2 else [1, 4, 6, 6]), 0.1, 128, UINT8)
