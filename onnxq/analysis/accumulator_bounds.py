@@ -96,7 +96,7 @@ def input_quantizer(
     tensor: gs.Tensor, known: dict[int, gs.Node | None] | None = None
 ) -> gs.Node | None:
     """The linear quantizer of the values that `tensor` holds; `known` as in `quantizer_behind`."""
-    node = quantizer_behind(tensor, known)
+    node = quantizer_behind(tensor, {} if known is None else known)
     return node if is_fake_quantize(node) else None
 
 

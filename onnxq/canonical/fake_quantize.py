@@ -3,16 +3,16 @@
     y = (clamp(round_half_even(x / scale) + zero_point, quant_min, quant_max) - zero_point) * scale
 
 Attributes: quant_min, quant_max, axis (used when scale is 1-D), block_size (0 = none). It is a
-model-local function, so a model that holds it passes onnx.checker and runs in a stock
+model-local function, so a model that contains it passes onnx.checker and runs in a stock
 onnxruntime:
 
     q  = QuantizeLinear(x, scale, zero_point)          saturates to the type of zero_point
     c  = Clip(Cast<float>(q), quant_min, quant_max)    runtimes lack a Clip of 16-bit and float8
     y  = DequantizeLinear(CastLike(c, zero_point), scale, zero_point)
 
-float32 holds every code of 16 bits and of float8 exactly. zero_point is int8, uint8, int16,
-uint16 or a float8 type, for which rounding is to the values of that type; narrower types live in
-the 8-bit integers with a narrow range until a writer packs them.
+float32 represents every code of 16 bits and of float8 exactly. zero_point is int8, uint8, int16,
+uint16 or a float8 type, for which rounding is to the values of that type; narrower types are 8-bit
+integers with a narrow range until a writer packs them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import functools
 
 import numpy as np
 import onnx_graphsurgeon as gs
-from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto, helper
+from onnx import FunctionProto, TensorProto, parser
 
 from onnxq.edit import constant, describe, new_node, set_input
 from onnxq.errors import PassError, QParamsError
@@ -36,62 +36,41 @@ OP = "FakeQuantize"
 FAKE_QUANTIZE = f"{DOMAIN}::{OP}"
 
 _MIN_OPSET = 15  # CastLike
-_SIGNED = tuple(qtype(f"int{bits}") for bits in (2, 4, 8, 16))
-_UNSIGNED = tuple(qtype(f"uint{bits}") for bits in (2, 4, 8, 16))
+_FIX = "the file is not a valid ONNX model: export it again"
+_INTEGERS = tuple(qtype(f"{sign}int{bits}") for bits in (2, 4, 8, 16) for sign in ("", "u"))
+
+
+def parsed(opset: int, text: str, doc: str) -> FunctionProto:
+    """A function of the domain from ONNX text syntax; onnxruntime wants it in the model's opset."""
+    header = f'<domain: "{DOMAIN}", opset_import: ["" : {opset}], doc_string: "{doc}">'
+    made = parser.parse_function(header + text)
+    for node in made.node:
+        node.ClearField("domain")
+    return made
 
 
 @functools.cache
 def function(opset: int, between: int = TensorProto.FLOAT) -> FunctionProto:
-    """The body for models of `opset` (onnxruntime wants both to agree).
+    """The body for models of `opset`.
 
     `between` is the type that codes are clipped in: the first bodies that onnxq wrote had INT32.
     """
-
-    def ref(name: str, attribute: str) -> AttributeProto:
-        return AttributeProto(name=name, ref_attr_name=attribute, type=AttributeProto.INT)
-
-    def bound(attribute: str) -> list[NodeProto]:
-        constant = helper.make_node("Constant", [], [attribute])
-        constant.attribute.append(ref("value_int", attribute))
-        cast = helper.make_node("Cast", [attribute], [f"{attribute}_f"], to=between)
-        return [constant, cast]
-
-    quantize = helper.make_node("QuantizeLinear", ["x", "scale", "zero_point"], ["q"])
-    dequantize = helper.make_node("DequantizeLinear", ["d", "scale", "zero_point"], ["y"])
-    for node in (quantize, dequantize):
-        node.attribute.append(ref("axis", "axis"))
-        if opset >= 21:
-            node.attribute.append(ref("block_size", "block_size"))
-    made = helper.make_function(
-        DOMAIN,
-        OP,
-        ["x", "scale", "zero_point"],
-        ["y"],
-        [
-            *bound("quant_min"),
-            *bound("quant_max"),
-            quantize,
-            helper.make_node("Cast", ["q"], ["f"], to=between),
-            helper.make_node("Clip", ["f", "quant_min_f", "quant_max_f"], ["c"]),
-            helper.make_node("CastLike", ["c", "zero_point"], ["d"]),
-            dequantize,
-        ],
-        [helper.make_opsetid("", opset)],
-        attributes=["quant_min", "quant_max"],
-        attribute_protos=[
-            helper.make_attribute("axis", 1),
-            helper.make_attribute("block_size", 0),
-        ],
-    )
-    made.doc_string = (
-        "Quantize to quant_min..quant_max and back; see onnxq.canonical.fake_quantize."
-    )
-    return made
-
-
-def written_bodies(opset: int) -> tuple[FunctionProto, ...]:
-    """All bodies that onnxq has written for `opset`, the present one first."""
-    return function(opset), function(opset, TensorProto.INT32)
+    grid = "axis: int = @axis" + (", block_size: int = @block_size" if opset >= 21 else "")
+    text = f"""
+    {OP} <quant_min, quant_max, axis: int = 1, block_size: int = 0>
+    (x, scale, zero_point) => (y) {{
+        quant_min = Constant <value_int: int = @quant_min> ()
+        quant_min_f = Cast <to = {between}> (quant_min)
+        quant_max = Constant <value_int: int = @quant_max> ()
+        quant_max_f = Cast <to = {between}> (quant_max)
+        q = QuantizeLinear <{grid}> (x, scale, zero_point)
+        f = Cast <to = {between}> (q)
+        c = Clip (f, quant_min_f, quant_max_f)
+        d = CastLike (c, zero_point)
+        y = DequantizeLinear <{grid}> (d, scale, zero_point)
+    }}"""
+    doc = "Quantize to quant_min..quant_max and back; see onnxq.canonical.fake_quantize."
+    return parsed(opset, text, doc)
 
 
 def container(kind: QType) -> QType:
@@ -123,8 +102,8 @@ def make(
 ) -> gs.Node:
     """Add a FakeQuantize that makes `result` from `source`; its constants are its own.
 
-    `place` is the graph it is added to, or the node it replaces. `dtype` is the float type where
-    the tensor itself does not tell.
+    `place` is the graph it is added to, or the node it replaces. `dtype` is the float type, if the
+    tensor itself does not specify it.
     """
     base = name or f"{source.name}.fake_quantize"
     scale, zero_point = encode(params, source.dtype if dtype is None else dtype)
@@ -163,7 +142,7 @@ def encode(params: QParams, dtype: object) -> tuple[Array, Array]:
 
 
 def set_params(model: Model, node: gs.Node, params: QParams) -> None:
-    """Give a FakeQuantize other parameters (new constants: the old may be shared)."""
+    """Give a FakeQuantize other parameters, in new constants: the old ones may be shared."""
     base = node.name or node.outputs[0].name
     scale, zero_point = encode(params, node.inputs[1].dtype)
     set_input(node, 1, constant(model, f"{base}.scale", scale))
@@ -192,7 +171,7 @@ def params_of(
             raise QParamsError(
                 f"FakeQuantize {describe(node)}: '{real.name}' is {np.dtype(real.dtype)}, which "
                 "is not a float type",
-                fix="the file is not a valid ONNX model: export it again",
+                fix=_FIX,
             )
     lo, hi = int(node.attrs["quant_min"]), int(node.attrs["quant_max"])
     block = int(node.attrs.get("block_size", 0))
@@ -218,13 +197,11 @@ def params_of(
 
 
 def narrowest(stored: QType, lo: int, hi: int) -> QType:
-    """The smallest type of the same sign that holds lo..hi: -8..7 in int8 means int4."""
+    """The smallest type of the same sign that contains lo..hi: -8..7 in int8 means int4."""
     if stored.floating:
         return stored
-    for kind in _SIGNED if stored.signed else _UNSIGNED:
-        if kind.bits <= stored.bits and kind.lo <= lo and hi <= kind.hi:
-            return kind
-    return stored
+    kinds = (k for k in _INTEGERS if k.signed == stored.signed and k.bits <= stored.bits)
+    return next((k for k in kinds if k.lo <= lo and hi <= k.hi), stored)
 
 
 def needed_opset(nodes: list[gs.Node]) -> int:
@@ -234,7 +211,7 @@ def needed_opset(nodes: list[gs.Node]) -> int:
         if node.attrs.get("block_size", 0) < 0:  # older opsets have no blocks and ignore it
             raise QParamsError(
                 f"FakeQuantize {describe(node)}: blocks of {node.attrs['block_size']} do not exist",
-                fix="the file is not a valid ONNX model: export it again",
+                fix=_FIX,
             )
         kind = node.inputs[2].dtype
         if node.attrs.get("block_size") or (kind is not None and np.dtype(kind).itemsize > 1):

@@ -13,7 +13,7 @@ few parts in 10^16, and no float32 has a 16 * log2 within 10^-7 of a tie (2^((k 
 irrational): the codes are the same.
 
 Such a grid has no scale and no zero point; its row in a quantization table is a `LogParams`. Like
-FakeQuantize it is a model-local function that a stock onnxruntime runs.
+FakeQuantize, the op is a model-local function that a stock onnxruntime runs.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import math
 
 import numpy as np
 import onnx_graphsurgeon as gs
-from onnx import FunctionProto, NodeProto, TensorProto, helper
+from onnx import FunctionProto, TensorProto
 
-from onnxq.canonical.fake_quantize import DOMAIN
+from onnxq.canonical.fake_quantize import DOMAIN, parsed
 from onnxq.edit import constant, describe, new_node
 from onnxq.errors import PassError
 from onnxq.graph import Model
@@ -36,95 +36,73 @@ from onnxq.quant.qparams import Array
 OP = "FakeQuantizeLog"
 FAKE_QUANTIZE_LOG = f"{DOMAIN}::{OP}"
 
-_MIN_OPSET = 15  # CastLike
-_NUMBERS = {
-    "zero": 0.0,
-    "one": 1.0,
-    "two": 2.0,
-    "fifteen": 15.0,
-    "sixteen": 16.0,
-    "most": 127.0,
-    "octave": math.log(2),
-    "tiny": float(np.finfo(np.float64).tiny),
-}
+MIN_OPSET = 15  # CastLike
+_TINY = float(np.finfo(np.float64).tiny)
+_NUMBERS = {"zero": 0.0, "one": 1.0, "two": 2.0, "fifteen": 15.0, "sixteen": 16.0, "most": 127.0}
+_NUMBERS |= {"octave": math.log(2), "tiny": _TINY}
 
 
 @functools.cache
 def function(opset: int) -> FunctionProto:
-    """The body for models of `opset` (onnxruntime wants both to agree)."""
-
-    def number(name: str, value: float) -> NodeProto:
-        tensor = helper.make_tensor(name, TensorProto.DOUBLE, [], [value])
-        return helper.make_node("Constant", [], [name], value=tensor)
-
-    def code(of: str, out: str) -> list[NodeProto]:
-        """out = R(16 * log2 of)."""
-        return [
-            helper.make_node("Log", [of], [f"{out}_ln"]),
-            helper.make_node("Div", [f"{out}_ln", "octave"], [f"{out}_log2"]),
-            helper.make_node("Mul", ["sixteen", f"{out}_log2"], [f"{out}_16"]),
-            helper.make_node("Round", [f"{out}_16"], [out]),
-        ]
-
-    def power(of: str, out: str) -> list[NodeProto]:
-        """out = 2^(of / 16)."""
-        return [
-            helper.make_node("Div", [of, "sixteen"], [f"{out}_exponent"]),
-            helper.make_node("Pow", ["two", f"{out}_exponent"], [out]),
-        ]
-
-    def level(least: str, out: str) -> list[NodeProto]:
-        """out = 2^((clamp(code, least, 127) + Z) / 16)."""
-        return [
-            helper.make_node("Clip", ["code", least, "most"], [f"{out}_code"]),
-            helper.make_node("Add", [f"{out}_code", "base"], [f"{out}_16"]),
-            *power(f"{out}_16", out),
-        ]
-
-    def threshold(below: str, out: str) -> list[NodeProto]:
-        """out = 2^((Z - below) / 16)."""
-        return [
-            helper.make_node("Sub", ["base", below], [f"{out}_16"]),
-            *power(f"{out}_16", out),
-        ]
-
-    made = helper.make_function(
-        DOMAIN,
-        OP,
-        ["x", "data_max"],
-        ["y"],
-        [
-            *(number(name, value) for name, value in _NUMBERS.items()),
-            helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.DOUBLE),
-            helper.make_node("Cast", ["data_max"], ["reach"], to=TensorProto.DOUBLE),
-            *code("reach", "top"),
-            helper.make_node("Sub", ["top", "most"], ["base"]),
-            # Of 0 the logarithm is not taken: it lies on neither side.
-            helper.make_node("Abs", ["wide"], ["absolute"]),
-            helper.make_node("Max", ["absolute", "tiny"], ["magnitude"]),
-            *code("magnitude", "place"),
-            helper.make_node("Sub", ["place", "base"], ["code"]),
-            *level("zero", "up"),
-            *level("one", "down"),
-            helper.make_node("Neg", ["down"], ["lower"]),
-            *threshold("sixteen", "least"),
-            *threshold("fifteen", "least_down"),
-            helper.make_node("Neg", ["least_down"], ["most_down"]),
-            helper.make_node("Greater", ["wide", "least"], ["positive"]),
-            helper.make_node("Less", ["wide", "most_down"], ["negative"]),
-            helper.make_node("Where", ["negative", "lower", "zero"], ["rest"]),
-            helper.make_node("Where", ["positive", "up", "rest"], ["result"]),
-            helper.make_node("CastLike", ["result", "x"], ["y"]),
-        ],
-        [helper.make_opsetid("", opset)],
+    """The body for models of `opset`."""
+    numbers = "\n".join(
+        f"{name} = Constant <value = double {name} {{{value!r}}}> ()"
+        for name, value in _NUMBERS.items()
     )
-    made.doc_string = "Round to powers of 2^(1/16) and back; see onnxq.canonical.fake_quantize_log."
-    return made
+    text = f"""
+    {OP} (x, data_max) => (y) {{
+        {numbers}
+        wide = Cast <to = {TensorProto.DOUBLE}> (x)
+        reach = Cast <to = {TensorProto.DOUBLE}> (data_max)
+        {_code("reach", "top")}
+        base = Sub (top, most)
+        # 0 lies on neither side: its logarithm is not taken.
+        absolute = Abs (wide)
+        magnitude = Max (absolute, tiny)
+        {_code("magnitude", "place")}
+        code = Sub (place, base)
+        {_level("zero", "up")}
+        {_level("one", "down")}
+        lower = Neg (down)
+        {_threshold("sixteen", "least")}
+        {_threshold("fifteen", "least_down")}
+        most_down = Neg (least_down)
+        positive = Greater (wide, least)
+        negative = Less (wide, most_down)
+        rest = Where (negative, lower, zero)
+        result = Where (positive, up, rest)
+        y = CastLike (result, x)
+    }}"""
+    doc = "Round to powers of 2^(1/16) and back; see onnxq.canonical.fake_quantize_log."
+    return parsed(opset, text, doc)
 
 
-def needed_opset(nodes: list[gs.Node]) -> int:
-    """The lowest opset whose operators the function body needs."""
-    return _MIN_OPSET
+def _code(of: str, out: str) -> str:
+    """out = R(16 * log2 of)."""
+    return f"""
+        {out}_ln = Log ({of})
+        {out}_log2 = Div ({out}_ln, octave)
+        {out}_16 = Mul (sixteen, {out}_log2)
+        {out} = Round ({out}_16)"""
+
+
+def _power(out: str) -> str:
+    """out = 2^(out_16 / 16)."""
+    return f"""
+        {out}_exponent = Div ({out}_16, sixteen)
+        {out} = Pow (two, {out}_exponent)"""
+
+
+def _level(least: str, out: str) -> str:
+    """out = 2^((clamp(code, least, 127) + Z) / 16)."""
+    return f"""
+        {out}_code = Clip (code, {least}, most)
+        {out}_16 = Add ({out}_code, base){_power(out)}"""
+
+
+def _threshold(below: str, out: str) -> str:
+    """out = 2^((Z - below) / 16)."""
+    return f"{out}_16 = Sub (base, {below}){_power(out)}"
 
 
 def make(
@@ -171,7 +149,7 @@ def logarithmic(x: Array, data_max: float) -> Array:
     """`x` on the grid whose largest magnitude is `data_max`: the oracle of the op."""
     base = np.rint(16 * np.log2(np.float64(data_max))) - 127
     wide = x.astype(np.float64)
-    magnitude = np.maximum(np.abs(wide), _NUMBERS["tiny"])
+    magnitude = np.maximum(np.abs(wide), _TINY)
     code = np.rint(16 * np.log2(magnitude)) - base
     up = 2 ** ((np.clip(code, 0, 127) + base) / 16)
     down = -(2 ** ((np.clip(code, 1, 127) + base) / 16))

@@ -1,13 +1,13 @@
 """Another grid for a tensor, within the rules of a target: the same values, or the nearest ones.
 
-Codes count steps t = q - z from zero; a grid is told by its scale s and by the steps it reaches.
+Codes count steps t = q - z from zero; a grid is given by its scale s and by the steps it reaches.
 
 The same values (`exact_fit`): steps keep their meaning when codes and zero point move together, so
-any type that holds the steps will do, with zero point 0 where that is asked for. Scales that are
-all equal along an axis are one scale. A constant uses only some steps, and its values stand
-on the grid already, so nothing has to be clamped. What is computed at run time has to be clamped
-where it was: by the new range where it ends at the same steps, else by a Clip in front. The lower
-clamp of a tensor that is never negative does nothing.
+any type that contains the steps will do, with zero point 0 if the rules require it. Scales that are
+all equal along an axis are one scale. A constant uses only some steps, and its values already lie
+on the grid, so nothing has to be clamped. Values computed at run time have to be clamped where they
+were: by the new range if it ends at the same steps, else by a Clip before it. The lower clamp of a
+tensor that is never negative does nothing.
 
 The nearest values (`covering_fit`): the range low..high of the old grid (of a constant: of its
 values; per tensor: of all channels) is covered by the finest grid that the rules allow,
@@ -15,7 +15,7 @@ values; per tensor: of all channels) is covered by the finest grid that the rule
     symmetric    s = max(high / hi, low / lo)      z = 0
     else         s = (high - low) / (hi - lo)      z = R(lo - low / s)
 
-A power of two is the next above s, or the one below where that is nearer to the old grid.
+A power of two is the next above s, or the one below if that is nearer to the old grid.
 What the old grid clamped near zero (a Relu: at zero) the new one does not: `lost_clamp`.
 """
 
@@ -36,7 +36,7 @@ from onnxq.quant.scheme import QSpec
 
 @dataclass(frozen=True)
 class Fit:
-    """A grid that fits."""
+    """A grid within the rules."""
 
     params: QParams
     clip: tuple[float, float] | None = None
@@ -46,7 +46,7 @@ class Fit:
 def exact_fit(
     params: QParams, spec: QSpec, *, values: Array | None = None, non_negative: bool = False
 ) -> Fit | None:
-    """A grid within `spec` that gives the same values; None where there is none.
+    """A grid within `spec` that gives the same values; None if there is none.
 
     `values` are those of a constant, already on the grid.
     """
@@ -61,13 +61,13 @@ def exact_fit(
 
 
 def _kinds(params: QParams, spec: QSpec) -> list[QType]:
-    """Accepted integer types: the present one, then those at least as wide, then the others."""
+    """Accepted integer types: the current one, then those at least as wide, then the others."""
     kinds = [k for k in map(qtype, spec.types) if not k.floating and k.bits <= 16]
     return sorted(kinds, key=lambda k: (k != params.qtype, k.bits < params.qtype.bits))
 
 
 def _merged(params: QParams, spec: QSpec, values: Array | None) -> Iterator[QParams]:
-    """The same grid with as few scales as the rules demand."""
+    """The same grid, also with as few scales as the rules require."""
     yield params
     if params.axis is None or (spec.blocks if params.block else spec.per_channel):
         return
@@ -83,15 +83,13 @@ def _merged(params: QParams, spec: QSpec, values: Array | None) -> Iterator[QPar
                     block=0,
                 )
     if not np.ptp(scale) and not np.ptp(zero_point):
-        yield params.with_(scale=scale.flat[0], zero_point=zero_point.flat[0], axis=None, block=0)
-    elif values is not None:
-        finest = _finest(params, float(scale.min()), values)
-        if finest is not None:
-            yield finest
+        yield _channel(params, 0)
+    elif values is not None and (finest := _finest(params, float(scale.min()), values)) is not None:
+        yield finest
 
 
 def _finest(params: QParams, scale: float, values: Array) -> QParams | None:
-    """One grid of the smallest scale, where it holds all the values of a constant."""
+    """One grid of the smallest scale, if it contains all the values of a constant."""
     reach = largest(cut(values)) / scale
     if reach > qtype("int16").hi:
         return None
@@ -115,7 +113,7 @@ def _restated(
     else:
         new_zero = zero + (kind.lo - params.lo)
     shift = new_zero - zero
-    lo, hi = params.lo + shift, params.hi + shift  # per channel where zero points differ
+    lo, hi = params.lo + shift, params.hi + shift  # one pair per channel if zero points differ
     if values is not None:
         used = code_ends(params, values, shift)
         return _holding(params, kind, spec, new_zero, used, lo, hi)
@@ -150,7 +148,7 @@ def _holding(
     lo: Array,
     hi: Array,
 ) -> Fit | None:
-    """A grid for a constant that uses these codes, with the old range where that is allowed."""
+    """A grid for a constant that uses these codes, with the old range if that is allowed."""
     least, most = min(used[0], int(zero.min())), max(used[1], int(zero.max()))
     ranges = [spec.codes(kind), (kind.lo, kind.hi)]
     if not np.ptp(lo):
@@ -165,7 +163,7 @@ def _holding(
 
 
 def _is(kind: QType, lo: int, hi: int) -> bool:
-    """Whether a quantizer of lo..hi is one of `kind`: -8..7 is int4, also in an int8."""
+    """Whether a quantizer of lo..hi has the type `kind`: -8..7 is int4, also in an int8."""
     return narrowest(container(kind), lo, hi) == kind
 
 
@@ -175,7 +173,7 @@ def _is(kind: QType, lo: int, hi: int) -> bool:
 def covering_fit(
     params: QParams, spec: QSpec, *, values: Array | None = None, non_negative: bool = False
 ) -> QParams | None:
-    """The finest grid within `spec` that covers what the old one covers; None where none may."""
+    """The finest grid within `spec` that covers what the old one covers; None if there is none."""
     if params.qtype.floating:
         return None
     axis = _kept_axis(params, spec)
@@ -188,17 +186,13 @@ def covering_fit(
         kinds.sort(key=lambda k: k.signed)  # all codes of an unsigned type are of use
     wide = [k for k in kinds if k.bits >= params.qtype.bits]
     kind = wide[0] if wide else max(kinds, key=lambda k: k.bits)
-    lo, hi = spec.codes(kind)
-    block = params.block if spec.blocks else 0
-    grid = _grid(params, kind, lo, hi, axis, block, low, high, spec, None)
     if not spec.power_of_two:
-        return grid
-    above = _grid(params, kind, lo, hi, axis, block, low, high, spec, 0)
-    below = _grid(params, kind, lo, hi, axis, block, low, high, spec, -1)
+        return _grid(params, kind, spec, axis, low, high, None)
+    above, below = (_grid(params, kind, spec, axis, low, high, octave) for octave in (0, -1))
     if values is not None:
         off = [np.square(g.fake(values) - values, dtype=np.float64).mean() for g in (above, below)]
-        return above if off[0] <= off[1] else below
-    off = [largest_error(params, g, non_negative=non_negative) for g in (above, below)]
+    else:
+        off = [largest_error(params, g, non_negative=non_negative) for g in (above, below)]
     return above if off[0] <= off[1] else below
 
 
@@ -216,7 +210,7 @@ def _kept_axis(params: QParams, spec: QSpec) -> int | None:
 def _covered(
     params: QParams, axis: int | None, values: Array | None, non_negative: bool
 ) -> tuple[Array, Array]:
-    """The ends of what must be covered, one pair per new scale; zero is always within."""
+    """The ends of the range to cover, one pair per new scale; zero is always within."""
     if values is None or (params.block and axis == params.axis):
         low, high = params.range
         if non_negative:
@@ -233,23 +227,23 @@ def _covered(
 def _grid(
     params: QParams,
     kind: QType,
-    lo: int,
-    hi: int,
+    spec: QSpec,
     axis: int | None,
-    block: int,
     low: Array,
     high: Array,
-    spec: QSpec,
     octave: int | None,
 ) -> QParams:
+    """The grid that covers low..high; an `octave` counts from the next power of two above."""
+    lo, hi = spec.codes(kind)
+    block = params.block if spec.blocks else 0
     if spec.symmetric:
         scale = np.maximum(high / hi, low / lo if lo else 0.0)
     else:
         scale = (high - low) / (hi - lo)
-    # A channel of zeros keeps a scale: that of the old grid.
+    # A channel of zeros takes a scale of the old grid.
     scale = np.where(scale > 0, scale, params.scale.max())
     if octave is not None:
-        # What exceeds a power of two by a rounding error is that power.
+        # A scale that exceeds a power of two by a rounding error is that power.
         scale = 2.0 ** (np.ceil(np.log2(scale) - 1e-6) + octave)
     zero = np.zeros(scale.shape, np.int64)
     if not spec.symmetric:
@@ -262,10 +256,10 @@ def _grid(
 def lost_clamp(
     old: QParams, new: QParams, *, non_negative: bool = False
 ) -> tuple[float, float] | None:
-    """What the old grid clamped to, where the new one reaches far beyond an end of it.
+    """The range the old grid clamped to, if the new one reaches far beyond an end of it.
 
-    Far is more than twice as far from zero: a Relu in the form of a zero point is always that, and
-    the next power of two never is. Channels that end elsewhere have no end in common.
+    Far means more than twice as far from zero: a Relu in the form of a zero point is always that,
+    the next power of two never is. Channels with different ends have no end in common.
     """
     (low, high), (least, most) = old.range, new.range
     below = not non_negative and not np.ptp(low) and np.abs(least).max() > 2 * np.abs(low).max()
@@ -284,7 +278,7 @@ def largest_error(
     """Largest difference between the two grids, as a share of the range of the old one.
 
     Of a constant: over its values. Else over every input within the old range: both results jump
-    only half way between two of their values, so the points there tell all.
+    only half way between two of their values, so the points there suffice.
     """
     if values is not None:
         span, grid = largest(cut(values)), new.fake(values)
@@ -310,8 +304,8 @@ def clamp_error(
 ) -> float:
     """Largest difference between the two grids beyond the old range, as a share of that range.
 
-    `clamp` is what the new one's input is cut to first. The old result stays at its end there and
-    the new one only moves away from it, so the point furthest out tells all.
+    `clamp` is the range that the new one's input is cut to first. The old result stays at its end
+    there and the new one only moves away from it, so the point furthest out suffices.
     """
     worst = 0.0
     for before, after in _channels(old, new):
@@ -337,14 +331,12 @@ def _channels(old: QParams, new: QParams) -> Iterator[tuple[QParams, QParams]]:
     """The two grids, channel by channel."""
     many = next((p.scale.size for p in (old, new) if p.axis is not None), 1)
     for at in range(many):
-        yield tuple(  # type: ignore[misc]
-            p
-            if p.axis is None
-            else p.with_(
-                scale=p.scale.reshape(-1)[at],
-                zero_point=p.zero_point.reshape(-1)[at],
-                axis=None,
-                block=0,
-            )
-            for p in (old, new)
-        )
+        yield _channel(old, at), _channel(new, at)
+
+
+def _channel(params: QParams, at: int) -> QParams:
+    """The grid of scale number `at`."""
+    if params.axis is None:
+        return params
+    scale, zero_point = params.scale.flat[at], params.zero_point.flat[at]
+    return params.with_(scale=scale, zero_point=zero_point, axis=None, block=0)

@@ -1,21 +1,22 @@
 """The functions of the domain `onnxq` travel with the models that call them.
 
-A model in memory holds the calls only. Writing adds the function each call needs, made for the
+A model in memory contains the calls only. Writing adds the function each call needs, made for the
 opset of the model; reading takes them out again, so that passes may raise the opset in between.
 
-A file may bring a body of its own under one of these names, and then that body is what its calls
-compute. So only bodies that onnxq wrote are taken out. Others move to a domain of their own
-(`FOREIGN`) together with their calls: they are functions of the user's like any other.
+A file may contain its own body under one of these names, and then its calls compute that body. So
+only bodies that onnxq wrote are taken out. Others move to a separate domain (`FOREIGN`) together
+with their calls: they are user functions like any other.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
 import onnx_graphsurgeon as gs
-from onnx import FunctionProto, NodeProto, helper
+from onnx import FunctionProto, TensorProto, helper
 
 from onnxq.canonical import fake_quantize, fake_quantize_log, upsample
 from onnxq.canonical.fake_quantize import DOMAIN
@@ -29,45 +30,38 @@ from onnxq.storage.function_form import all_nodes, form_of
 FOREIGN = "foreign.onnxq"
 """Domain of functions named like onnxq's own that onnxq did not write."""
 VERSION = 1
-"""Of the domain: what files import."""
+"""The version of the domain that files import."""
 
 _MIN_IR = 8  # model-local functions
 
 
 class _Local(NamedTuple):
-    """One function: its body for an opset, all it ever had, the opset that some calls need."""
+    """One function: its body for an opset, and the opset that some calls need."""
 
     body: Callable[[int], FunctionProto]
-    written: Callable[[int], Iterable[FunctionProto]]
     needed_opset: Callable[[list[gs.Node]], int]
 
 
 _FUNCTIONS = {
-    fake_quantize.OP: _Local(
-        fake_quantize.function, fake_quantize.written_bodies, fake_quantize.needed_opset
-    ),
+    fake_quantize.OP: _Local(fake_quantize.function, fake_quantize.needed_opset),
     fake_quantize_log.OP: _Local(
-        fake_quantize_log.function,
-        lambda opset: (fake_quantize_log.function(opset),),
-        fake_quantize_log.needed_opset,
+        fake_quantize_log.function, lambda calls: fake_quantize_log.MIN_OPSET
     ),
-    upsample.OP: _Local(
-        upsample.function, lambda opset: (upsample.function(opset),), upsample.needed_opset
-    ),
+    upsample.OP: _Local(upsample.function, lambda calls: upsample.MIN_OPSET),
 }
 
 
 def with_functions(model: Model) -> Model:
-    """`model` itself, or one that carries the functions, its opset raised as far as needed.
+    """`model` itself, or one that contains the functions, its opset raised as far as needed.
 
-    It is there to be written: it shares the graph of `model` unless raising the opset changes it.
+    It is only for writing: it shares the graph of `model` unless raising the opset changes that.
     """
     called = _called(model)
     if not called:
         return model
     need = max(_FUNCTIONS[op].needed_opset(nodes) for op, nodes in called.items())
-    fits = model.opset >= need and model.ir_version >= _MIN_IR
-    twin = model.alias() if fits else model.clone()
+    high_enough = model.opset >= need and model.ir_version >= _MIN_IR
+    twin = model.alias() if high_enough else model.clone()
     twin.require_opset(need, "a model-local function needs it")
     twin.require_ir(_MIN_IR, "the canonical form is a model-local function")
     twin.functions = [f for f in twin.functions if not _is_one_of(f, called)]
@@ -79,8 +73,8 @@ def with_functions(model: Model) -> Model:
 def take_functions(model: Model) -> None:
     """Forget the functions of a model just read: `with_functions` adds fresh ones.
 
-    One stays where nothing would add it again: in a model without nodes that call it, and where
-    other functions do. Bodies that onnxq did not write stay, as functions of the user's.
+    A function stays if nothing would add it again: if no node calls it, or other functions do.
+    Bodies that onnxq did not write stay, as user functions.
     """
     _set_foreign_apart(model)
     _check_calls(model)
@@ -93,12 +87,12 @@ def take_functions(model: Model) -> None:
 
 @functools.cache
 def own_forms() -> Mapping[str, NodeForm]:
-    """What calls of each function must have."""
+    """The form that calls of each function must have."""
     return {op: call_form(local.body(MAX_OPSET)) for op, local in _FUNCTIONS.items()}
 
 
 def fresh(function: FunctionProto, opset: int) -> FunctionProto | None:
-    """The body for `opset` of a function of ours; None for functions of others."""
+    """The body for `opset` of one of onnxq's functions; None for other functions."""
     known = _FUNCTIONS.get(function.name) if function.domain == DOMAIN else None
     return None if known is None else known.body(opset)
 
@@ -116,10 +110,14 @@ def is_ours(function: FunctionProto) -> bool:
 @functools.cache
 def _forms(name: str, blocks: bool) -> frozenset[str | None]:
     """The forms of a function in all opsets that have blocks, or in all that have none."""
-    return frozenset(form_of(body) for body in _FUNCTIONS[name].written(21 if blocks else 20))
+    opset = 21 if blocks else 20
+    bodies = [_FUNCTIONS[name].body(opset)]
+    if name == fake_quantize.OP:  # the first bodies that onnxq wrote
+        bodies.append(fake_quantize.function(opset, TensorProto.INT32))
+    return frozenset(map(form_of, bodies))
 
 
-# -- what files may hold ------------------------------------------------------------------------
+# -- what files may contain ---------------------------------------------------------------------
 
 
 def _set_foreign_apart(model: Model) -> None:
@@ -128,7 +126,8 @@ def _set_foreign_apart(model: Model) -> None:
     if not foreign:
         return
     taken = {f.domain for f in model.functions}
-    domain = next(d for d in _numbered(FOREIGN) if d not in taken)
+    numbered = (f"{FOREIGN}{number}" for number in itertools.count(2))
+    domain = next(d for d in itertools.chain([FOREIGN], numbered) if d not in taken)
     keys = {(f.name, f.overload) for f in foreign}
     for node in model.nodes_of_other_domains():
         if node.domain == DOMAIN and (node.op, node.source.overload) in keys:
@@ -143,21 +142,15 @@ def _set_foreign_apart(model: Model) -> None:
     )
 
 
-def _numbered(base: str) -> Iterator[str]:
-    yield base
-    number = 1
-    while True:
-        number += 1
-        yield f"{base}{number}"
-
-
 def _apart(
     function: FunctionProto, moves: bool, keys: Container[tuple[str, str]], domain: str
 ) -> FunctionProto:
-    """`function`, or a copy that lies in the other domain, or calls what lies there."""
+    """`function`, or a copy that lies in the other domain, or calls functions there."""
     twin = FunctionProto()
     twin.CopyFrom(function)
-    calls = [n for n in all_nodes(twin.node) if _key(n) in keys and n.domain == DOMAIN]
+    calls = [
+        n for n in all_nodes(twin.node) if n.domain == DOMAIN and (n.op_type, n.overload) in keys
+    ]
     if not moves and not calls:
         return function
     if moves:
@@ -169,12 +162,8 @@ def _apart(
     return twin
 
 
-def _key(node: NodeProto) -> tuple[str, str]:
-    return node.op_type, node.overload
-
-
 def _check_calls(model: Model) -> None:
-    """Refuse calls that mean nothing onnxq knows: of an unknown version, overload or name."""
+    """Refuse calls that onnxq does not know: of an unknown version, overload or name."""
     held = {(f.name, f.overload) for f in model.functions if f.domain == DOMAIN}
     version = model.opsets.get(DOMAIN, VERSION)
     for node in model.nodes_of_other_domains():
@@ -195,11 +184,8 @@ def _check_calls(model: Model) -> None:
 
 
 def _called(model: Model) -> dict[str, list[gs.Node]]:
-    nodes = model.nodes(*(f"{DOMAIN}::{op}" for op in _FUNCTIONS))
-    found: dict[str, list[gs.Node]] = {op: [] for op in _FUNCTIONS}
-    for node in nodes:
-        found[node.op].append(node)
-    return {op: nodes for op, nodes in found.items() if nodes}
+    called = {op: model.nodes(f"{DOMAIN}::{op}") for op in _FUNCTIONS}
+    return {op: nodes for op, nodes in called.items() if nodes}
 
 
 def _is_one_of(candidate: FunctionProto, ops: Container[str]) -> bool:

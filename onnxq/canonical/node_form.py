@@ -1,10 +1,10 @@
 """Checks the form of nodes that passes rely on: inputs, outputs and attributes.
 
 Operators of ONNX are held to onnx's own schemas, those of the domain `onnxq` to their functions.
-Each node is looked at once, when a model is read. Files are stamped with wrong opsets (see the
-pass `correct-opset`), so a node has to fit what any version of its operator takes: the widest
-number of inputs, and every attribute in a type that it has in some version. Private operators,
-and attributes that no version knows, are left to the readers.
+Each node is checked once, when a model is read. Some files state a wrong opset (see the pass
+`correct-opset`), so a node has to match any version of its operator: the widest number of inputs,
+and every attribute in a type that it has in some version. Private operators, and attributes that
+no version knows, are left to the readers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from onnxq.storage.exporter import describe
 from onnxq.storage.importer import as_text
 
 _FIX = "the file is not a valid ONNX model: export it again"
-_TOLD_ELSEWHERE = ("QuantizeLinear", "DequantizeLinear")
+_STORED_ELSEWHERE = ("QuantizeLinear", "DequantizeLinear")
 """Some tools omit a scale and store it elsewhere, so readers check these inputs."""
 _KINDS: Mapping[type, int] = {
     int: AttributeProto.INT,
@@ -47,7 +47,7 @@ class NodeForm:
     """The inputs, outputs and attributes of an operator."""
 
     inputs: tuple[int, int]
-    """The least and the most of them; outputs likewise."""
+    """The lowest and the highest number of them; outputs likewise."""
     outputs: tuple[int, int]
     needed: tuple[int, ...]
     """Positions of inputs that must not be blank if present."""
@@ -133,7 +133,7 @@ _BLANK = defs.OpSchema.FormalParameterOption.Optional
 
 @functools.cache
 def standard_form(op: str) -> NodeForm | None:
-    """What any version of an operator of ONNX takes; None where there is no such operator."""
+    """The form that all versions of an ONNX operator allow; None if there is no such operator."""
     versions = list(_versions(op))
     if not versions:
         return None
@@ -142,13 +142,13 @@ def standard_form(op: str) -> NodeForm | None:
         for name, attribute in schema.attributes.items():
             types.setdefault(name, set()).add(int(attribute.type.value))
     counts = [len(schema.inputs) for schema in versions]
-    told = 1 if op in _TOLD_ELSEWHERE else _ANY
+    checked = 1 if op in _STORED_ELSEWHERE else _ANY
     return NodeForm(
-        (min(told, *(s.min_input for s in versions)), max(s.max_input for s in versions)),
+        (min(checked, *(s.min_input for s in versions)), max(s.max_input for s in versions)),
         (min(s.min_output for s in versions), max(s.max_output for s in versions)),
         tuple(
             index
-            for index in range(min(min(counts), told))
+            for index in range(min(checked, *counts))
             if all(schema.inputs[index].option != _BLANK for schema in versions)
         ),
         all(s.max_input == _ANY and len(s.inputs) == 1 for s in versions),
@@ -193,8 +193,8 @@ _PRIVATE = NodeForm(
     },
     frozenset(),
 )
-"""Attributes of operators of onnxruntime and of dialects: one name means the same in all, but for
-the rounding mode, which is a word to QONNX and a number to Quark."""
+"""Attributes of operators of onnxruntime and of dialects: one name means the same in all, except
+for the rounding mode, which is a word in QONNX and a number in Quark."""
 
 
 def _versions(op: str) -> Iterable[Any]:
@@ -206,7 +206,7 @@ def _versions(op: str) -> Iterable[Any]:
 
 
 def call_form(function: FunctionProto) -> NodeForm:
-    """The form of calls to a function of which every input is needed."""
+    """The form of calls to a function whose inputs are all required."""
     types = {
         a.ref_attr_name: frozenset({int(a.type)})
         for node in function.node

@@ -32,36 +32,35 @@ def quantized_weights(model: Model) -> Iterator[tuple[gs.Node, QParams, Values]]
 
 
 def quantized_values(tensor: gs.Tensor) -> Array | None:
-    """What `tensor` holds where it is a constant behind its quantizer, and maybe Identity."""
+    """The values of `tensor` if it is a quantized constant, maybe through Identity nodes."""
     node = producer(tensor, "Identity", FAKE_QUANTIZE)
     while node is not None and node.op == "Identity":
         node = producer(node.inputs[0], "Identity", FAKE_QUANTIZE)
     weight = None if node is None else unread(node.inputs[0])
     if node is None or weight is None:
         return None
-    params = params_of(node)
-    return loaded(on_grid(params, weight))
+    return loaded(on_grid(params_of(node), weight))
 
 
 def is_operand(node: gs.Node) -> bool:
-    """Whether a quantizer is that of a constant which is no weight of a layer.
+    """Whether `node` quantizes a constant that is not the weight of a layer.
 
     A factor, an addend or a table of embeddings takes the place of an activation: a target that
-    has a grid for activations computes with such constants on it as well. It is the sums of
-    products of a layer that want symmetric weights of 8 bits.
+    has a grid for activations also uses it for such constants. It is the sums of products of a
+    layer that need symmetric weights of 8 bits.
     """
-    readers = node.outputs[0].outputs
+    consumers = node.outputs[0].outputs
     return bool(
         is_constant(node.inputs[0])
-        and readers
-        and all(reader.op in _OPERATIONS and not domain_of(reader) for reader in readers)
+        and consumers
+        and all(consumer.op in _OPERATIONS and not domain_of(consumer) for consumer in consumers)
     )
 
 
 def on_grid(params: QParams, weight: Values) -> Values:
-    """What its quantizer makes of `weight`, in its own type; `weight` where it is that by nature.
+    """`weight` rounded by its quantizer, in its own type; a value beyond that type becomes inf.
 
-    A value beyond the type becomes inf.
+    Stored codes that already lie on the grid are returned as they are.
     """
     if isinstance(weight, DequantizedValues) and weight.lies_on(params):
         return weight
@@ -70,9 +69,9 @@ def on_grid(params: QParams, weight: Values) -> Values:
 
 
 def clamp(params: QParams, weight: Values) -> tuple[Values, int]:
-    """`weight` cut to the range of its grid, in its own type, and how many values that moves.
+    """`weight` cut to the range of its grid, in its own type, and how many values that changes.
 
-    No code moves by that. Where no value does it is `weight` itself.
+    No code changes. If no value does, the result is `weight` itself.
     """
     if isinstance(weight, DequantizedValues):
         if weight.lies_on(params):
@@ -101,7 +100,7 @@ def clamp(params: QParams, weight: Values) -> tuple[Values, int]:
 def _ends(
     scale: Array, zero_point: Array, params: QParams, dtype: np.dtype[Any]
 ) -> tuple[Array, Array]:
-    """The ends of the range in the weight's type, rounded outwards where the code would move."""
+    """The ends of the range in the weight's type, rounded outwards if the code would change."""
     assert params.lo is not None and params.hi is not None
     ends = []
     for code, outwards in ((params.lo, -np.inf), (params.hi, np.inf)):

@@ -23,14 +23,11 @@ def is_quantizer(node: gs.Node | None) -> bool:
     return fake_quantize.is_fake_quantize(node) or fake_quantize_log.is_logarithmic(node)
 
 
-def quantizer_behind(
-    tensor: gs.Tensor, known: dict[int, gs.Node | None] | None = None
-) -> gs.Node | None:
-    """The quantizer of the values that `tensor` holds, looking through what only moves them.
+def quantizer_behind(tensor: gs.Tensor, known: dict[int, gs.Node | None]) -> gs.Node | None:
+    """The quantizer of the values in `tensor`, looking through operators that only move them.
 
-    Who asks for many tensors gives a dictionary of what is `known`: no way is then gone twice.
+    `known` is one dictionary for all calls on one graph, so that no path is followed twice.
     """
-    known = {} if known is None else known
     passed: list[int] = []
     while id(tensor) not in known:
         passed.append(id(tensor))
@@ -55,10 +52,8 @@ def row_of(
     """The row of a quantizer, validated."""
     if not fake_quantize_log.is_logarithmic(node):
         return fake_quantize.params_of(node, tensor, role=role, readers=readers)
-    x = node.inputs[0]
-    if role is None:
-        role = Role.WEIGHT if is_constant(x) else Role.ACTIVATION
-    reach = fake_quantize_log.data_max_of(node)
+    x, reach = node.inputs[0], fake_quantize_log.data_max_of(node)
+    role = role or (Role.WEIGHT if is_constant(x) else Role.ACTIVATION)
     return LogParams(x.name if tensor is None else tensor, reach, role, readers)
 
 
@@ -73,7 +68,7 @@ def make(
 ) -> gs.Node:
     """Add the quantizer of `row` that makes `result` from `source`.
 
-    `dtype` is the float type where the tensor itself does not tell.
+    `dtype` is the float type, if the tensor itself does not specify it.
     """
     if isinstance(row, LogParams):
         return fake_quantize_log.make(model, source, result, row.data_max, graph)

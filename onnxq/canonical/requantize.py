@@ -2,7 +2,7 @@
 
     q = Q(x; s1, z1),  y = (q - z2) * s2
 
-is, bit for bit, what this chain makes:
+is, bit for bit, the result of this chain:
 
     a = FakeQuantize(x; s1, z1)            (q - z1) * s1
     b = a * (s2 / s1)                      (q - z1) * s2
@@ -12,7 +12,7 @@ is, bit for bit, what this chain makes:
 Every step of float32 errs by 2^-24 of its result: a, the factor, b, the summand, c and the
 division inside the last quantizer. All results are at most 2^16 steps, so c / s2 is less than
 6 * 2^16 * 2^-24 < 0.03 off the integer q - z2, which rounding finds; q lies in the range, since
-both ends store the same type. The same holds for float8, where z1 = z2 = 0 and neighbours are a
+both ends store the same type. The same is true of float8, where z1 = z2 = 0 and neighbours are a
 sixteenth of a value apart. It needs scales whose products neither overflow nor lose digits.
 """
 
@@ -31,7 +31,7 @@ _SAFE = 2.0**50
 
 
 def why_not(first: QParams, second: QParams, dtype: np.dtype[np.generic], rank: int | None) -> str:
-    """Why the chain would not be exact or cannot be written; '' where it can."""
+    """Why the chain would not be exact or cannot be written; '' if it can."""
     if dtype != np.float32:
         return f"its parameters differ from its QuantizeLinear, in {dtype}"
     if first.block or second.block:
@@ -40,7 +40,7 @@ def why_not(first: QParams, second: QParams, dtype: np.dtype[np.generic], rank: 
     if axes and rank is None:
         return "its parameters differ from its QuantizeLinear, per channel of an unknown shape"
     if len({a % rank for a in axes} if rank else ()) > 1:
-        return "its scales have another axis than those of its QuantizeLinear"
+        return "its scales run along another axis than those of its QuantizeLinear"
     for values in (first.scale, second.scale, _factor(first, second)):
         if not np.all((values >= 1 / _SAFE) & (values <= _SAFE)):
             return "its scale differs too much from that of its QuantizeLinear"
@@ -59,9 +59,10 @@ def chain(
 ) -> None:
     """Make `result`, on the grid `second`, from `quantized`, on the grid `first`."""
     axis = next((a for a in (first.axis, second.axis) if a is not None), None)
-    factor, summand = _factor(first, second), _summand(first, second)
+    steps = (first.zero_point - second.zero_point) * second.scale.astype(np.float64)
     value = quantized
-    for op, operand, idle in (("Mul", factor, 1), ("Add", summand, 0)):
+    for op, operand, idle in (("Mul", _factor(first, second), 1), ("Add", steps, 0)):
+        operand = operand.astype(np.float32)
         if np.all(operand == idle):
             continue
         if operand.ndim:
@@ -78,11 +79,3 @@ def _factor(first: QParams, second: QParams) -> Array:
     with np.errstate(over="ignore", under="ignore"):
         ratio = second.scale.astype(np.float64) / first.scale.astype(np.float64)
         return np.asarray(ratio.astype(np.float32))
-
-
-def _summand(first: QParams, second: QParams) -> Array:
-    steps = first.zero_point - second.zero_point
-    return np.asarray((steps * second.scale.astype(np.float64)).astype(np.float32))
-
-
-__all__ = ["chain", "why_not"]
