@@ -1,22 +1,24 @@
 """QONNX's Quant, IntQuant, BipolarQuant and Trunc to the canonical form.
 
     Quant(x, s, z, b), mode ROUND    FakeQuantize(x, s, z) over the range of b bits
-    Quant of a constant              the same; where another mode gives other codes, the constant
-                                     is put on the grid here and now, so that no code can move
+    Quant of a constant              the same; if another mode gives other codes, the constant is
+                                     put on the grid first, and no code can move
     Quant of a bias (or of any       the constant on the grid + a row of the table
       constant, b > 16)
     BipolarQuant of a constant       {-s, s} on the grid, FakeQuantize over -1..1
-    Trunc                            of a constant like Quant; of quantized data where trying all
-                                     its values shows that a FakeQuantize gives the same
+    Trunc                            of a constant like Quant; of quantized data if trying all its
+                                     values shows that a FakeQuantize gives the same
 
 QONNX adds the zero point before it rounds. With z = 0, as every exporter writes it, that is
-FakeQuantize to the bit; else float32 may round x / s + z onto a half, and halves go to the other
-neighbour where z is odd. Such activations are read with a note. What has no integer grid (a
-fractional zero point, another rounding mode at run time, two-valued activations) is declined.
+FakeQuantize to the bit; otherwise float32 may round x / s + z onto a half, and halves go to the
+other neighbour if z is odd. Such activations are read with a note. Quantizers without an integer
+grid (a fractional zero point, another rounding mode at run time, two-valued activations) are
+declined.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -37,7 +39,8 @@ from onnxq.operators.broadcast_shape import per_channel, rank_of
 from onnxq.pass_ import Pass, Trace
 from onnxq.quant.qparams import Array, QParams, Role
 from onnxq.quant.qtypes import qtype
-from onnxq.storage.node_metadata import QUANT_TYPE, metadata
+from onnxq.storage.node_metadata import type_of_codes
+from passes.read_composed import Ties, note_ties
 
 QUANT = tuple(f"{domain}::{op}" for domain in qonnx.DOMAINS for op in ("Quant", "IntQuant"))
 BIPOLAR = tuple(f"{domain}::BipolarQuant" for domain in qonnx.DOMAINS)
@@ -54,21 +57,17 @@ class ReadQonnx(Pass):
     exact: ClassVar[bool] = True
 
     def run(self, model: Model, trace: Trace) -> None:
-        shifted: list[str] = []
+        ties: Ties = defaultdict(list)
         for ops, read in (
-            (QUANT, _read_quant),
-            (BIPOLAR, _read_bipolar),
-            (FLOAT_QUANT, _read_float),
-            (TRUNC, _read_trunc),  # last: they look at the quantizers in front of them
+            (QUANT, partial(_read_quant, ties=ties)),
+            (BIPOLAR, _read_two_values),
+            (TRUNC, _read_trunc),  # last: they look at the quantizers before them
         ):
             for node in model.nodes(*ops):
-                attempt(node, trace, partial(read, node, model, shifted))
-        if shifted:
-            names = ", ".join(f"'{name}'" for name in shifted)
-            trace.note(
-                f"{names}: the zero point is not 0. QONNX adds it before rounding, so inputs "
-                "half way between two codes may have rounded to the other neighbour there"
-            )
+                attempt(node, trace, partial(read, node, model))
+        for node in model.nodes(*FLOAT_QUANT):
+            trace.skip(node, "its codes are small floats, not integers")
+        note_ties(ties, trace)
         if trace.rewrites:
             drop_domains(model, *qonnx.DOMAINS)
 
@@ -76,14 +75,14 @@ class ReadQonnx(Pass):
 # -- Quant ------------------------------------------------------------------------------------
 
 
-def _read_quant(node: gs.Node, model: Model, shifted: list[str]) -> str:
+def _read_quant(node: gs.Node, model: Model, ties: Ties) -> str:
     x, scale, zero = node.inputs[0], _known(node, 1, "scale"), _known(node, 2, "zero point")
     mode = _mode(node, qonnx.HALF_EVEN)
     signed, bits = _flag(node, "signed", 1), _bits(node, 3)
     if bits == 1 and signed:
         if np.any(zero):
             raise Declined("it has two values (1 bit, signed) and a zero point")
-        return _read_two_values(node, scale, model)
+        return _read_two_values(node, model)
     lo, hi = qonnx.code_range(bits, signed, _flag(node, "narrow", 0))
     value = array(x)
     wide = bits > 16 and value is not None
@@ -98,13 +97,13 @@ def _read_quant(node: gs.Node, model: Model, shifted: list[str]) -> str:
             f"it rounds with {mode} at run time; integer hardware and ONNX round half to even"
         )
     if np.any(params.zero_point):
-        shifted.append(x.name)
+        ties["QONNX adds the zero point before it rounds"].append(x.name)
     _fake_quantize(node, x, params, model)
     return _kind(params)
 
 
 def _read_bias(node: gs.Node, value: Array, params: QParams, mode: str, model: Model) -> str:
-    """A bias is not simulated by a node: what its layer adds is this constant."""
+    """Make the quantized bias a constant: a bias is not simulated by a node."""
     assert params.lo is not None and params.hi is not None
     scale, zero = params.broadcast(value.shape)
     on_grid = qonnx.quant(value, scale, zero, params.lo, params.hi, mode).astype(value.dtype)
@@ -119,13 +118,9 @@ def _read_bias(node: gs.Node, value: Array, params: QParams, mode: str, model: M
 # -- two values -------------------------------------------------------------------------------
 
 
-def _read_bipolar(node: gs.Node, model: Model, shifted: list[str]) -> str:
-    return _read_two_values(node, _known(node, 1, "scale"), model)
-
-
-def _read_two_values(node: gs.Node, scale: Array, model: Model) -> str:
+def _read_two_values(node: gs.Node, model: Model) -> str:
     """-s and s are the codes -1 and 1: a grid that has 0, too, but constants never use it."""
-    value = array(node.inputs[0])
+    value, scale = array(node.inputs[0]), _known(node, 1, "scale")
     if value is None:
         raise Declined(
             "its input is computed at run time and its two values -s, s have no code for 0; "
@@ -136,18 +131,14 @@ def _read_two_values(node: gs.Node, scale: Array, model: Model) -> str:
     return _constant_on_grid(node, value, result, params, "sign", model)
 
 
-def _read_float(node: gs.Node, model: Model, shifted: list[str]) -> str:
-    raise Declined("its codes are small floats, not integers")
-
-
 # -- Trunc ------------------------------------------------------------------------------------
 
 
-def _read_trunc(node: gs.Node, model: Model, shifted: list[str]) -> str:
-    """Version 1 has the inputs x, s, z, bits, new bits; version 2 a scale for the result, too.
+def _read_trunc(node: gs.Node, model: Model) -> str:
+    """Version 1 has the inputs x, s, z, bits, new bits; version 2 also a scale for the result.
 
     Codes of `s` lose their t lowest bits. Version 1 keeps the scale s (so values shrink by 2^t),
-    does not clamp and does not say whether codes have a sign; version 2 does all of it.
+    does not clamp and does not specify whether codes have a sign; version 2 does all of it.
     """
     x, scale, zero = node.inputs[0], _known(node, 1, "scale"), _known(node, 2, "zero point")
     mode = _mode(node, "FLOOR")
@@ -181,12 +172,12 @@ def _read_trunc(node: gs.Node, model: Model, shifted: list[str]) -> str:
     value = array(x)
     if value is not None:
         return _constant_on_grid(node, value, trunc(value), params, mode, model)
-    maker = producer(x, FAKE_QUANTIZE)
-    if maker is None:
+    quantizer = producer(x, FAKE_QUANTIZE)
+    if quantizer is None:
         raise Declined(
             f"it drops {dropped} bits of codes that come from no quantizer, so it rounds twice"
         )
-    before = fake_quantize.params_of(maker)
+    before = fake_quantize.params_of(quantizer)
     if before.axis is not None or params.axis is not None:
         raise Declined("it drops bits of codes with one scale per channel at run time")
     assert before.lo is not None and before.hi is not None
@@ -205,19 +196,13 @@ def _read_trunc(node: gs.Node, model: Model, shifted: list[str]) -> str:
 def _params(
     node: gs.Node, scale: Array, zero: Array, lo: int, hi: int, *, wide: bool = False
 ) -> QParams:
-    """The grid of a node, or why it has none."""
+    """The grid of a node; declines if it has none."""
     x = node.inputs[0]
-    broken = zero[~np.isfinite(zero)]
-    if broken.size:
-        raise QParamsError(
-            f"tensor '{x.name}': zero point {broken.flat[0]} is not a number",
-            fix="recalibrate this tensor, or leave it unquantized",
-        )
-    odd = zero[zero != np.rint(zero)]
+    odd = zero[np.isfinite(zero) & (zero != np.rint(zero))]  # QParams refuses the others
     if odd.size:
         raise Declined(f"its zero point {odd.flat[0]} is not an integer")
     if lo >= hi:
-        raise Declined(f"its range {lo}..{hi} has one code only")
+        raise Declined(f"its range {lo}..{hi} has only one code")
     found = per_channel((scale, zero), rank_of(x))
     if found is None:
         raise Declined(
@@ -225,16 +210,13 @@ def _params(
             "do not vary along one axis of its input"
         )
     (scales, zeros), axis = found
-    kinds = [qtype("int32")] if wide else [qtype(f"{s}int{b}") for s in ("", "u") for b in (8, 16)]
-    fitting = [k for k in kinds if k.lo <= lo and hi <= k.hi]
-    said = metadata(node).get(QUANT_TYPE)
-    kind = next((k for k in fitting if k.name == said), None)
-    kind = kind or next((k for k in fitting if k.signed == (lo < 0)), None)
-    if kind is None:
+    kind = qtype("int32") if wide else type_of_codes(node, lo, hi)
+    if kind is None or lo < kind.lo or hi > kind.hi:
         raise Declined(
             f"its codes {lo}..{hi} need more than "
             + ("32 bits with sign" if wide else "16 bits, which only constant biases may have")
         )
+    kind = kind if wide else fake_quantize.container(kind)
     params = QParams(x.name, kind, scales, zeros, axis=axis, lo=lo, hi=hi)
     params.check_shape(x.shape)
     return params
@@ -243,7 +225,7 @@ def _params(
 def _constant_on_grid(
     node: gs.Node, value: Array, result: Array, params: QParams, mode: str, model: Model
 ) -> str:
-    """FakeQuantize of a constant, which is replaced by `result` where that is something else."""
+    """FakeQuantize of a constant, which is replaced by `result` if they differ."""
     x, detail = node.inputs[0], _kind(params)
     if result.shape != value.shape:
         raise Declined(f"its parameters broadcast {list(value.shape)} to {list(result.shape)}")

@@ -3,15 +3,16 @@
     FakeQuantize(x, s, z) over lo..hi    Quant(x, s, z, b), signed and narrow as lo..hi say
     bias row of the table                Quant of the constant bias, 32 bits, unless bias=float
 
-QONNX knows a range by its number of bits, narrow or not: -8..7, -7..7, 0..15 and 0..14 are the
-4-bit ones. Other ranges, one scale per block, and types other than float32 have no spelling there
-and are refused together, by name. Scales per channel are shaped to broadcast ([C,1,1,1]), which
-takes the rank of the tensor. Codes of a signed type that start at 0 are written without sign;
-metadata keeps the type.
+QONNX specifies a range by its number of bits, narrow or not: -8..7, -7..7, 0..15 and 0..14 are the
+4-bit ones. Other ranges, one scale per block, and types other than float32 cannot be written. All
+of them are refused in one error that names them. Scales per channel are shaped to broadcast
+([C,1,1,1]), which requires the rank of the tensor. Codes of a signed type that start at 0 are
+written without sign; metadata keeps the type.
 
-Quant adds the zero point before it rounds. A constant is put on the grid where that would move a
-code of it; of activations with a zero point other than 0, inputs half way between two codes may
-get the other neighbour, which the trace notes: with such zero points this writer is not exact.
+Quant adds the zero point before it rounds. If that would move a code of a constant, the constant is
+put on the grid first. If an activation has a zero point other than 0, inputs half way between two
+codes may get the other neighbour, which the trace notes: with such zero points this writer is not
+exact.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from onnxq.canonical import fake_quantize
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.dialects import qonnx
 from onnxq.dialects.writable import check_writable, no_broadcast, no_plain_grid
-from onnxq.edit import constant, describe, new_node, new_values, remove, set_input, variable
+from onnxq.edit import constant, new_node, new_values, remove, set_input, variable
 from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
 from onnxq.graph.dequantized import Values, loaded, unread, value_parts
 from onnxq.operators.broadcast_shape import rank_of, spread
 from onnxq.pass_ import Pass, Trace
-from onnxq.quant.qparams import Array, QParams, Role
+from onnxq.quant.qparams import QParams, Role
 from onnxq.storage.node_metadata import QUANT_TYPE, add_metadata
 
 
@@ -49,14 +50,20 @@ class ToQonnx(Pass):
     def run(self, model: Model, trace: Trace) -> None:
         nodes = [(node, fake_quantize.params_of(node)) for node in model.nodes(FAKE_QUANTIZE)]
         biases = bias_uses(model) if self.bias == "int32" else []
-        _check(nodes, biases)
+        tensors = [(params, node.inputs[0], node.inputs[1].dtype) for node, params in nodes]
+        tensors += [(use.row, use.tensor, use.value.dtype) for use in biases]
+        check_writable(
+            "QONNX",
+            ((params, _problem(params, tensor, dtype)) for params, tensor, dtype in tensors),
+            fix="use full or narrow ranges of 2 to 16 bits and one scale per tensor or channel; "
+            "to-qdq writes everything",
+        )
         shifted: list[str] = []
         for node, params in nodes:
-            label = describe(node)  # writing takes the node apart
             if np.any(params.zero_point) and not is_constant(node.inputs[0]):
                 shifted.append(params.tensor)
+            trace.rewrote(node, str(params.qtype))
             _write(node, params, model)
-            trace.rewrote(label, str(params.qtype))
         for use in biases:
             _write_bias(use, model)
             trace.rewrote(f"'{use.row.tensor}'", f"{use.row.qtype} bias")
@@ -68,20 +75,8 @@ class ToQonnx(Pass):
             )
         if nodes or biases:
             model.opsets.setdefault(qonnx.DOMAIN, 1)
-            # The nodes tell it all now, but for the biases that stay float.
+            # The nodes state everything now, except for biases that stay float.
             model.qparams.rows = [] if self.bias == "int32" else model.qparams.of(Role.BIAS)
-
-
-def _check(nodes: list[tuple[gs.Node, QParams]], biases: list[BiasUse]) -> None:
-    """Raise one error for everything that has no spelling."""
-    tensors = [(params, node.inputs[0], node.inputs[1].dtype) for node, params in nodes]
-    tensors += [(use.row, use.tensor, use.value.dtype) for use in biases]
-    check_writable(
-        "QONNX",
-        ((params, _problem(params, tensor, dtype)) for params, tensor, dtype in tensors),
-        fix="use full or narrow ranges of 2 to 16 bits and one scale per tensor or channel; "
-        "to-qdq writes everything",
-    )
 
 
 def _problem(params: QParams, tensor: gs.Tensor, dtype: object) -> str:
@@ -89,7 +84,7 @@ def _problem(params: QParams, tensor: gs.Tensor, dtype: object) -> str:
     if why := no_plain_grid(params):
         return why
     if dtype != np.float32:
-        return f"it is {np.dtype(str(dtype))}, Quant is float32"
+        return f"it is {np.dtype(str(dtype))}, but Quant is float32"
     if qonnx.bits_of(params.lo, params.hi, params.lo < 0) is None:
         return f"the range {params.lo}..{params.hi} is neither full nor narrow"
     return no_broadcast(params, tensor)
@@ -106,7 +101,7 @@ def _write(node: gs.Node, params: QParams, model: Model) -> None:
 
 
 def _makes_the_same(value: Values, params: QParams) -> bool:
-    """Whether Quant makes of a constant what its quantizer does."""
+    """Whether Quant and FakeQuantize give a constant the same values."""
     assert params.lo is not None and params.hi is not None
     for at, part in value_parts(value):
         scale, zero = params.block_of(value.shape, at)
@@ -141,23 +136,15 @@ def _quant(
     zeros = params.zero_point.astype(np.float32)
     same = params.axis is None or np.all(zeros == zeros[0])
     rank = rank_of(x)
-    inputs: list[tuple[str, Array | None]] = [
+    inputs = [x]
+    for name, value in (
         ("scale", spread(params.scale, params.axis, rank)),
         ("zero_point", zeros.reshape(-1)[0] if same else spread(zeros, params.axis, rank)),
         ("bits", np.array(bits, np.float32)),
-    ]
-    made = new_node(
-        model,
-        f"{qonnx.DOMAIN}::Quant",
-        [x, *(constant(model, f"{base}.{name}", value) for name, value in inputs)],
-        [out],
-        name=base,
-        attrs={
-            "signed": int(signed),
-            "narrow": int(narrow),
-            "rounding_mode": qonnx.HALF_EVEN,
-        },
-        instead_of=instead_of,
-    )
+    ):
+        inputs.append(constant(model, f"{base}.{name}", value))
+    attrs = {"signed": int(signed), "narrow": int(narrow), "rounding_mode": qonnx.HALF_EVEN}
+    op = f"{qonnx.DOMAIN}::Quant"
+    made = new_node(model, op, inputs, [out], name=base, attrs=attrs, instead_of=instead_of)
     if params.qtype.signed != signed:
         add_metadata(made, {QUANT_TYPE: str(fake_quantize.container(params.qtype))})

@@ -145,7 +145,7 @@ def test_shared_constant_keeps_its_values_for_its_other_reader() -> None:
         ((0.1, 0.5, 8), {}, "zero point 0.5 is not an integer"),
         ((0.1, 0, 20), {}, "more than 16 bits"),
         ((0.1, 0, 3.5), {}, "bit width 3.5"),
-        ((0.1, 0, 1), {"signed": 0, "narrow": 1}, "one code only"),
+        ((0.1, 0, 1), {"signed": 0, "narrow": 1}, "only one code"),
         ((0.1, 0, 1), {"signed": 1}, "two values -s, s"),
         ((0.1, 0, [8, 4, 2, 8, 8]), {}, "bit width per channel"),
         ((np.ones((4, 5)), 0, 8), {}, "one axis"),
