@@ -1,16 +1,16 @@
-"""One scale per channel of an activation, written as a factor around a pair that has none.
+"""Write the scales per channel of an activation as factors around a quantizer of scale 1.
 
-    y = s_c * ((clamp(round(x / s_c) + z) - z)        the scales of channels c in front and behind,
+    y = s_c * ((clamp(round(x / s_c) + z) - z)        Div and Mul by the scales of channels c,
                                                       a quantizer of scale 1 in between
 
-Dividing by s_c is what the quantizer does anyway, and the last product is the one of dequantizing:
+Dividing by s_c is what the quantizer does anyway, and the last product is that of dequantizing:
 both forms give the same bits. onnxruntime needs the second one. Its optimiser puts a layer or an
-element-wise operator between pairs into an integer kernel without looking at how many scales there
-are. The kernels have one per tensor: the model does not load, fails when it runs or (Softmax)
-gives wrong numbers. Beside the Div and the Mul nothing is fused, and that operator computes
-in float, as it must.
+element-wise operator between pairs into an integer kernel without checking the number of scales.
+The kernels have one per tensor: the model does not load, fails when it runs or (Softmax) gives
+wrong numbers. Next to the Div and the Mul nothing is fused, and that operator computes in float,
+as it must.
 
-Activations that no such operator makes or reads stay as they are.
+Activations that no such operator produces or consumes stay as they are.
 """
 
 from __future__ import annotations
@@ -21,17 +21,8 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, params_of, set_params
-from onnxq.edit import (
-    constant,
-    describe,
-    new_node,
-    producer,
-    set_input,
-    set_output,
-    users,
-    variable,
-)
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of, set_params
+from onnxq.edit import constant, describe, new_node, producer, set_input, set_output, variable
 from onnxq.graph import Model, domain_of
 from onnxq.graph.constants import is_constant
 from onnxq.operators.broadcast_shape import rank_of, spread
@@ -75,24 +66,21 @@ class FactorChannelScales(Pass):
 
 def _fused_with(node: gs.Node) -> gs.Node | None:
     """A neighbour of the quantizer `node` that onnxruntime fuses with it."""
-    maker = producer(node.inputs[0])
-    if maker is not None and _is_fused(maker):
-        return maker
-    if is_constant(node.inputs[0]):  # weights of layers are left to `dequantize-off-axis`
-        return next(
-            (r for r, _ in users(node.outputs[0]) if r.op not in LINEAR_OPS and _is_fused(r)), None
-        )
-    return next((r for r, _ in users(node.outputs[0]) if _is_fused(r)), None)
+    x = node.inputs[0]
+    # The weights of layers are left to `dequantize-off-axis`.
+    exempt = LINEAR_OPS if is_constant(x) else ()
+    near = (*x.inputs, *(reader for reader in node.outputs[0].outputs if reader.op not in exempt))
+    return next(filter(_is_fused, near), None)
 
 
 def _is_fused(node: gs.Node) -> bool:
-    """Whether all that `node` computes with is quantized, and it has an integer kernel."""
+    """Whether `node` has an integer kernel, and all its operands are quantized."""
     if domain_of(node) or node.op not in _FUSED:
         return False
     operands = node.inputs[1:] if node.op == "Where" else node.inputs
     if node.op in LINEAR_OPS:
         operands = node.inputs[:2]  # onnxruntime quantizes biases by itself
-    return all(is_fake_quantize(producer(t)) for t in operands if t.name)
+    return all(producer(t, FAKE_QUANTIZE) is not None for t in operands if t.name)
 
 
 def _factor(model: Model, node: gs.Node, params: QParams, scales: gs.Constant) -> None:
@@ -103,17 +91,8 @@ def _factor(model: Model, node: gs.Node, params: QParams, scales: gs.Constant) -
     set_input(node, 0, steps)
     set_output(node, 0, rounded)
     new_node(model, "Mul", [rounded, scales], [result], name=f"{base}.mul", graph=graph)
+    unit = params.with_(scale=np.ones_like(params.scale))
     zeros = params.zero_point
-    same = bool((zeros == zeros.flat[0]).all())
-    set_params(
-        model,
-        node,
-        params.with_(
-            scale=np.float32(1) if same else np.ones_like(params.scale),
-            zero_point=zeros.flat[0] if same else zeros,
-            axis=None if same else params.axis,
-        ),
-    )
-
-
-__all__ = ["FactorChannelScales"]
+    if not np.ptp(zeros):
+        unit = unit.with_(scale=1.0, zero_point=zeros.flat[0], axis=None)
+    set_params(model, node, unit)

@@ -1,11 +1,11 @@
-"""Biases as the integers an accumulator adds: one row of the table each.
+"""Give biases the integer codes that an accumulator adds: one row of the table each.
 
 A layer with input scale sx and weight scale sw accumulates codes in steps of sx * sw, so its bias
-is added as the int32 code round(b / (sx * sw)), zero point 0: per channel where sw is. A code
-that would not fit 32 bits is not clipped: the bias stays float, with the reason.
+is added as the int32 code round(b / (sx * sw)), zero point 0: per channel if sw is. A code that
+does not fit 32 bits is not clipped: the bias stays float, with the reason.
 
-Sums of 16-bit codes are that fine that this happens. Where such layers run in float all the same,
-any step will do for their biases: `coarser` doubles it as often as it takes.
+Sums of 16-bit codes have steps so small that this happens. If such layers run in float anyway, any
+step will do for their biases: `coarser` doubles it as often as needed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from onnxq.quant.qtypes import qtype
 class QuantizeBias(Pass):
     """Give biases of quantized layers int32 codes with scale = input scale * weight scale.
 
-    With `coarser`, biases of layers with more than 8 bits have a multiple of it where that does
-    not fit.
+    With `coarser`, biases of layers with more than 8 bits take a multiple of it if their codes
+    would not fit.
     """
 
     name: ClassVar[str] = "quantize-bias"
@@ -59,7 +59,7 @@ class QuantizeBias(Pass):
             new.append(row)
             if before is None or not row.same_grid(before):
                 trace.rewrote(f"'{bias.name}'", f"int32 bias of {describe(node)}")
-        # Rows of biases that folding has replaced are gone with them.
+        # This drops the rows of biases that folding has replaced.
         model.qparams.rows = others + new
 
 
@@ -84,12 +84,10 @@ def _row(node: gs.Node, bias: gs.Tensor, use: Reader, coarser: bool) -> QParams 
     if x.axis is not None:
         return "its input has one scale per channel"
     if w.axis is not None:
-        rank = len(weight.inputs[0].shape or ())
-        layout = weight_axis(node, rank)
-        axis = w.axis + rank if w.axis < 0 else w.axis
-        if w.block or layout is None or layout.axis != axis or layout.groups != 1:
+        layout = weight_axis(node, len(weight.inputs[0].shape or ()))
+        if w.block or layout is None or layout.axis != w.axis or layout.groups != 1:
             return "its weight's scales are not along its output channels"
-    # One product in double, rounded once: what runtimes compare a bias scale with.
+    # One product in double, rounded once: runtimes compare a bias scale with it.
     step = x.scale.astype(np.float64) * w.scale.astype(np.float64)
     if coarser and max(x.qtype.bits, w.qtype.bits) > 8:
         step = _fitting(step, values)
@@ -97,8 +95,7 @@ def _row(node: gs.Node, bias: gs.Tensor, use: Reader, coarser: bool) -> QParams 
     if not np.all(scale >= np.finfo(np.float32).tiny):
         return "input scale * weight scale underflows float32"
     codes = np.abs(values.astype(np.float64) / scale)
-    limit = qtype("int32").hi
-    if not np.all(codes <= limit):
+    if not np.all(codes <= qtype("int32").hi):
         worst = int(np.argmax(codes))
         return (
             f"channel {worst} of its bias is {codes[worst]:.3g} steps, which exceeds int32: the "
@@ -107,9 +104,9 @@ def _row(node: gs.Node, bias: gs.Tensor, use: Reader, coarser: bool) -> QParams 
     return QParams(
         tensor=bias.name,
         qtype=qtype("int32"),
-        scale=scale if w.axis is not None else scale.reshape(()),
+        scale=scale,
         zero_point=np.zeros((), np.int64),
-        axis=0 if w.axis is not None else None,
+        axis=None if w.axis is None else 0,
         role=Role.BIAS,
         readers=(use,) if len(bias.outputs) > 1 else None,
         source=node.name,
@@ -117,9 +114,9 @@ def _row(node: gs.Node, bias: gs.Tensor, use: Reader, coarser: bool) -> QParams 
 
 
 def _fitting(step: Array, values: Array) -> Array:
-    """`step` doubled as often as int32 codes of the values need."""
+    """`step`, doubled until the codes of the values fit int32."""
     steps = np.abs(values.astype(np.float64)) / step
-    # As far from the limit as the step moves when it is rounded to float32.
+    # The limit is lower by as much as rounding the step to float32 moves it.
     excess = steps / (qtype("int32").hi * (1 - 2.0**-23))
     if step.ndim == 0:
         excess = excess.max(initial=0.0)

@@ -1,9 +1,9 @@
-"""Weights quantized from their own values: one symmetric scale per output channel.
+"""Quantize weights from their own values: one symmetric scale per output channel.
 
     scale = max |w| / 127 over the channel,   codes -127..127,   zero point 0
 
-This is what TensorRT computes for weights when it is given ranges of activations only. A channel
-of zeros has no range; it takes the scale 1, which keeps it zero.
+This is what TensorRT computes for weights if it is given only ranges of activations. A channel of
+zeros has no range; it takes the scale 1, which keeps it zero.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.canonical import fake_quantize
-from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
-from onnxq.edit import insert_at, producer, users
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, make
+from onnxq.edit import insert_at, producer
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.operators.weight_axis import LINEAR_OPS, weight_axis
@@ -27,14 +26,13 @@ from onnxq.quant.qtypes import qtype
 
 @dataclass(frozen=True)
 class QuantizeWeights(Pass):
-    """Give weights of linear layers that have no quantizer an int8 one, absmax per channel."""
+    """Give unquantized weights of linear layers an int8 quantizer, absmax per channel."""
 
     name: ClassVar[str] = "quantize-weights"
     after: ClassVar[tuple[str, ...]] = ("apply-qparams", "fold-batch-norm", "fold-affine")
 
     def run(self, model: Model, trace: Trace) -> None:
-        readers: dict[tuple[int, int], list[gs.Node]] = {}
-        weights: dict[int, gs.Tensor] = {}
+        groups: dict[tuple[int, int], list[gs.Node]] = {}
         for node in model.nodes(*LINEAR_OPS):
             if len(node.inputs) < 2 or producer(node.inputs[1], FAKE_QUANTIZE) is not None:
                 continue
@@ -47,25 +45,24 @@ class QuantizeWeights(Pass):
             if layout is None or why:
                 trace.skip(node, why or "its weight has no axis of output channels")
                 continue
-            weights[id(weight)] = weight
-            readers.setdefault((id(weight), layout.axis), []).append(node)
-        for (key, axis), nodes in readers.items():
-            self._quantize(model, weights[key], axis, nodes)
-            trace.rewrote(f"'{weights[key].name}'", f"int8, absmax / 127 along axis {axis}")
+            groups.setdefault((id(weight), layout.axis), []).append(node)
+        for (_, axis), nodes in groups.items():
+            weight = nodes[0].inputs[1]
+            _quantize(model, weight, axis, nodes)
+            trace.rewrote(f"'{weight.name}'", f"int8, absmax / 127 along axis {axis}")
 
-    def _quantize(self, model: Model, weight: gs.Tensor, axis: int, nodes: list[gs.Node]) -> None:
-        value = array(weight)
-        assert value is not None
-        params = _absmax(weight.name, value, axis)
-        asked = {id(node) for node in nodes}
-        uses = [(node, i) for node, i in users(weight) if i == 1 and id(node) in asked]
-        insert_at(
-            model,
-            weight,
-            lambda x, y, graph: fake_quantize.make(model, x, y, params, graph, dtype=value.dtype),
-            uses,
-            False,
-        )
+
+def _quantize(model: Model, weight: gs.Tensor, axis: int, nodes: list[gs.Node]) -> None:
+    value = array(weight)
+    assert value is not None
+    params = _absmax(weight.name, value, axis)
+    insert_at(
+        model,
+        weight,
+        lambda x, y, graph: make(model, x, y, params, graph, dtype=value.dtype),
+        [(node, 1) for node in nodes],
+        leaves=False,
+    )
 
 
 def _refusal(value: Array) -> str:
@@ -82,5 +79,4 @@ def _absmax(name: str, value: Array, axis: int) -> QParams:
     scale = (top / 127).astype(np.float32)
     # Below the smallest normal number a step is no longer exact: such a channel is zero.
     scale = np.where(scale < np.finfo(np.float32).tiny, np.float32(1), scale)
-    kind = qtype("int8")
-    return QParams(name, kind, scale, np.zeros(()), axis=axis, lo=-127, role=Role.WEIGHT)
+    return QParams(name, qtype("int8"), scale, np.zeros(()), axis=axis, lo=-127, role=Role.WEIGHT)

@@ -1,4 +1,4 @@
-"""One constant, several layers: targets want a weight, its scale and its codes per layer."""
+"""Copy shared constants: targets want a weight, its scale and its codes for each layer."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from onnxq.running.constant_evaluation import known_values
 
 _QUANTIZERS = (*QUANTIZE, *DEQUANTIZE, FAKE_QUANTIZE)
 _BETWEEN = {*_QUANTIZERS, *MOVING, "Clip"}
-"""Operators allowed between a constant and the layer that reads it as its weight."""
+"""Operators allowed between a constant and the layer whose weight it is."""
 
 
 @dataclass(frozen=True)
 class _Branch:
-    """The way from a constant to one layer input: `nodes[0]` feeds the layer."""
+    """The path from a constant to one layer input: `nodes[0]` feeds the layer."""
 
     layer: gs.Node
     index: int
@@ -41,7 +41,7 @@ class _Branch:
 
 @dataclass(frozen=True)
 class SplitSharedWeights(Pass):
-    """Give each layer its own copy of a weight or bias that others read as well.
+    """Give each layer its own copy of a weight or bias that others read too.
 
     Everything between the constant and the layer (quantizers with their scales and zero points,
     Cast, Transpose ...) is copied along. The copies share one array in memory.
@@ -52,8 +52,8 @@ class SplitSharedWeights(Pass):
 
     def run(self, model: Model, trace: Trace) -> None:
         branches = [b for node in model.nodes(*LINEAR_OPS) for b in _branches(node)]
-        # Last layer first, so that the first one keeps the original; `left` counts the readers
-        # that each tensor will have once the splits decided so far are made.
+        # Last layer first, so that the first one keeps the original; `left` counts the consumers
+        # that each tensor will have after the splits decided so far.
         left: dict[int, int] = {}
         splits: list[tuple[_Branch, int]] = []
         for branch in reversed(branches):
@@ -118,12 +118,7 @@ def _copy(model: Model, branch: _Branch, depth: int) -> gs.Tensor:
 
 
 def _share(model: Model, tensor: gs.Tensor) -> gs.Tensor:
-    """A new constant over the values of `tensor`; `tensor` itself where it is not constant."""
+    """A new constant that shares the values of `tensor`; `tensor` itself if it is not constant."""
     stored = known_values(tensor)
-    if stored is None:
-        value = array(tensor)
-        return tensor if value is None else constant(model, tensor.name, value)
-    copy = gs.Constant(model.fresh_name(tensor.name), stored)
-    copy.owner, copy.overridable = model.graph, False
-    model.made.append(copy)
-    return copy
+    value = array(tensor) if stored is None else stored
+    return tensor if value is None else constant(model, tensor.name, value)
