@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from google.protobuf.message import EncodeError
-from onnx import FunctionProto, GraphProto, NodeProto, inliner
+from onnx import FunctionProto, NodeProto, inliner
 from onnx.checker import ValidationError
 
 from onnxq.canonical.fake_quantize import DOMAIN
 from onnxq.dialects.quantizing_operators import quantizes
 from onnxq.edit import describe
 from onnxq.graph import Model, domain_of, from_proto
-from onnxq.running.sessions import walk
+from onnxq.storage.function_form import all_nodes
 
 
 def quantizing_functions(model: Model) -> list[FunctionProto]:
@@ -69,4 +69,4 @@ def functions_inlined(model: Model) -> Model:
 
 
 def _nodes(function: FunctionProto) -> Iterator[NodeProto]:
-    yield from walk(GraphProto(node=function.node))
+    yield from all_nodes(function.node)

@@ -1,8 +1,8 @@
-"""What onnxruntime's optimiser makes of a graph.
+"""The graph that onnxruntime's optimiser makes of a model.
 
-Only the levels that do not ask which CPU this is: the last one chooses layouts by the width of its
-registers. Whether int8 activations are made uint8 is a default that differs between x86 and ARM,
-so it is set.
+Only the levels that do not depend on the CPU: the last one chooses layouts by the width of its
+registers. Whether int8 activations become uint8 is a default that differs between x86 and ARM, so
+it is set here.
 """
 
 from __future__ import annotations
@@ -13,42 +13,27 @@ import onnx
 
 from onnxq.disk.scratch import scratch_folder
 from onnxq.running.ort_crashes import check_survives
-from onnxq.running.ort_errors import ort_errors, refusal
+from onnxq.running.sessions import new_options, start
 
 Level: TypeAlias = Literal["none", "basic", "extended"]
 """none: types and shapes are inferred, functions inlined. basic: the graph is tidied, quantizers
 are moved and added. extended: quantized operators become integer operators."""
 
-_CONFIG = {
-    "session.qdqisint8allowed": "0",
-    "session.disable_prepacking": "1",
-    "session.intra_op.allow_spinning": "0",
+_LEVELS: dict[Level, str] = {
+    "none": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
 }
+_CONFIG = {"session.qdqisint8allowed": "0", "session.disable_prepacking": "1"}
 
 
 def optimize(proto: onnx.ModelProto, level: Level) -> onnx.ModelProto:
-    """The graph at a level, written by onnxruntime; an OnnxqError tells why there is none."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    levels = ort.GraphOptimizationLevel
-    options.graph_optimization_level = {
-        "none": levels.ORT_DISABLE_ALL,
-        "basic": levels.ORT_ENABLE_BASIC,
-        "extended": levels.ORT_ENABLE_EXTENDED,
-    }[level]
-    for key, value in _CONFIG.items():
-        options.add_session_config_entry(key, value)
+    """The graph at a level, written by onnxruntime; an OnnxqError if it refuses the model."""
+    options = new_options(_LEVELS[level], _CONFIG)
+    options.intra_op_num_threads = 1
     check_survives(proto, "the model", optimized=level != "none")
     with scratch_folder() as folder:
         path = folder / "optimized.onnx"
         options.optimized_model_filepath = str(path)
-        try:
-            ort.InferenceSession(
-                proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
-        except ort_errors() as error:
-            raise refusal("the model", error) from error
+        start(proto.SerializeToString(), "the model", options)
         return onnx.load(path)

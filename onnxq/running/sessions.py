@@ -1,4 +1,4 @@
-"""Sessions of onnxruntime that run a model, and the graph that onnxruntime really runs.
+"""Sessions of onnxruntime that run a model.
 
 Three kinds, since one model gives three results on an x86 CPU without VNNI instructions:
 
@@ -6,7 +6,7 @@ Three kinds, since one model gives three results on an x86 CPU without VNNI inst
   Integer operators (QLinearConv ...) are computed by `integer_reference`, since onnxruntime's
   kernels for them saturate at every level.
 * `deployed`: all optimisations, with 8-bit weights kept out of the kernels that saturate
-  (`session.x64quantprecision`): what integer hardware gives when its sums do not overflow.
+  (`session.x64quantprecision`): the result of integer hardware whose sums do not overflow.
 * `shipped`: onnxruntime's own default. Its 8-bit kernels add two u8 × s8 products in 16 bits and
   clip the sum, so a correct model can be wrong by dozens of steps here.
 
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import onnx
 from google.protobuf.message import EncodeError
 
-from onnxq.disk.scratch import scratch_folder
 from onnxq.errors import LoadError, OnnxqError, UnsupportedModelError, VerifyError, near_matches
 from onnxq.quant.qparams import Array
 from onnxq.running.integer_reference import (
@@ -39,6 +37,7 @@ from onnxq.running.ort_errors import ort_errors, reason, refusal
 from onnxq.running.ort_tensors import TensorSpec, from_ort, is_native, spec_of, to_ort
 from onnxq.running.temporary_weights import Spill
 from onnxq.running.window_sizes import check_windows, has_windows
+from onnxq.storage.function_form import all_nodes
 from onnxq.storage.model_files import read_model
 
 if TYPE_CHECKING:
@@ -46,6 +45,13 @@ if TYPE_CHECKING:
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | Model | OpenModel"
 Kind: TypeAlias = Literal["reference", "deployed", "shipped"]
+
+_KINDS: Mapping[Kind, tuple[str, Mapping[str, str]]] = {
+    "reference": ("ORT_DISABLE_ALL", {}),
+    "deployed": ("ORT_ENABLE_ALL", {"session.x64quantprecision": "1"}),
+    "shipped": ("", {}),
+}
+"""Optimisation level and config entries of each kind of session."""
 
 # Operators whose integer matrix product saturates at every optimisation level, with the position
 # of the weight: products with uint8 weights use another kernel, which is exact.
@@ -68,8 +74,8 @@ class Session:
     Attributes:
         inputs: name, shape and dtype of every value `run` needs.
         outputs: the same for every value it returns; taps come after the model's own outputs.
-        kind: which of the three sessions this is.
-        note: what the user should know about it, or "".
+        kind: one of the three kinds.
+        note: a remark for the user, or "".
     """
 
     def __init__(
@@ -189,37 +195,14 @@ def _fallback_note(why: str) -> str:
 
 
 def shipped(source: ModelSource, taps: Iterable[str] = ()) -> Session:
-    """The default session of onnxruntime: what a user gets who sets nothing."""
+    """The default session of onnxruntime, without any settings."""
     return _open(source, "shipped", taps)
 
 
 def session(source: ModelSource, kind: Kind, taps: Iterable[str] = ()) -> Session:
-    """The session of a kind given by name."""
-    makers = {"reference": reference, "deployed": deployed, "shipped": shipped}
-    return makers[kind](source, taps)
-
-
-def optimized_ops(source: ModelSource, kind: Kind = "deployed", **config: str) -> Counter[str]:
-    """How often each operator type occurs in the graph that onnxruntime really runs.
-
-    Types are counted without their domain: onnxruntime moves QLinearConv to its own domain where
-    it prefers channels last. `config` holds further session entries, as in
-    `optimized_ops(m, **{"session.qdqisint8allowed": "1"})`.
-    """
-    return Counter(node.op_type for node in walk(optimized_graph(source, kind, **config)))
-
-
-def optimized_graph(source: ModelSource, kind: Kind = "deployed", **config: str) -> onnx.GraphProto:
-    """The graph that onnxruntime really runs, without its weights."""
-    with scratch_folder() as folder:
-        path = folder / "optimized.onnx"
-        entries = {
-            # Weights go to a file of their own, so that 2 GiB are no limit here either.
-            "session.optimized_model_external_initializers_file_name": "weights.bin",
-            "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
-        }
-        _open(source, kind, config=entries | config, optimized_path=path)
-        return onnx.load(path, load_external_data=False).graph
+    """A session of the given kind."""
+    openers = {"reference": reference, "deployed": deployed, "shipped": shipped}
+    return openers[kind](source, taps)
 
 
 def integer_ops(source: ModelSource, kind: Kind = "shipped") -> list[str]:
@@ -231,7 +214,9 @@ def integer_ops(source: ModelSource, kind: Kind = "shipped") -> list[str]:
     graph = open_model(source).proto.graph
     types = {t.name: t.data_type for t in graph.initializer}
     found = [n for n in graph.node if kind != "reference" or not is_integer_operator(n)]
-    found += (inner for n in graph.node for body in _bodies(n) for inner in walk(body))
+    attributes = (attribute for node in graph.node for attribute in node.attribute)
+    bodies = (body for attribute in attributes for body in (attribute.g, *attribute.graphs))
+    found += all_nodes(node for body in bodies for node in body.node)
     return [
         node.name or node.output[0]
         for node in found
@@ -242,22 +227,9 @@ def integer_ops(source: ModelSource, kind: Kind = "shipped") -> list[str]:
     ]
 
 
-def _bodies(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
-    for attribute in node.attribute:
-        yield from (attribute.g, *attribute.graphs)
-
-
-def walk(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
-    """All nodes of a graph and of the bodies inside it."""
-    for node in graph.node:
-        yield node
-        for body in _bodies(node):
-            yield from walk(body)
-
-
 @dataclass(frozen=True)
 class OpenModel:
-    """A model read once for several sessions: its protobuf, and where its weights lie."""
+    """A model read once for several sessions: its protobuf and the place of its weights."""
 
     proto: onnx.ModelProto
     label: str
@@ -291,14 +263,8 @@ def open_model(source: ModelSource) -> OpenModel:
     return OpenModel(proto, f"graph '{proto.graph.name}'", spill=spill)
 
 
-def _open(
-    source: ModelSource,
-    kind: Kind,
-    taps: Iterable[str] = (),
-    *,
-    config: Mapping[str, str] | None = None,
-    optimized_path: Path | None = None,
-) -> Session:
+def new_options(level: str, config: Mapping[str, str]) -> Any:
+    """Options of a session, with the name of an optimisation level ('' for the default)."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -307,48 +273,50 @@ def _open(
     # Nodes run one after another. Inside a node all cores are used: kernels divide the outputs
     # among threads, never a sum, so the numbers do not depend on how many there are.
     options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    if kind == "reference":
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    if kind == "deployed":
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-        options.add_session_config_entry("session.x64quantprecision", "1")
-    if optimized_path is not None:
-        options.optimized_model_filepath = str(optimized_path)
-    for key, value in (config or {}).items():
+    if level:
+        options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    for key, value in {"session.intra_op.allow_spinning": "0", **config}.items():
         options.add_session_config_entry(key, value)
+    return options
 
+
+def start(model: str | bytes, label: str, options: Any) -> Any:
+    """A session of onnxruntime for a file or a serialised model; `label` is for messages."""
+    import onnxruntime as ort
+
+    try:
+        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except ort_errors() as error:
+        raise refusal(label, error) from error
+
+
+def _open(source: ModelSource, kind: Kind, taps: Iterable[str] = ()) -> Session:
     taps = tuple(taps)
     opened = open_model(source)
-    label, spill = opened.label, opened.spill
+    label = opened.label
     check_survives(opened.proto, label, optimized=kind != "reference")
+    options = new_options(*_KINDS[kind])
     model: str | bytes
     if opened.path is not None and not taps:
         model = os.fspath(opened.path)
     else:
         model = _message(opened, taps)
         if opened.folder is not None:
-            # Loaded from memory, but its data files lie in a folder.
+            # Loaded from memory, but its data files are in a folder.
             options.add_session_config_entry(
                 "session.model_external_initializers_file_folder_path", str(opened.folder)
             )
-    try:
-        made = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except ort_errors() as error:
-        raise refusal(label, error) from error
+    made = start(model, label, options)
     integers: IntegerModel | None = None
     if kind == "reference" and holds_integer_operators(opened.proto):
         integers = IntegerModel(opened, [o.name for o in made.get_outputs()], reference)
-    session = Session(made, kind, spill=spill, integers=integers)
-    if has_windows(opened.proto) and any(not _has_rank(i) for i in opened.proto.graph.input):
+    session = Session(made, kind, spill=opened.spill, integers=integers)
+    ranked = all(i.type.tensor_type.HasField("shape") for i in opened.proto.graph.input)
+    if not ranked and has_windows(opened.proto):
         session._check_ranks = lambda feeds: check_windows(
             opened.proto, label, {name: feed.shape for name, feed in feeds.items()}
         )
     return session
-
-
-def _has_rank(info: onnx.ValueInfoProto) -> bool:
-    return info.type.tensor_type.HasField("shape")
 
 
 def _message(opened: OpenModel, taps: Iterable[str]) -> bytes:

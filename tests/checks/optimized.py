@@ -12,7 +12,11 @@ from dataclasses import dataclass
 
 import onnx
 
-from onnxq.running.sessions import Kind, optimized_graph, walk
+from onnxq.disk.scratch import scratch_folder
+from onnxq.running import sessions
+from onnxq.running.ort_crashes import check_survives
+from onnxq.running.sessions import Kind, ModelSource
+from onnxq.storage.function_form import all_nodes
 
 INTEGER_OPS = {
     *("QLinearConv", "QGemm", "QLinearMatMul", "MatMulIntegerToFloat", "QLinearAdd", "QLinearMul"),
@@ -41,15 +45,37 @@ def optimized(proto: onnx.ModelProto, kind: Kind) -> Optimized:
     named = onnx.ModelProto()
     named.CopyFrom(proto)
     outputs: dict[str, str] = {}
-    for node in walk(named.graph):
+    for node in all_nodes(named.graph.node):
         node.name = f"node{len(outputs)}z"
         outputs[node.name] = next((name for name in node.output if name), "")
     ops: defaultdict[str, set[str]] = defaultdict(set)
     kernels: Counter[str] = Counter()
-    for node in walk(optimized_graph(named, kind)):
+    for node in all_nodes(optimized_graph(named, kind).node):
         if node.op_type in INTEGER_OPS:
             kernels[node.op_type] += 1
         found = re.match(r"node\d+z", node.name)
         if found:
             ops[outputs[found[0]]].add(node.op_type)
     return Optimized(dict(ops), kernels)
+
+
+def optimized_ops(source: ModelSource, kind: Kind = "deployed", **config: str) -> Counter[str]:
+    """How often each operator type occurs in the graph that onnxruntime really runs.
+
+    Types are counted without their domain: onnxruntime moves QLinearConv to its own domain if it
+    prefers channels last. `config` holds further session entries, as in
+    `optimized_ops(m, **{"session.qdqisint8allowed": "1"})`.
+    """
+    return Counter(node.op_type for node in all_nodes(optimized_graph(source, kind, **config).node))
+
+
+def optimized_graph(source: ModelSource, kind: Kind = "deployed", **config: str) -> onnx.GraphProto:
+    """The graph that onnxruntime really runs."""
+    level, entries = sessions._KINDS[kind]
+    options = sessions.new_options(level, {**entries, **config})
+    with scratch_folder() as folder:
+        options.optimized_model_filepath = str(folder / "optimized.onnx")
+        opened = sessions.open_model(source)
+        check_survives(opened.proto, opened.label, optimized=True)
+        sessions.start(opened.proto.SerializeToString(), opened.label, options)
+        return onnx.load(folder / "optimized.onnx").graph

@@ -12,6 +12,7 @@ from onnxq.proof.verify import saturates
 from onnxq.quant.qparams import Role
 from onnxq.running import sessions as runtime
 from onnxq.workflows import demo
+from tests.checks.optimized import optimized_ops
 from tests.models.networks import NETWORKS, quantized, samples
 from tests.models.zoo import CNN, ZOO, inputs
 from tests.onnxq.backends.check import proven
@@ -25,7 +26,7 @@ def test_every_conv_runs_in_integers(name: str) -> None:
     assert done.proven, [
         (p.what, [(o.max, o.moved) for o in p.report.outputs]) for p in done.proofs
     ]
-    ops = runtime.optimized_ops(done.model, "deployed")
+    ops = optimized_ops(done.model, "deployed")
     assert ops["QLinearConv"] == convs, ops
     assert ops["Conv"] == ops["FusedConv"] == 0
 
@@ -33,7 +34,7 @@ def test_every_conv_runs_in_integers(name: str) -> None:
 def test_the_demo_network_runs_in_integers() -> None:
     done = onnxq.convert(demo.quantize(demo.build()), "onnxruntime")
     assert done.proven
-    ops = runtime.optimized_ops(done.model, "deployed")
+    ops = optimized_ops(done.model, "deployed")
     assert ops["QLinearConv"] == 5
     # One Q at the input and one DQ at the output: everything between runs on codes.
     assert ops["QuantizeLinear"] == ops["DequantizeLinear"] == 1
@@ -113,7 +114,7 @@ def test_avx2_cannot_saturate_and_changes_nothing(network: str) -> None:
     assert safe.change is None
     assert saturates(safe.model, samples(network)) is None
     # The same layers run in integers.
-    integer = [runtime.optimized_ops(d.model, "shipped") for d in (plain, safe)]
+    integer = [optimized_ops(d.model, "shipped") for d in (plain, safe)]
     for op in ("QLinearConv", "QGemm", "QLinearMatMul", "QLinearAdd"):
         assert integer[0][op] == integer[1][op]
 

@@ -17,9 +17,10 @@ from onnxq.operators.fused_operators import RULES
 from onnxq.ort_fusion.prediction import Outlook, predict
 from onnxq.ort_fusion.prediction import outlook as judged
 from onnxq.ort_fusion.probe import probe
-from onnxq.running.sessions import optimized_graph, reference, shipped, walk
+from onnxq.running.sessions import reference, shipped
+from onnxq.storage.function_form import all_nodes
 from onnxq.workflows.convert import convert
-from tests.checks.optimized import INTEGER_OPS, optimized
+from tests.checks.optimized import INTEGER_OPS, optimized, optimized_ops
 from tests.checks.tables import TableRow
 from tests.models.fusion_graphs import fusion_graphs
 from tests.models.strategies import qdq_graphs
@@ -57,7 +58,7 @@ def compare(proto: onnx.ModelProto) -> int:
     assert [r for r in expected.refusals if r.loads is False] == []
     real = optimized(proto, "shipped")
     compared = 0
-    for node in walk(proto.graph):
+    for node in all_nodes(proto.graph.node):
         if node.op_type not in COMPARED:
             continue
         found = predicted.nodes.get(node.output[0])
@@ -76,7 +77,7 @@ def compare(proto: onnx.ModelProto) -> int:
         if p.kernel in INTEGER_OPS and not p.merged_into and not p.op.endswith(p.kernel)
     )
     stored = [p.kernel for p in predicted.nodes.values() if p.op.endswith(p.kernel or " ")]
-    before = Counter(n.op_type for n in walk(proto.graph) if n.op_type in INTEGER_OPS)
+    before = Counter(n.op_type for n in all_nodes(proto.graph.node) if n.op_type in INTEGER_OPS)
     assert kernels + before == real.kernels
     assert Counter(k for k in stored if k in INTEGER_OPS) == before
     return compared
@@ -289,7 +290,7 @@ def half(op: str, kind: type[np.generic] = np.uint8) -> onnx.ModelProto:
 def test_float16_scales_stop_what_has_no_float16_kernel(op: str, kind: type[np.generic]) -> None:
     proto = half(op, kind)
     found = outlook(proto).nodes["layer"]
-    real = Counter(node.op_type for node in walk(optimized_graph(proto, "shipped")))
+    real = optimized_ops(proto, "shipped")
     assert found.integer == (real["QuantizeLinear"] == 1), real
     assert found.rule == ("" if found.integer else "half")
     compare(proto)

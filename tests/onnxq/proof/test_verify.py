@@ -17,6 +17,7 @@ from onnxq.graph import from_proto
 from onnxq.proof.verify import Report, saturates, verify
 from onnxq.quant.qparams import Array
 from onnxq.running import sessions
+from tests.checks.optimized import optimized_ops
 from tests.checks.saturating import cpu_saturates, saturated_products
 from tests.models.foreign_files import FOLDER as FIXTURES
 
@@ -343,7 +344,7 @@ def saturating() -> onnx.ModelProto:
 def test_the_deployed_session_does_not_saturate() -> None:
     proto = saturating()
     data = np.random.default_rng(1).random((2, 64, 8, 8), np.float32)
-    assert sessions.optimized_ops(proto)["QLinearConv"] == 1
+    assert optimized_ops(proto)["QLinearConv"] == 1
     report = verify(proto, proto, data, sessions=("reference", "deployed"), per_layer=True)
     assert report.sessions == ("reference", "deployed")
     assert report.passed
@@ -352,7 +353,7 @@ def test_the_deployed_session_does_not_saturate() -> None:
     assert [d.name for d in report.layers] == ["dx", "y"]  # weights are not tapped
     tapped = saturating()
     tapped.graph.output.append(onnx.ValueInfoProto(name="dx"))
-    assert sessions.optimized_ops(tapped)["QLinearConv"] == 1  # what the taps rely on
+    assert optimized_ops(tapped)["QLinearConv"] == 1  # what the taps rely on
 
 
 def without_vnni(x: Array) -> Array:

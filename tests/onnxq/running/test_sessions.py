@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from onnxq.errors import InvalidModelError, LoadError, UnsupportedModelError, VerifyError
 from onnxq.graph import from_proto
 from onnxq.running import sessions
+from tests.checks.optimized import optimized_ops
 from tests.models.build import bit_equal
 from tests.models.foreign_files import FOLDER as FIXTURES
 from tests.models.zoo import ZOO, inputs
@@ -262,9 +263,9 @@ def qdq_conv(weight_type: str = "int8", shared_zero_point: bool = False) -> onnx
 
 
 def test_optimized_ops_shows_what_was_fused() -> None:
-    assert sessions.optimized_ops(qdq_conv())["QLinearConv"] == 2
-    assert sessions.optimized_ops(qdq_conv(), "reference")["QLinearConv"] == 0
-    off = sessions.optimized_ops(qdq_conv(), **{"session.disable_quant_qdq": "1"})
+    assert optimized_ops(qdq_conv())["QLinearConv"] == 2
+    assert optimized_ops(qdq_conv(), "reference")["QLinearConv"] == 0
+    off = optimized_ops(qdq_conv(), **{"session.disable_quant_qdq": "1"})
     assert (off["QLinearConv"], off["Conv"]) == (0, 2)
 
 
@@ -275,7 +276,7 @@ def test_optimized_ops_counts_bodies_and_takes_paths(tmp_path: Path) -> None:
     { y = If (c) <then_branch = t () => (float[2] p) { p = Tanh(x) },
                   else_branch = e () => (float[2] q) { q = Sin(x) }> }
     """
-    ops = sessions.optimized_ops(saved(tmp_path, parser.parse_model(text)), "reference")
+    ops = optimized_ops(saved(tmp_path, parser.parse_model(text)), "reference")
     assert ops["Tanh"] == ops["Sin"] == ops["If"] == 1
     assert list(tmp_path.iterdir()) == [tmp_path / "m.onnx"]
 
