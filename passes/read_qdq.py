@@ -10,12 +10,13 @@
     graph input -> DQ(s, z)                   DQ -> FakeQuantize(., s, z): the same values
 
 In the last two the Q or DQ stays, since the codes belong to the caller. Identity, and Cast to the
-type that the codes have, may be between Q and DQ. A range that the file cannot hold is taken
-from the node's metadata where the codes agree with it.
+type that the codes have, may be between Q and DQ. A range that the nodes cannot express is taken
+from their metadata, if the codes agree with it.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
@@ -68,7 +69,7 @@ class ReadQdq(Pass):
         reading = _Reading(model, trace, qdq_params.type_for_wide_zero_points(model))
         for node in model.nodes(*DEQUANTIZE):
             attempt(node, trace, partial(reading.dequantize, node))
-        # A pair behind codes that enter has become a FakeQuantize by now, and is found.
+        # A pair after codes that enter has become a FakeQuantize by now, and is found.
         for node in reading.entering:
             attempt(node, trace, partial(reading.enter, node))
         for node in model.nodes(*QUANTIZE):
@@ -82,29 +83,29 @@ class _Codes:
     tensor: gs.Tensor
     quantize: gs.Node | None
     clip: gs.Node | None
-    casts: tuple[np.dtype[np.generic], ...]
+    casts: list[np.dtype[np.generic]]
 
     @classmethod
     def of(cls, node: gs.Node) -> _Codes:
-        casts: list[np.dtype[np.generic]] = []
-        tensor = _behind(node.inputs[0], casts)
+        tensor, casts = _upstream(node.inputs[0])
         clip = producer(tensor, "Clip")
         if clip is not None:
-            tensor = _behind(clip.inputs[0], casts)
-        return cls(tensor, producer(tensor, *QUANTIZE), clip, tuple(casts))
+            tensor, others = _upstream(clip.inputs[0])
+            casts += others
+        return cls(tensor, producer(tensor, *QUANTIZE), clip, casts)
 
 
-def _behind(tensor: gs.Tensor, casts: list[np.dtype[np.generic]]) -> gs.Tensor:
-    """What lies behind Identity and Cast nodes; a constant behind them is left as it is."""
-    start, found = tensor, list(casts)
-    while (node := producer(tensor, "Identity", "Cast")) is not None:
+def _upstream(tensor: gs.Tensor) -> tuple[gs.Tensor, list[np.dtype[np.generic]]]:
+    """The output of the Clip or Q before Identity and Cast nodes, and the types of the casts.
+
+    If neither is there, it is `tensor` itself, since `array` reads constants through such nodes.
+    """
+    found, casts = tensor, []
+    while (node := producer(found, "Identity", "Cast")) is not None:
         if node.op == "Cast":
-            found.append(numpy_dtype(node.attrs["to"]))
-        tensor = node.inputs[0]
-    if producer(tensor, "Clip", *QUANTIZE) is None:
-        return start
-    casts[:] = found
-    return tensor
+            casts.append(numpy_dtype(node.attrs["to"]))
+        found = node.inputs[0]
+    return (tensor, []) if producer(found, "Clip", *QUANTIZE) is None else (found, casts)
 
 
 @dataclass
@@ -122,20 +123,20 @@ class _Reading:
     # -- pairs and stored codes -------------------------------------------------------------
 
     def dequantize(self, node: gs.Node) -> str:
-        """Rewrite one DequantizeLinear; says what it became."""
+        """Rewrite one DequantizeLinear. Returns what it became."""
         codes = _Codes.of(node)
         if codes.quantize is not None:
             return self._pair(node, codes, codes.quantize)
         stored = stored_codes(codes.tensor)
         if stored is not None:
             return self._stored(node, codes, stored)
-        maker = producer(codes.tensor)
-        if codes.clip is None and (maker is None or maker.op in _CALLS):
+        source = producer(codes.tensor)
+        if codes.clip is None and (source is None or source.op in _CALLS):
             self.entering.append(node)
             return ""
         raise Declined(
             f"its codes '{codes.tensor.name}' come from "
-            + ("a graph input" if maker is None else describe(maker))
+            + ("a graph input" if source is None else describe(source))
         )
 
     def _pair(self, node: gs.Node, codes: _Codes, quantize: gs.Node) -> str:
@@ -151,7 +152,7 @@ class _Reading:
         first, second = (_clipped(p, codes.clip) for p in (first, second))
         dtype = qdq_params.float_type(quantize)
         name = node.name or quantize.name or f"{out.name}.fake_quantize"
-        # One Q may feed many DQ: those of one graph become readers of one FakeQuantize.
+        # One Q may feed many DQ: the consumers of those in one graph share one FakeQuantize.
         key = (id(quantize), id(codes.clip), id(owner))
         known = self.made.get(key)
         if not first.same_grid(second):
@@ -166,10 +167,10 @@ class _Reading:
             requantize.chain(self.model, known, out, first, second, rank, owner, name)
             return f"{kind}, requantized: two quantizers"
         if known is not None:
-            maker = producer(known)
-            assert maker is not None
+            quantizer = producer(known)
+            assert quantizer is not None
             replace(node, known, self.model)
-            self.made[key] = maker.outputs[0]  # it may make a graph output now
+            self.made[key] = quantizer.outputs[0]  # it may produce a graph output now
             return "merged with the quantizer of the same codes"
         x, params = self._stated_range(node, x, quantize, first, codes.clip)
         remove(node, self.model)
@@ -178,10 +179,10 @@ class _Reading:
         return f"{kind}" + (" per channel" if params.axis is not None else "")
 
     def _settled(self, x: gs.Tensor) -> gs.Tensor:
-        """`x`, or its values as a constant where they are those of a quantized constant.
+        """`x`, or a constant with its values if they are those of a quantized constant.
 
         A weight that several nodes share through an Identity is quantized for each: the second
-        quantizer reads what the first one makes. With a constant of its own it is a weight again.
+        quantizer reads the output of the first. With a constant of its own it is a weight again.
         """
         values = quantized_values(x)
         return x if values is None else constant(self.model, f"{x.name}.float", values)
@@ -202,7 +203,7 @@ class _Reading:
         real = constant(self.model, base, dequantized(values, params, dtype))
         as_bias = len(values.shape) == 1 and read_as_bias(node.outputs[0], self.model)
         if as_bias or params.qtype.bits > 16:
-            # A bias is not simulated by a node: what its layer adds is this constant.
+            # A bias is not simulated by a node: its layer adds this constant.
             replace(node, real, self.model)
             self.model.qparams.add(params.with_(tensor=real.name, role=Role.BIAS))
             return f"{params.qtype} bias"
@@ -217,7 +218,7 @@ class _Reading:
     def _stated_range(
         self, node: gs.Node, x: gs.Tensor, quantize: gs.Node, params: QParams, clip: gs.Node | None
     ) -> tuple[gs.Tensor, QParams]:
-        """What the FakeQuantize of a pair reads, and its parameters with the range stated."""
+        """The input of the FakeQuantize of a pair, and its parameters with the stated range."""
         stated = None if clip is not None else _stated(node)
         if stated is None:
             return x, params
@@ -239,18 +240,16 @@ class _Reading:
         return x, params
 
     def _narrowed(self, node: gs.Node, params: QParams, codes: Codes) -> QParams:
-        """`params` with the range that the node states, if all its constant codes lie there."""
+        """`params` with the range that the node states, if all its constant codes are in it."""
         stated = _stated(node)
         if stated is None:
             return params
-        lo, hi = stated
-        assert params.lo is not None and params.hi is not None
-        zero = params.zero_point
-        whole = params.qtype.floating or not params.lo <= lo < hi <= params.hi
-        if whole or not all(_lies_in(v, lo, hi) for v in (zero, codes)):
-            self._ignored(node, stated)
-            return params
-        return params.with_(lo=lo, hi=hi)
+        with suppress(QParamsError):
+            narrow = params.with_(lo=stated[0], hi=stated[1])
+            if not params.qtype.floating and _lies_in(codes, *stated):
+                return narrow
+        self._ignored(node, stated)
+        return params
 
     def _ignored(self, node: gs.Node, stated: tuple[int, int]) -> None:
         lo, hi = stated
@@ -261,7 +260,7 @@ class _Reading:
     # -- codes that enter or leave ----------------------------------------------------------
 
     def enter(self, node: gs.Node) -> str:
-        """Put a FakeQuantize behind a DequantizeLinear of codes that the caller gives."""
+        """Put a FakeQuantize after a DequantizeLinear of codes that the caller supplies."""
         codes, out = node.inputs[0], node.outputs[0]
         zero_point = computed(inputs_of(node, 3)[2])
         dtype = codes.dtype if zero_point is None else zero_point.dtype
@@ -273,26 +272,22 @@ class _Reading:
         leaves = self.model.is_output(out)
         if not moved and not leaves:
             return ""
-
-        def build(source: gs.Tensor, result: gs.Tensor, graph: gs.Graph) -> None:
-            float_type = qdq_params.float_type(node)
-            fake_quantize.make(self.model, source, result, params, graph, dtype=float_type)
-
-        insert_at(self.model, out, build, moved, leaves)
+        make = partial(fake_quantize.make, self.model, dtype=qdq_params.float_type(node))
+        insert_at(self.model, out, lambda x, y, graph: make(x, y, params, graph), moved, leaves)
         return f"{params.qtype} codes as graph input"
 
     def leave(self, node: gs.Node) -> str:
-        """Put a FakeQuantize in front of a QuantizeLinear whose codes the caller takes."""
+        """Put a FakeQuantize before a QuantizeLinear whose codes the caller takes."""
         codes, x = node.outputs[0], node.inputs[0]
-        reader = _reader_of(codes, self.model)
-        if reader is not None:
-            raise Declined(f"its codes are read by {describe(reader)}")
+        consumer = _consumer_of(codes, self.model)
+        if consumer is not None:
+            raise Declined(f"its codes are read by {describe(consumer)}")
         if not self.model.is_output(codes):
-            return ""  # nobody needs it any more
+            return ""  # nothing needs it any more
         params = qdq_params.of_quantize(node, x.name, self.wide_type)
         self._check_kept(node, params)
-        maker = producer(x)
-        if maker is not None and _same(maker, params):
+        source = producer(x)
+        if source is not None and _same(source, params):
             return ""
         known = self.made.get((id(node), id(None), id(node.owner)))
         if known is None:
@@ -304,7 +299,7 @@ class _Reading:
 
     @staticmethod
     def _check_kept(node: gs.Node, params: QParams) -> None:
-        """Decline where quantizing twice could move a code."""
+        """Decline if quantizing twice could move a code."""
         if params.qtype.bits > 16:
             raise Declined(f"its codes are {params.qtype}, which no quantizer produces")
         half = qdq_params.float_type(node) == np.float16
@@ -360,8 +355,8 @@ def _clipped(params: QParams, clip: gs.Node | None) -> QParams:
     return params.with_(lo=max(params.lo, bounds[0]), hi=min(params.hi, bounds[1]))
 
 
-def _reader_of(codes: gs.Tensor, model: Model) -> gs.Node | None:
-    """A node that needs the codes of a QuantizeLinear, other than for a result nobody reads."""
+def _consumer_of(codes: gs.Tensor, model: Model) -> gs.Node | None:
+    """A node that needs the codes of a QuantizeLinear, other than for an unused result."""
     pending = list(codes.outputs)
     while pending:
         node = pending.pop()

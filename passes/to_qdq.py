@@ -1,15 +1,15 @@
 """The canonical form to QuantizeLinear/DequantizeLinear.
 
-    activation   x -> Q -> [Clip] -> DQ             Clip where the range is narrower than the type
+    activation   x -> Q -> [Clip] -> DQ             Clip if the range is narrower than the type
     weight       codes -> DQ                        or, with weights=float, W -> Q -> DQ
     bias row     int32 codes -> DQ                  for rows of the table, unless bias=float
 
 Every pair has a scale and a zero point of its own (onnxruntime refuses to load some models whose
-pairs share them), scalars where one scale serves the tensor; for targets that read vectors only,
-scales=vector writes vectors of one. Codes are stored in the smallest
-type that holds the range; 8 bits can be forced, for runtimes without 4-bit kernels. A range that
-the written nodes do not show (-127..127 of stored codes, 4 bits in int8, a clamp of floats) is
-kept in the metadata of the DequantizeLinear, for read-qdq. float8 needs opset 19.
+pairs share them). One scale for a whole tensor is a scalar; scales=vector makes it a vector of one,
+for targets that read only vectors. Codes are stored in the smallest type that contains the range;
+8 bits can be forced, for runtimes without 4-bit kernels. A range that the written nodes do not show
+(-127..127 of stored codes, 4 bits in int8, a clamp of floats) is kept in the metadata of the
+DequantizeLinear, for read-qdq. float8 needs opset 19.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from onnxq.analysis.bias_readers import bias_uses
 from onnxq.canonical import fake_quantize
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.canonical.quantized_weights import clamp
-from onnxq.edit import constant, describe, new_node, replace_by_node, set_input, variable
+from onnxq.edit import constant, new_node, replace_by_node, set_input, variable
 from onnxq.errors import PassError
 from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
@@ -56,17 +56,16 @@ class ToQdq(Pass):
         if self.opset is not None:
             model.require_opset(self.opset, "required by to-qdq{opset}")
         for node in model.nodes(FAKE_QUANTIZE):
-            label = describe(node)  # writing takes the node apart
             params = fake_quantize.params_of(node)
             is_weight = is_constant(node.inputs[0])
+            trace.rewrote(node, str(params.qtype))
             if is_weight and self.weights == "stored":
                 self._stored(node, params, model)
             else:
                 self._pair(node, params, is_weight, model)
-            trace.rewrote(label, str(params.qtype))
         if self.bias == "int32":
             self._biases(model, trace)
-        model.qparams.rows = []  # the nodes tell it all now
+        model.qparams.rows = []  # the nodes state everything now
 
     # -- weights ----------------------------------------------------------------------------
 
@@ -76,7 +75,8 @@ class ToQdq(Pass):
         assert weight is not None
         codes = codes_of(weight, params, kind.dtype)
         stored = constant(model, f"{node.inputs[0].name}.{kind}", codes)
-        self._dequantize(node, stored, params, kind, model)
+        inputs = [stored, *_constants(node, params, kind, model, self.scales)]
+        _finish(node, inputs, params, _is_narrow(params, kind), model)
 
     def _storage(self, params: QParams) -> QType:
         if self.pack == "always" or (self.pack == "blocked" and params.block):
@@ -87,8 +87,8 @@ class ToQdq(Pass):
 
     def _pair(self, node: gs.Node, params: QParams, is_weight: bool, model: Model) -> None:
         kind = self._storage(params)
-        x = node.inputs[0]
-        if (params.lo, params.hi) != (kind.lo, kind.hi):
+        x, base = node.inputs[0], node.name or node.outputs[0].name
+        if _is_narrow(params, kind):
             kind = fake_quantize.container(params.qtype)
         narrow = _is_narrow(params, kind)
         if narrow and is_weight:
@@ -99,103 +99,76 @@ class ToQdq(Pass):
             if moved:
                 x = constant(model, f"{x.name}.clamped", inside)
         elif narrow and kind.bits == 16:
-            x = self._clamp_float(x, params, node, model)
-        base = node.name or node.outputs[0].name
-        scale, zero_point = _constants(node, params, kind, model, base, self.scales)
+            x = _clamp_float(x, params, node, model)
+        scale, zero_point = _constants(node, params, kind, model, self.scales)
         codes = variable(model, f"{base}.codes", like=None)
-        _require_opset(model, params, kind, scale)
-        new_node(
-            model,
-            "QuantizeLinear",
-            [x, scale, zero_point],
-            [codes],
-            name=f"{base}.quantize",
-            attrs=_attrs(params),
-            instead_of=node,
-        )
-        shown = narrow and not is_weight and kind.bits == 8
-        if shown:
+        inputs, attrs = [x, scale, zero_point], _attrs(params)
+        name = f"{base}.quantize"
+        new_node(model, "QuantizeLinear", inputs, [codes], name=name, attrs=attrs, instead_of=node)
+        clips = narrow and not is_weight and kind.bits == 8
+        if clips:
             model.require_opset(13, "Clip of 8-bit codes (a range narrower than the type)")
-            clipped = variable(model, f"{base}.clipped", like=None)
             low = constant(model, f"{base}.lo", np.array(params.lo, kind.dtype))
             high = constant(model, f"{base}.hi", np.array(params.hi, kind.dtype))
-            new_node(
-                model,
-                "Clip",
-                [codes, low, high],
-                [clipped],
-                name=f"{base}.clip",
-                instead_of=node,
-            )
-            codes = clipped
-        self._finish(node, [codes, scale, zero_point], params, narrow and not shown, model)
-
-    def _clamp_float(self, x: gs.Tensor, params: QParams, node: gs.Node, model: Model) -> gs.Tensor:
-        """Clamp before quantizing: runtimes have no Clip for 16-bit codes."""
-        base = node.name or node.outputs[0].name
-        if params.axis is not None:
-            raise PassError(
-                f"tensor '{params.tensor}': a 16-bit range of {params.lo}..{params.hi} per channel "
-                "cannot be written as QDQ",
-                fix="use the full range of the type, or one scale per tensor",
-            )
-        low, high = (np.asarray(v, x.dtype or np.float32) for v in params.range)
-        model.require_opset(11, "Clip with bounds as inputs")
-        out = variable(model, f"{base}.clamped", like=x)
-        bounds = [constant(model, f"{base}.min", low), constant(model, f"{base}.max", high)]
-        new_node(model, "Clip", [x, *bounds], [out], name=f"{base}.clamp", instead_of=node)
-        return out
-
-    # -- shared -----------------------------------------------------------------------------
-
-    def _dequantize(
-        self, node: gs.Node, codes: gs.Tensor, params: QParams, kind: QType, model: Model
-    ) -> None:
-        base = node.name or node.outputs[0].name
-        scale, zero_point = _constants(node, params, kind, model, base, self.scales)
-        _require_opset(model, params, kind, scale)
-        narrow = _is_narrow(params, kind)
-        self._finish(node, [codes, scale, zero_point], params, narrow, model)
-
-    @staticmethod
-    def _finish(
-        node: gs.Node, inputs: list[gs.Tensor], params: QParams, state_range: bool, model: Model
-    ) -> None:
-        """Let a DequantizeLinear make what the FakeQuantize made, under the same name."""
-        made = replace_by_node(node, "DequantizeLinear", inputs, model, _attrs(params))
-        if state_range:
-            add_metadata(made, {QUANT_MIN: str(params.lo), QUANT_MAX: str(params.hi)})
+            inputs, codes = [codes, low, high], variable(model, f"{base}.clipped", like=None)
+            new_node(model, "Clip", inputs, [codes], name=f"{base}.clip", instead_of=node)
+        _finish(node, [codes, scale, zero_point], params, narrow and not clips, model)
 
     # -- biases -----------------------------------------------------------------------------
 
     def _biases(self, model: Model, trace: Trace) -> None:
         for row, tensor, bias, uses in bias_uses(model):
-            stored = row.quantize(bias).astype(row.qtype.dtype)
-            codes = constant(model, f"{row.tensor}.{row.qtype}", stored)
-            shape = _shape(row, self.scales)
-            steps = row.scale.astype(bias.dtype).reshape(shape)
-            scale = constant(model, f"{row.tensor}.scale", steps)
-            zeros = row.zero_point.astype(row.qtype.dtype).reshape(shape)
-            zero = constant(model, f"{row.tensor}.zero_point", zeros)
-            out = variable(model, f"{row.tensor}.dequantized", like=tensor)
+            base, kind, shape = row.tensor, row.qtype, _shape(row, self.scales)
+            scale = constant(model, f"{base}.scale", row.scale.astype(bias.dtype).reshape(shape))
+            zeros = row.zero_point.astype(kind.dtype).reshape(shape)
+            inputs = [
+                constant(model, f"{base}.{kind}", row.quantize(bias, kind.dtype)),
+                scale,
+                constant(model, f"{base}.zero_point", zeros),
+            ]
+            out = variable(model, f"{base}.dequantized", like=tensor)
             for node, index in uses:
                 set_input(node, index, out)
-            _require_opset(model, row, row.qtype, scale)
-            made = new_node(
-                model,
-                "DequantizeLinear",
-                [codes, scale, zero],
-                [out],
-                name=f"{row.tensor}.dequantize",
-                attrs=_attrs(row),
-            )
-            if _is_narrow(row, row.qtype):
-                add_metadata(made, {QUANT_MIN: str(row.lo), QUANT_MAX: str(row.hi)})
-            trace.rewrote(f"'{row.tensor}'", f"{row.qtype} bias")
+            _require_opset(model, row, kind, scale)
+            name, attrs = f"{base}.dequantize", _attrs(row)
+            made = new_node(model, "DequantizeLinear", inputs, [out], name=name, attrs=attrs)
+            if _is_narrow(row, kind):
+                _state_range(made, row)
+            trace.rewrote(f"'{base}'", f"{kind} bias")
+
+
+def _clamp_float(x: gs.Tensor, params: QParams, node: gs.Node, model: Model) -> gs.Tensor:
+    """Clamp before quantizing: runtimes have no Clip for 16-bit codes."""
+    base = node.name or node.outputs[0].name
+    if params.axis is not None:
+        raise PassError(
+            f"tensor '{params.tensor}': a 16-bit range of {params.lo}..{params.hi} per channel "
+            "cannot be written as QDQ",
+            fix="use the full range of the type, or one scale per tensor",
+        )
+    low, high = (np.asarray(v, x.dtype or np.float32) for v in params.range)
+    model.require_opset(11, "Clip with bounds as inputs")
+    out = variable(model, f"{base}.clamped", like=x)
+    bounds = [constant(model, f"{base}.min", low), constant(model, f"{base}.max", high)]
+    new_node(model, "Clip", [x, *bounds], [out], name=f"{base}.clamp", instead_of=node)
+    return out
+
+
+def _finish(
+    node: gs.Node, inputs: list[gs.Tensor], params: QParams, state_range: bool, model: Model
+) -> None:
+    """Let a DequantizeLinear produce the output of the FakeQuantize, under the same name."""
+    made = replace_by_node(node, "DequantizeLinear", inputs, model, _attrs(params))
+    if state_range:
+        _state_range(made, params)
+
+
+def _state_range(node: gs.Node, params: QParams) -> None:
+    add_metadata(node, {QUANT_MIN: str(params.lo), QUANT_MAX: str(params.hi)})
 
 
 def _is_narrow(params: QParams, kind: QType) -> bool:
-    """Whether the codes leave some of the type they are stored in unused."""
+    """Whether the codes do not use the whole type they are stored in."""
     return (params.lo, params.hi) != (kind.lo, kind.hi)
 
 
@@ -209,9 +182,10 @@ def _attrs(params: QParams) -> dict[str, Any]:
 
 
 def _constants(
-    node: gs.Node, params: QParams, kind: QType, model: Model, base: str, scales: Scales
+    node: gs.Node, params: QParams, kind: QType, model: Model, scales: Scales
 ) -> tuple[gs.Constant, gs.Constant]:
     """Scale and zero point that only this pair reads."""
+    base = node.name or node.outputs[0].name
     scale, zero_point = node.inputs[1], node.inputs[2]
     shape = _shape(params, scales)
     own = isinstance(scale, gs.Constant) and len(scale.outputs) == 1
@@ -222,6 +196,7 @@ def _constants(
     if not own or zero_point.dtype != kind.dtype or tuple(zero_point.shape) != shape:
         zero = params.zero_point.astype(kind.dtype)
         zero_point = constant(model, f"{base}.zero_point", zero.reshape(shape))
+    _require_opset(model, params, kind, scale)
     return scale, zero_point
 
 
@@ -233,7 +208,7 @@ def _shape(params: QParams, scales: Scales) -> tuple[int, ...]:
 def _require_opset(model: Model, params: QParams, kind: QType, scale: gs.Constant) -> None:
     half = scale.dtype == np.float16
     if model.opset >= max(kind.opset, 21 if params.block else 19 if half else 13):
-        return  # nearly always: no sentences then
+        return  # nearly always, without building messages
     what = f"tensor '{params.tensor}'"
     if kind.opset > 10:
         model.require_opset(kind.opset, f"{kind} QuantizeLinear/DequantizeLinear ({what})")
