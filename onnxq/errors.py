@@ -15,7 +15,7 @@ from onnxq.near_words import closest
 
 
 class OnnxqError(Exception):
-    """Base of all errors raised for something the user can change."""
+    """Base of all errors about something the user can change."""
 
     def __init__(self, what: str, *, fix: str) -> None:
         super().__init__(what)
@@ -40,6 +40,11 @@ class SaveError(OnnxqError):
 
 class InvalidModelError(OnnxqError):
     """The graph breaks ONNX's own rules (cycle, dangling input, duplicate name)."""
+
+    def __init__(
+        self, what: str, *, fix: str = "the file is not a valid ONNX model: export it again"
+    ) -> None:
+        super().__init__(what, fix=fix)
 
 
 class UnsupportedModelError(OnnxqError):
@@ -89,24 +94,15 @@ def cannot_write(dialect: str, problems: Iterable[str], *, fix: str) -> PassErro
     return PassError(f"{len(each)} {many} cannot be written as {dialect}:{listed(each)}", fix=fix)
 
 
-def listed(lines: Iterable[str], most: int = 20) -> str:
-    """Indented lines after the first of a message: at most `most`, then the number of others."""
+def listed(lines: Iterable[str]) -> str:
+    """Indented lines after the first of a message: at most 20, then the number of others."""
     every = list(lines)
-    shown = every[:most]
-    if len(every) > most:
-        shown.append(f"... and {len(every) - most} more")
-    return "".join(f"\n    {line}" for line in shown)
+    more = [f"... and {len(every) - 20} more"] if len(every) > 20 else []
+    return "".join(f"\n    {line}" for line in every[:20] + more)
 
 
 __all__ = [
     *("BackendError", "InvalidModelError", "LoadError", "OnnxqError", "OptionError", "PassError"),
-    *(
-        "QParamsError",
-        "SaveError",
-        "UnsupportedModelError",
-        "VerifyError",
-        "cannot_write",
-        "listed",
-    ),
-    *("near_matches",),
+    *("QParamsError", "SaveError", "UnsupportedModelError", "VerifyError"),
+    *("cannot_write", "listed", "near_matches"),
 ]

@@ -1,8 +1,8 @@
 """Models for `pickle`, which by itself follows every link of the graph.
 
-A pickled model is its protobuf with all weights in it, also those that lie in files beside the
-model: it needs nothing else where it is read. What a protobuf does not hold (the quantization table
-beside quantizers, notes) goes along.
+A pickled model is its protobuf with all weights, including those in files next to the model, so
+nothing else is needed to read it. What a protobuf does not contain (the quantization table besides
+quantizers, notes) is pickled with it.
 """
 
 from __future__ import annotations
@@ -10,25 +10,21 @@ from __future__ import annotations
 import copyreg
 from typing import Any
 
-from google.protobuf.message import EncodeError
 from onnx import ModelProto
 
-from onnxq.errors import SaveError
 from onnxq.graph.model import Model, from_proto
 from onnxq.quant.qparam_table import QParamTable
+from onnxq.storage.model_files import serialize
 
 
 def _pickled(model: Model) -> tuple[Any, ...]:
     notes = model.export_notes
     try:
-        data = model.to_proto().SerializeToString()
-    except (EncodeError, ValueError) as error:
-        raise SaveError(
-            "a model larger than protobuf's limit of 2 GiB cannot be pickled",
-            fix="write it with onnxq.save, and pickle the path",
-        ) from error
+        proto = model.to_proto()
     finally:
         model.export_notes = notes
+    fix = "write it with onnxq.save, and pickle the path"
+    data = serialize(proto, "a model to be pickled", fix)
     return _unpickled, (data, model.qparams, model.upgrades, notes)
 
 

@@ -11,11 +11,11 @@ QUANTIZERS = (f"{OWN}::FakeQuantize", f"{OWN}::FakeQuantizeLog")
 
 
 def domain_of(node: gs.Node) -> str:
-    """The node's domain, '' for the default one however it is spelled."""
+    """The node's domain; '' for the default one, however it is spelled."""
     return "" if node.domain in (None, "ai.onnx") else str(node.domain)
 
 
 def changed_domain(node: gs.Node) -> bool:
-    """Whether a pass made this node or moved it to another domain, which must then be declared."""
+    """Whether a pass made this node or changed its domain, which must then be declared."""
     source = getattr(node, "source", None)
     return source is None or source.domain != (node.domain or "")

@@ -1,4 +1,4 @@
-"""A graphsurgeon graph back to ONNX protobuf: unchanged parts are copied from their source."""
+"""A graphsurgeon graph to ONNX protobuf; unchanged parts are copied from their source."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import onnx_graphsurgeon as gs
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from onnxq.errors import InvalidModelError, PassError
-from onnxq.storage.importer import GraphRecord, bodies
+from onnxq.storage.importer import PLAIN_VALUES, GraphRecord, bodies
 from onnxq.storage.node_index import BODY_OPS
-from onnxq.storage.tensors import SparseStoredValues, to_tensor_proto
+from onnxq.storage.tensors import SparseStoredValues
 
 ConstantWriter = Callable[[gs.Constant], TensorProto]
 
@@ -23,7 +23,7 @@ def export_graph(
     write: ConstantWriter,
     extra: Iterable[gs.Constant] = (),
 ) -> None:
-    """Write `graph` to `proto`; `write` makes each initializer, `extra` are made by passes."""
+    """Write `graph` to `proto`; `write` makes each initializer, `extra` ones are from passes."""
     record: GraphRecord = graph.record
     proto.CopyFrom(record.header)
     proto.name = graph.name
@@ -35,7 +35,13 @@ def export_graph(
     proto.input.extend(_info(t, "input_info") for t in graph.inputs)
     outer = record.outer_outputs
     proto.output.extend(outer.get(t.name) or _info(t, "output_info") for t in graph.outputs)
-    _export_constants(graph, proto, write, extra)
+    for constant in kept_constants(graph):
+        if isinstance(constant._values, SparseStoredValues):
+            proto.sparse_initializer.append(constant._values.sparse)
+            proto.sparse_initializer[-1].values.name = constant.name
+        else:
+            proto.initializer.append(write(constant))
+    proto.initializer.extend(map(write, extra))
     _export_value_infos(graph, proto)
 
 
@@ -55,7 +61,7 @@ def live_nodes(graph: gs.Graph) -> list[gs.Node]:
 
 
 def nodes_with_bodies(graph: gs.Graph) -> Iterator[gs.Node]:
-    """Nodes with producers first; a body comes before the node that holds it."""
+    """Nodes, producers first; a body comes before the node that contains it."""
     for node in sorted_nodes(graph):
         for body in bodies(node):
             yield from nodes_with_bodies(body)
@@ -63,11 +69,11 @@ def nodes_with_bodies(graph: gs.Graph) -> Iterator[gs.Node]:
 
 
 def sorted_nodes(graph: gs.Graph) -> list[gs.Node]:
-    """Nodes in an order where producers come first, otherwise in the given order.
+    """Nodes, producers first, otherwise in the given order.
 
-    Depth first from each node in turn, so a sorted graph keeps its order and a node inserted at
-    the end moves right before its first consumer. Iterative: graphs are deeper than Python's
-    stack.
+    The search goes depth first from each node in turn, so a sorted graph keeps its order and a node
+    inserted at the end moves right before its first consumer. It is iterative: graphs are deeper
+    than Python's stack.
     """
     nodes = live_nodes(graph)
     waiting = {id(n) for n in nodes}
@@ -90,8 +96,7 @@ def sorted_nodes(graph: gs.Graph) -> list[gs.Node]:
                     continue
                 if key in open_:
                     raise InvalidModelError(
-                        f"node {describe(needed)} depends on its own output (cycle)",
-                        fix="the file is not a valid ONNX graph: export it again",
+                        f"node {describe(needed)} depends on its own output (cycle)"
                     )
                 open_.add(key)
                 stack.append((needed, iter(_dependencies(needed, waiting))))
@@ -113,9 +118,9 @@ def describe(node: gs.Node) -> str:
 
 
 def _is_ready(node: gs.Node, waiting: set[int]) -> bool:
-    """Whether everything that must come before `node` has come."""
+    """Whether nothing that must come before `node` is `waiting`."""
     for tensor in node.inputs:
-        if isinstance(tensor, gs.Variable):  # a look at a constant's producers costs time
+        if isinstance(tensor, gs.Variable):  # looking for a constant's producers costs time
             for producer in tensor.inputs:
                 if id(producer) in waiting:
                     return False
@@ -152,7 +157,7 @@ def _export_node(node: gs.Node, proto: NodeProto, write: ConstantWriter) -> None
     proto.CopyFrom(source)
     if proto.op_type != node.op:
         proto.op_type = node.op
-        proto.ClearField("overload")  # told apart functions of the old name
+        proto.ClearField("overload")  # it distinguishes functions of the old name
     if proto.name != node.name:
         proto.name = node.name
     if proto.domain != (node.domain or ""):
@@ -182,22 +187,13 @@ def _export_node(node: gs.Node, proto: NodeProto, write: ConstantWriter) -> None
 
 def _unchanged(proto: AttributeProto, value: Any) -> bool:
     """Whether `value` is still what the importer made of `proto`."""
-    if value is proto or isinstance(value, AttributeProto):
+    if isinstance(value, AttributeProto):
         return bool(value == proto)
-    kind = proto.type
-    if kind == AttributeProto.INT:
-        return bool(proto.i == value)
-    if kind == AttributeProto.INTS:
-        return bool(proto.ints == value)
-    if kind == AttributeProto.FLOAT:
-        return bool(proto.f == value) or bool(proto.f != proto.f and value != value)
-    if kind == AttributeProto.FLOATS:
-        return bool(proto.floats == value)
-    if kind == AttributeProto.STRING:
-        return bool(proto.s == (value.encode() if isinstance(value, str) else value))
-    if kind == AttributeProto.STRINGS:
-        return list(proto.strings) == [v.encode() if isinstance(v, str) else v for v in value]
-    return False
+    read = PLAIN_VALUES.get(proto.type)
+    if read is None:
+        return False
+    old = read(proto)
+    return bool(old == value) or bool(old != old and value != value)  # NaN stays NaN
 
 
 def _export_attribute(
@@ -234,30 +230,19 @@ def _export_attribute(
     return proto
 
 
-def _export_constants(
-    graph: gs.Graph, proto: GraphProto, write: ConstantWriter, extra: Iterable[gs.Constant]
-) -> None:
-    for constant in kept_constants(graph):
-        if isinstance(constant._values, SparseStoredValues):
-            proto.sparse_initializer.append(constant._values.sparse)
-            proto.sparse_initializer[-1].values.name = constant.name
-        else:
-            proto.initializer.append(write(constant))
-    for constant in extra:
-        proto.initializer.append(write(constant))
-
-
 def kept_constants(graph: gs.Graph) -> list[gs.Constant]:
-    """The declared constants without those whose last consumer is gone."""
+    """The declared constants without those whose last consumer is gone.
+
+    `Model.refresh` marks outer constants that a body returns directly as `body_output`.
+    """
     record: GraphRecord = graph.record
     wanted = {id(t) for t in graph.outputs} | {id(t) for t in graph.inputs}
     wanted |= record.unread_at_load
-    return [c for c in record.constants if id(c) in wanted or is_read(c) or _is_body_output(c)]
-
-
-def _is_body_output(constant: gs.Constant) -> bool:
-    """Whether a body returns this outer constant directly (marked by `Model.refresh`)."""
-    return bool(getattr(constant, "body_output", False))
+    return [
+        c
+        for c in record.constants
+        if id(c) in wanted or is_read(c) or getattr(c, "body_output", False)
+    ]
 
 
 def _export_value_infos(graph: gs.Graph, proto: GraphProto) -> None:
@@ -274,7 +259,7 @@ def _export_value_infos(graph: gs.Graph, proto: GraphProto) -> None:
 
 
 def _info(tensor: gs.Tensor, kind: str) -> ValueInfoProto:
-    """The ValueInfoProto of `tensor` in one of its parts: as found, unless its type changed."""
+    """The ValueInfoProto of `tensor` in a role: as found, unless its type changed."""
     info: ValueInfoProto | None = getattr(tensor, kind, None)
     shape = None if tensor.shape is None else tuple(tensor.shape)
     fresh = isinstance(tensor, gs.Variable) and (tensor.dtype, shape) != getattr(
@@ -291,6 +276,3 @@ def _info(tensor: gs.Tensor, kind: str) -> ValueInfoProto:
         return ValueInfoProto(name=tensor.name)
     elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
     return helper.make_tensor_value_info(tensor.name, elem_type, tensor.shape)
-
-
-__all__ = ["describe", "export_graph", "is_read", "live_nodes", "sorted_nodes", "to_tensor_proto"]

@@ -41,33 +41,33 @@ def numpy_dtype(onnx_type: int) -> np.dtype[Any]:
         ) from None
 
 
+def bits_of(onnx_type: int) -> int:
+    """The number of bits an element takes in raw or external data."""
+    return PACKED_BITS.get(onnx_type) or 8 * numpy_dtype(onnx_type).itemsize
+
+
 def packed_size(tensor: TensorProto) -> int:
-    """The size of the values in raw or external data; 4 and 2 bits are packed."""
-    count = math.prod(tensor.dims)
-    bits = PACKED_BITS.get(tensor.data_type)
-    return -(-count * bits // 8) if bits else count * numpy_dtype(tensor.data_type).itemsize
+    """The size of the values in raw or external data, in bytes."""
+    return -(-math.prod(tensor.dims) * bits_of(tensor.data_type) // 8)
 
 
 @dataclass(frozen=True)
 class ExternalData:
-    """The place of a tensor's bytes in an external file."""
+    """The location of a tensor's bytes in an external file."""
 
     path: Path
     offset: int
     length: int
     stamp: tuple[int, ...]
-    """Identity, size and time of the file when it was found: offsets are valid only for that
-    file."""
+    """Identity, size and time of the file when it was found; the offset is valid for no other."""
 
     @staticmethod
     def of(tensor: TensorProto, base_dir: Path | None) -> ExternalData:
         """Resolve the entries of `tensor`; the file must exist and be long enough."""
         who = f"initializer '{tensor.name}'"
+        damaged = "the model file is damaged: export or copy it again"
         if tensor.data_type == TensorProto.STRING:
-            raise LoadError(
-                f"{who}: strings cannot be external data",
-                fix="the model file is damaged: export or copy it again",
-            )
+            raise LoadError(f"{who}: strings cannot be external data", fix=damaged)
         entries = {e.key: e.value for e in tensor.external_data}
         location = entries.get("location", "")
         # By name alone: model hubs keep the files themselves elsewhere and link to them.
@@ -86,7 +86,7 @@ class ExternalData:
         if offset < 0 or length != needed:
             raise LoadError(
                 f"{who}: external data entries {entries} do not match a tensor of {needed} bytes",
-                fix="the model file is damaged: export or copy it again",
+                fix=damaged,
             )
         try:
             status = regular_file.status(path)
@@ -112,7 +112,7 @@ class ExternalData:
             return ()
 
     def open(self) -> BinaryIO:
-        """The file, which must be the one that was there when the model was read."""
+        """Open the file, which must be the one found when the model was read."""
         try:
             file = regular_file.open_(self.path)
         except LoadError as error:
@@ -129,7 +129,7 @@ class ExternalData:
         return file
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes in pieces: streamed by read(), since mapped pages would count as memory."""
+        """The bytes in pieces; streamed by read(), since mapped pages would count as memory."""
         with self.open() as file:
             file.seek(self.offset)
             left = self.length
@@ -139,7 +139,7 @@ class ExternalData:
                 yield piece
 
     def read(self, start: int, length: int) -> bytes:
-        """Some of the bytes."""
+        """`length` of the bytes, from `start` on."""
         with self.open() as file:
             file.seek(self.offset + start)
             return self._read(file, length)

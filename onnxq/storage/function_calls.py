@@ -6,15 +6,14 @@ calls a third one twice, and so on, is small in a file but huge in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import graphlib
+from collections.abc import Iterable
 
 from onnx import FunctionProto, NodeProto, defs
 
 from onnxq.errors import InvalidModelError, UnsupportedModelError
 from onnxq.storage.function_form import all_nodes
 from onnxq.storage.importer import as_text
-
-_FIX = "the file is not a valid ONNX model: export it again"
 
 MOST_NODES = 1 << 20
 """Most nodes that all calls of a model may expand to."""
@@ -23,48 +22,34 @@ Key = tuple[str, str, str]
 
 
 def check_functions(functions: Iterable[FunctionProto], nodes: Iterable[NodeProto] = ()) -> None:
-    """Raise InvalidModelError on two functions of one name, on recursion, and on ONNX's names.
+    """Raise InvalidModelError on duplicate functions, on recursion, and on names of ONNX operators.
 
     Raise UnsupportedModelError if the calls among the `nodes` of the graph expand to too many.
 
-    Inlining a function that calls itself would not end, and of two bodies different tools use
-    different ones. A function in ONNX's own domain would give a known operator another meaning.
+    Inlining a function that calls itself would not end, and tools disagree on which of two bodies
+    to use. A function in ONNX's own domain would give a known operator another meaning.
     """
     calls: dict[Key, list[Key]] = {}
     for function in functions:
         key = _key(function.domain, function.name, function.overload)
         if key in calls:
-            raise InvalidModelError(f"function {_words(key)} is defined twice", fix=_FIX)
+            raise InvalidModelError(f"function {_words(key)} is defined twice")
         if not key[0] and defs.has(key[1]):
             raise InvalidModelError(
                 f"function {_words(key)} has the name of an ONNX operator",
                 fix="give the function a domain of its own",
             )
         calls[key] = [_key(n.domain, n.op_type, n.overload) for n in all_nodes(function.node)]
-    done: dict[Key, int] = {}
+    needs = {key: [c for c in called if c in calls] for key, called in calls.items()}
+    sizes: dict[Key, int] = {}
     """The number of nodes each function expands to."""
-    for root in calls:
-        stack, open_ = [(root, iter(calls[root]))], {root}
-        while stack:
-            key, pending = stack[-1]
-            for called in pending:
-                if called in open_:
-                    raise InvalidModelError(f"function {_words(called)} calls itself", fix=_FIX)
-                if called in calls and called not in done:
-                    open_.add(called)
-                    stack.append((called, iter(calls[called])))
-                    break
-            else:
-                stack.pop()
-                open_.discard(key)
-                done[key] = min(sum(done.get(c, 1) for c in calls[key]), MOST_NODES)
-    if done:
-        _check_size(done, nodes)
-
-
-def _check_size(sizes: Mapping[Key, int], nodes: Iterable[NodeProto]) -> None:
+    try:
+        for key in graphlib.TopologicalSorter(needs).static_order():
+            sizes[key] = min(sum(sizes.get(c, 1) for c in calls[key]), MOST_NODES)
+    except graphlib.CycleError as error:
+        raise InvalidModelError(f"function {_words(error.args[1][0])} calls itself") from error
     total = 0
-    for node in all_nodes(nodes):
+    for node in all_nodes(nodes) if sizes else ():
         key = _key(node.domain, node.op_type, node.overload)
         total += sizes.get(key, 0)
         if total >= MOST_NODES:

@@ -1,8 +1,8 @@
-"""Model-local functions as stored: their nodes, and what they compute regardless of names.
+"""Model-local functions as stored: their nodes, and a digest that does not depend on names.
 
 Each value is a digest of its operator, its attributes and the digests of its inputs, so two bodies
 have the same form if they compute the same expression: names of values and nodes, the order of
-nodes, comments and nodes that nothing reads make no difference.
+nodes, comments and unused nodes make no difference.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 def form_of(function: FunctionProto) -> str | None:
     """A digest of inputs, attributes and results; None if the body is invalid.
 
-    Opset versions are not part of it: the caller has to take care of them.
+    Opset versions are not part of it: the caller has to compare them.
     """
     known = {name: _digest("input", at) for at, name in enumerate(function.input)}
     for node in function.node:
-        made = _made_by(node, known)
-        if made is None:
+        if any(name and name not in known for name in node.input):
             return None
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        operator = (domain, node.op_type, node.overload)
+        inputs = [known[name] if name else "" for name in node.input]
+        made = _digest(operator, _attributes(node.attribute), inputs, len(node.output))
         known.update((n, _digest(made, at)) for at, n in enumerate(node.output) if n)
     if not all(name in known for name in function.output):
         return None
@@ -47,15 +50,6 @@ def form_of(function: FunctionProto) -> str | None:
     )
 
 
-def _made_by(node: NodeProto, known: dict[str, str]) -> str | None:
-    if any(name and name not in known for name in node.input):
-        return None
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    operator = (domain, node.op_type, node.overload)
-    inputs = [known[name] if name else "" for name in node.input]
-    return _digest(operator, _attributes(node.attribute), inputs, len(node.output))
-
-
 def _attributes(attributes: Iterable[AttributeProto]) -> list[str]:
     found = []
     for attribute in attributes:
@@ -63,8 +57,8 @@ def _attributes(attributes: Iterable[AttributeProto]) -> list[str]:
         bare.CopyFrom(attribute)
         bare.ClearField("doc_string")
         if bare.HasField("t"):
-            for field in ("name", "doc_string"):
-                bare.t.ClearField(field)
+            bare.t.ClearField("name")
+            bare.t.ClearField("doc_string")
         found.append(bare.SerializeToString(deterministic=True).hex())
     return sorted(found)
 

@@ -1,12 +1,12 @@
-"""Python's garbage collector held back while a graph is built or rewritten.
+"""Pauses Python's garbage collector while a graph is built or rewritten.
 
-Reading or rewriting a large model makes hundreds of thousands of objects that all stay. The
-collector scans them again and again in vain, for a quarter of the total time. So they go to its
-oldest generation at once, where they would end up after two scans. What that hides from its own
-count is counted here: a process that rewrites model after model gets a full collection whenever
-`MOST_OBJECTS` have accumulated, some 200 MB. It looks at all objects that are alive, so it waits
-until as many have been made as it left the last time: then what it costs grows with what is made,
-however large the models are.
+Reading or rewriting a large model creates hundreds of thousands of objects that all stay alive. The
+collector scans them repeatedly in vain, for a quarter of the total time. So they go to its oldest
+generation at once, where they would end up after two scans. That hides them from its own count, so
+they are counted here: a process that rewrites model after model gets a full collection whenever
+`MOST_OBJECTS` have accumulated, some 200 MB. A full collection looks at all live objects, so it
+waits until as many have been created as the last one left: its cost then grows with the number of
+objects created, however large the models are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def gc_paused() -> Iterator[None]:
         yield
     finally:
         if was_on:
-            if not gc.get_freeze_count():  # what others have frozen must stay so
+            if not gc.get_freeze_count():  # objects frozen by others must stay frozen
                 _Made.objects += gc.get_count()[0]
                 gc.freeze()
                 gc.unfreeze()
@@ -40,11 +40,12 @@ def gc_paused() -> Iterator[None]:
 
 
 class _Made:
-    """The number of objects made within pauses since the last full collection."""
+    """Counts of objects."""
 
     objects = 0
+    """Created within pauses since the last full collection."""
     left = 0
-    """The number of objects alive after it."""
+    """Alive after that collection."""
 
 
 def _count_anew(phase: str, info: dict[str, int]) -> None:

@@ -2,12 +2,12 @@
 
 `gs.Node(...)`, `gs.Variable(...)` and `gs.Constant(...)` spend four fifths of their time in
 attribute hooks and in synchronising empty lists. The functions here fill in the same fields; a test
-compares them with what the constructors make, so that a change in a new graphsurgeon release is
-noticed.
+compares the results with those of the constructors, to notice a change in a new graphsurgeon
+release.
 
-A walk over a large graph takes as long as the memory it touches. So the fields read most are in
-slots, where they need no dictionary, and so is what the lists of neighbours hold besides: there
-are two for every node and tensor.
+The time of a walk over a large graph grows with the memory it touches. So the fields read most are
+in slots, which need no dictionary, and so are the fields of the lists of neighbours: every node and
+tensor has two such lists.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Outputs(SynchronizedList):  # type: ignore[misc]
 
 
 class Node(gs.Node):  # type: ignore[misc]
-    """A node of a graph that finds it by its operator."""
+    """A node; its graph has an index by operator."""
 
     __slots__ = (
         *("attrs", "domain", "heirs", "inputs", "name", "op", "outputs", "owner"),
@@ -49,7 +49,7 @@ class Node(gs.Node):  # type: ignore[misc]
 
 
 class _Fields:
-    """The fields of tensors; a variable has room for those of a constant, and the other way."""
+    """The fields of tensors; a variable also has the slots of a constant, and vice versa."""
 
     __slots__ = ("_values", "dtype", "inputs", "name", "outputs", "overridable", "owner", "shape")
 
@@ -83,7 +83,7 @@ class Constant(_Fields, gs.Constant):  # type: ignore[misc]
 
 
 def _setters(kind: type, *names: str) -> Any:
-    """Functions that fill slots directly, past the hooks of the class."""
+    """Functions that fill slots directly, bypassing the hooks of the class."""
     return (getattr(kind, name).__set__ for name in names)
 
 

@@ -16,7 +16,8 @@ that `exporter` can write back whatever no pass has changed:
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoPro
 from onnxq.errors import InvalidModelError
 from onnxq.storage.gs_objects import make_constant, make_node, make_variable
 from onnxq.storage.node_index import BODY_OPS, NodeIndex
-from onnxq.storage.tensors import SparseStoredValues, StoredValues, numpy_dtype
+from onnxq.storage.tensors import SparseStoredValues, StoredValues, damaged, numpy_dtype
 
 _ELEMENT_TYPES = set(helper.get_all_tensor_dtypes())
 _BODY_FIELDS = {"node", "initializer", "sparse_initializer", "input", "output", "value_info"}
@@ -51,11 +52,9 @@ class GraphRecord:
 
 
 def as_text(name: str | bytes) -> str:
-    """A name as it is; protobuf returns bytes for names that are not UTF-8, which ONNX requires."""
+    """A name unchanged; protobuf returns bytes for one that is not UTF-8, as ONNX requires."""
     if isinstance(name, bytes):
-        raise InvalidModelError(
-            f"the name {name!r} is not UTF-8", fix="the file is damaged: export or copy it again"
-        )
+        raise damaged(f"the name {name!r} is not UTF-8")
     return name
 
 
@@ -72,11 +71,11 @@ class Scope:
 
     @functools.cached_property
     def promised(self) -> set[str]:
-        """Every output of this graph's nodes: in an unsorted file some come late."""
+        """Every output of this graph's nodes; in an unsorted file some are used before."""
         return {name for node in self.proto.node for name in node.output}
 
     def make(self, name: str) -> gs.Tensor:
-        """The tensor of this graph with that name, new if need be."""
+        """The tensor of this graph with that name, created if it is new."""
         tensor = self.own.get(name) if name else None
         if tensor is None:
             info = self.infos.get(as_text(name))
@@ -127,20 +126,20 @@ def header_of(proto: Any, body: set[str]) -> Any:
 
 def opsets_of(proto: ModelProto) -> dict[str, int]:
     """The version of each domain that is imported."""
-    fix = "the file is not a valid ONNX model: export it again"
     opsets: dict[str, int] = {}
     for entry in proto.opset_import:
         domain, version = as_text(entry.domain), entry.version
         if not 0 <= version < 2**31:
-            what = f"domain '{domain}' has version {version}, which is not an opset"
-            raise InvalidModelError(what, fix=fix)
+            raise InvalidModelError(
+                f"domain '{domain}' has version {version}, which is not an opset"
+            )
         if opsets.setdefault(domain, version) != version:
-            raise InvalidModelError(f"two versions of domain '{domain}' are imported", fix=fix)
+            raise InvalidModelError(f"two versions of domain '{domain}' are imported")
     return opsets
 
 
 def variable_of(info: ValueInfoProto) -> gs.Variable:
-    """A variable with the tensor type of `info`; other types stay in `info` alone."""
+    """A variable with the tensor type of `info`; other types stay in `info` only."""
     variable = make_variable(info.name)
     set_info(variable, info)
     return variable
@@ -174,7 +173,7 @@ def import_graph(
 ) -> gs.Graph:
     """Build a graph; `overridable`: initializers that are also inputs can be replaced."""
     scope = Scope(proto, parent)
-    # An empty list is given now and filled below: the constructor would walk all nodes.
+    # The list of nodes is filled below: the constructor would walk all of them.
     name, notes = as_text(proto.name), as_text(proto.doc_string)
     graph = gs.Graph(nodes=[], name=name, doc_string=notes)
     record = graph.record = GraphRecord(header_of(proto, _BODY_FIELDS))
@@ -198,7 +197,7 @@ def import_graph(
     for node_proto in proto.node:
         nodes.append(_import_node(node_proto, graph, scope, base_dir, overridable))
     for info in proto.output:
-        # An output that nothing in this graph makes may be a name of an enclosing graph.
+        # An output without a producer in this graph may be a name of an enclosing graph.
         result = scope.read(info.name)
         if info.name in scope.own:
             result.output_info = info
@@ -215,7 +214,7 @@ def import_graph(
 
 
 def mark_unread(graph: gs.Graph) -> None:
-    """Remember what is unused at load: it was put there on purpose, and stays."""
+    """Mark what is unused at load: it was put there on purpose, and stays."""
     outputs = {id(t) for t in graph.outputs}
     record: GraphRecord = graph.record
     record.unread_at_load = {
@@ -275,8 +274,7 @@ def _import_node(
             if attribute.type in _BODY_KINDS:
                 raise InvalidModelError(
                     f"node '{proto.name or ', '.join(proto.output)}': attribute "
-                    f"'{attribute.name}' is a graph, but {op} has no such attribute",
-                    fix="the file is not a valid ONNX graph: export it again",
+                    f"'{attribute.name}' is a graph, but {op} has no such attribute"
                 )
     return make_node(
         op,
@@ -294,21 +292,12 @@ def _import_attribute(
     proto: AttributeProto, scope: Scope, base_dir: Path | None, overridable: bool
 ) -> Any:
     """The Python value of an attribute; kinds without one stay an AttributeProto."""
-    kind = proto.type
     if proto.ref_attr_name:
         return proto
-    if kind == AttributeProto.INT:
-        return proto.i
-    if kind == AttributeProto.INTS:
-        return list(proto.ints)
-    if kind == AttributeProto.FLOAT:
-        return proto.f
-    if kind == AttributeProto.FLOATS:
-        return list(proto.floats)
-    if kind == AttributeProto.STRING:
-        return _text(proto.s)
-    if kind == AttributeProto.STRINGS:
-        return [_text(s) for s in proto.strings]
+    kind = proto.type
+    read = PLAIN_VALUES.get(kind)
+    if read is not None:
+        return read(proto)
     if kind == AttributeProto.TENSOR:
         return gs.Constant(proto.t.name, StoredValues(proto.t, base_dir))
     if kind == AttributeProto.GRAPH:
@@ -324,3 +313,14 @@ def _text(raw: bytes) -> str | bytes:
         return raw.decode()
     except UnicodeDecodeError:
         return raw
+
+
+PLAIN_VALUES: dict[int, Callable[[AttributeProto], Any]] = {
+    AttributeProto.INT: operator.attrgetter("i"),
+    AttributeProto.INTS: lambda proto: list(proto.ints),
+    AttributeProto.FLOAT: operator.attrgetter("f"),
+    AttributeProto.FLOATS: lambda proto: list(proto.floats),
+    AttributeProto.STRING: lambda proto: _text(proto.s),
+    AttributeProto.STRINGS: lambda proto: [_text(s) for s in proto.strings],
+}
+"""Functions that read the Python value of an attribute, by its kind."""

@@ -1,10 +1,9 @@
-"""Files on disk: read with clear errors, written all or nothing."""
+"""Model files: read with clear errors, written all or nothing."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import onnx_graphsurgeon as gs
@@ -29,16 +28,16 @@ PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
 """Largest single file: protobuf's 2 GiB minus a margin for everything but weights."""
 
 EXTERNAL_THRESHOLD = 1024
-"""Constants below this many bytes stay in the model: shapes and scales must be readable."""
+"""Constants of fewer bytes stay in the model: shapes and scales must be readable."""
 
 _ONE_FILE = 64 << 20
-"""Most bytes of constants that become one file if the model had a data file before."""
+"""Largest total size of constants written as one file if the model had a data file before."""
 
 _ALIGNMENT = 4096  # page size: lets a runtime map each tensor
 
 
 def read_bytes(path: Path, most: int = regular_file.LARGEST) -> bytes:
-    """The content of a file, after completing interrupted work in its folder."""
+    """The content of a file, read after completing interrupted work in its folder."""
     recover_and_warn(path.parent)
     return regular_file.read(path, most)
 
@@ -49,7 +48,7 @@ def read_model(path: Path) -> ModelProto:
 
 
 def parse_model(data: bytes) -> ModelProto:
-    """The model in a file."""
+    """The model in the content of a file."""
     if not data:
         raise LoadError("the file is empty", fix="export or copy the model again")
     model = ModelProto()
@@ -66,7 +65,7 @@ def parse_model(data: bytes) -> ModelProto:
 def needs_external_data(constants: Iterable[gs.Constant], came_with_data: bool = False) -> bool:
     """Whether values are in external data, or too large for one file.
 
-    A single file is built in memory: for a model that came with external data it must be small.
+    A single file is built in memory, so for a model that came with external data it must be small.
     """
     total = 0
     for constant in constants:
@@ -87,14 +86,11 @@ def write_model(
     origin: Origin | None = None,
 ) -> list[Path]:
     """Write a model and, if asked, its data file, both or none."""
-    if os.path.islink(path) and not external_data:
-        real = Path(os.path.realpath(path))
-        with FileSet(real.parent) as files:
-            stage_model(files, to_proto, real.name, external_data, origin)
-        return [path]
-    with FileSet(path.parent) as files:
-        names = stage_model(files, to_proto, path.name, external_data, origin)
-    return [path.with_name(name) for name in names]
+    linked = os.path.islink(path) and not external_data
+    real = Path(os.path.realpath(path)) if linked else path
+    with FileSet(real.parent) as files:
+        names = stage_model(files, to_proto, real.name, external_data, origin)
+    return [path, *(path.with_name(name) for name in names[1:])]
 
 
 def stage_model(
@@ -108,12 +104,11 @@ def stage_model(
     path = files.folder / name
     check_needed(path, origin)
     if not external_data:
-        files.stage(name).write(_serialize(to_proto(to_tensor_proto), path))
+        files.stage(name).write(serialize(to_proto(to_tensor_proto), f"{path}: the model"))
         return [name]
     data_file = data_path(path, origin, files.names)
     old = ExternalData.stamp_of(data_file)
-    moved: list[tuple[StoredValues, ExternalData]] = []
-    settled: list[tuple[ComputedValues, TensorProto]] = []
+    moved: list[tuple[StoredValues | ComputedValues, TensorProto]] = []
     data = files.stage(data_file.name, like=name)
 
     def write(constant: gs.Constant) -> TensorProto:
@@ -125,57 +120,37 @@ def stage_model(
         offset = data.tell()
         for chunk in chunks():
             data.write(chunk)
-        external = values.external if isinstance(values, StoredValues) else None
-        if external is not None and external.stamp == old:
-            moved.append((values, replace(external, path=data_file.absolute(), offset=offset)))
-        source = values.source if isinstance(values, ComputedValues) else None
         proto.data_location = TensorProto.EXTERNAL
-        for key, value in (
-            ("location", data_file.name),
-            ("offset", str(offset)),
-            ("length", str(length)),
-        ):
-            entry = proto.external_data.add()
-            entry.key, entry.value = key, value
+        place = {"location": data_file.name, "offset": str(offset), "length": str(length)}
+        for key, value in place.items():
+            proto.external_data.add(key=key, value=value)
+        field = "external" if isinstance(values, StoredValues) else "source"
+        source: ExternalData | None = getattr(values, field, None)
         if source is not None and source.stamp == old:
-            settled.append((values, proto))
+            moved.append((values, proto))
         return proto
 
-    files.stage(name).write(_serialize(to_proto(write), path))
+    files.stage(name).write(serialize(to_proto(write), f"{path}: the model"))
     if not data.tell():
         files.drop(data)  # every constant was small enough to stay in the model
         return [name]
 
     def follow() -> None:
-        """Let values of the file just replaced refer to the new file."""
-        new = ExternalData.stamp_of(data_file)
-        for values, external in moved:
-            values.external = replace(external, stamp=new)
-        for computed, proto in settled:
-            computed.settled = StoredValues(proto, data_file.parent)
+        """Let values from the file just replaced refer to the new file."""
+        for values, proto in moved:
+            stored = StoredValues(proto, data_file.parent)
+            if isinstance(values, ComputedValues):
+                values.settled = stored
+            else:
+                values.external = stored.external
 
     files.after.append(follow)
     return [name, data_file.name]
 
 
-def write_text(path: Path, text: str) -> Path:
-    """Write a text file, all or nothing."""
-    return write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, data: bytes) -> Path:
-    """Write a file, all or nothing."""
-    real = Path(os.path.realpath(path)) if os.path.islink(path) else path
-    with FileSet(real.parent) as files:
-        files.stage(real.name).write(data)
-    return path
-
-
-def _serialize(model: ModelProto, path: Path) -> bytes:
+def serialize(model: ModelProto, what: str, fix: str = "save with external data") -> bytes:
+    """The bytes of a model, called `what` in the error if it is too large."""
     try:
         return bytes(model.SerializeToString())
     except (EncodeError, ValueError) as error:
-        raise SaveError(
-            f"{path}: the model is larger than protobuf's limit of 2 GiB",
-            fix="save with external data",
-        ) from error
+        raise SaveError(f"{what} is larger than protobuf's limit of 2 GiB", fix=fix) from error

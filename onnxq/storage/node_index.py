@@ -1,8 +1,8 @@
 """The nodes of one graph by operator.
 
-Most passes look for a few operators, and most graphs do not contain them. Going through all nodes
-each time would cost more than what the passes do, since the objects of a large graph do not fit
-into the caches of a CPU.
+Most passes look for a few operators, and most graphs do not contain them. Walking over all nodes
+each time would cost more than the passes themselves, since a large graph exceeds the caches of a
+CPU.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ BODY_OPS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
 class NodeIndex:
-    """Where the operators are in a list of nodes, to which nodes may be appended.
+    """The positions of operators in a list of nodes, to which nodes may be appended.
 
-    Whoever deletes from the list or changes an operator calls `forget`.
+    Code that deletes from the list or changes an operator must call `forget`.
     """
 
     __slots__ = ("_holders", "_known", "_places")
@@ -27,7 +27,7 @@ class NodeIndex:
         self.forget()
 
     def forget(self) -> None:
-        """Start anew with the next question."""
+        """Rebuild the index at the next query."""
         self._places: dict[str, list[int]] = {}
         self._holders: list[int] = []
         self._known = 0
@@ -45,7 +45,7 @@ class NodeIndex:
         return [nodes[i] for i in self._holders]
 
     def _updated(self, graph: gs.Graph) -> list[gs.Node]:
-        """The nodes of `graph`, all of which are known now."""
+        """The nodes of `graph`, all of which are now indexed."""
         nodes: list[gs.Node] = graph.nodes
         if len(nodes) < self._known:
             self.forget()
@@ -63,6 +63,3 @@ class NodeIndex:
                 node.owner = graph
         self._known = len(nodes)
         return nodes
-
-
-__all__ = ["BODY_OPS", "NodeIndex"]

@@ -15,9 +15,9 @@ from onnxq.quant.qparams import QParams
 from onnxq.quant.qtypes import QTYPES, QType, holding
 
 QUANT_MIN, QUANT_MAX = "onnxq.quant_min", "onnxq.quant_max"
-"""Lowest and highest code, if the dialect does not specify them."""
+"""Lowest and highest code, if the dialect does not contain them."""
 QUANT_TYPE, SCALE = "onnxq.type", "onnxq.scale"
-"""The type of the codes, and the scales as a JSON number or list, likewise."""
+"""The type of the codes, and the scales as a JSON number or list, if the dialect has neither."""
 
 
 def metadata(node: gs.Node) -> dict[str, str]:
@@ -28,12 +28,12 @@ def metadata(node: gs.Node) -> dict[str, str]:
 
 def add_metadata(node: gs.Node, entries: Mapping[str, str]) -> None:
     """Add entries to a node; existing keys get the new value."""
-    known = metadata(node)
+    entries = {**metadata(node), **entries}
     source = NodeProto()
     if getattr(node, "source", None) is not None:
         source.CopyFrom(node.source)
         del source.metadata_props[:]
-    for key, value in {**known, **entries}.items():
+    for key, value in entries.items():
         source.metadata_props.add(key=key, value=value)
     node.source = source
 

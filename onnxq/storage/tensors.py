@@ -21,7 +21,7 @@ from onnx_graphsurgeon.ir.tensor import LazyValues
 from onnxq.arrays import pieces
 from onnxq.arrays.pieces import Array
 from onnxq.errors import InvalidModelError
-from onnxq.storage.external_data import CHUNK, PACKED_BITS, packed_size
+from onnxq.storage.external_data import PACKED_BITS, bits_of, packed_size
 from onnxq.storage.external_data import ExternalData as ExternalData
 from onnxq.storage.external_data import numpy_dtype as numpy_dtype
 
@@ -31,10 +31,10 @@ _PLAIN_DTYPES: dict[int, np.dtype[Any]] = {
     for onnx_type in map(TensorProto.DataType.Value, _PLAIN_NAMES.split())
     if sys.byteorder == "little"
 }
-"""Types with the same bytes in a file and in memory: they need none of onnx's conversions."""
+"""Types with the same bytes in a file and in memory, which onnx need not convert."""
 _PLAIN_TYPES = {dtype: onnx_type for onnx_type, dtype in _PLAIN_DTYPES.items()}
 _LARGEST_DENSE = 1 << 31
-"""Most bytes of a sparse tensor made dense, as in onnxruntime: a small file may claim any size."""
+"""Largest dense form of a sparse tensor in bytes, as in onnxruntime: a small file may claim any."""
 
 
 class StoredValues(LazyValues):  # type: ignore[misc]
@@ -52,7 +52,7 @@ class StoredValues(LazyValues):  # type: ignore[misc]
         _check_dims(tensor.dims, tensor.name)
         if tensor.data_location == TensorProto.EXTERNAL:
             self.external = ExternalData.of(tensor, base_dir)
-        elif pieces.is_large(tensor.dims):  # of small ones only what is read is looked at
+        elif pieces.is_large(tensor.dims):  # small ones are checked when they are read
             _check_length(tensor)
 
     @property
@@ -73,31 +73,23 @@ class StoredValues(LazyValues):  # type: ignore[misc]
     def parts(self) -> Iterator[tuple[pieces.Index, Array]]:
         """The values block by block; values in a file are in memory one block at a time."""
         if self.external is None and not (self._is_packed and self.tensor.HasField("raw_data")):
-            whole = self.load()
-            yield from ((at, whole[at]) for at in pieces.blocks(self.shape))
-            return
-        read = _slices(self.tensor.raw_data) if self.external is None else self.external.read
-        for at in pieces.blocks(self.shape):
-            yield at, self._part(at, read)
+            return parts_of(self.load())
+        inline = self.tensor.raw_data  # once: protobuf copies it at every access
+        return ((at, self._part(at, inline)) for at in pieces.blocks(self.shape))
 
-    def _part(self, at: pieces.Index, read: Callable[[int, int], bytes]) -> Array:
+    def _part(self, at: pieces.Index, inline: bytes) -> Array:
+        kind, external = self.tensor.data_type, self.external
         start, stop = pieces.span(self.shape, at)
         shape = [len(range(size)[each]) for each, size in zip(at, self.shape, strict=True)]
-        if not self._is_packed:
-            size = self.dtype.itemsize
-            return np.frombuffer(read(start * size, (stop - start) * size), self.dtype).reshape(
-                shape
-            )
-        # Several elements a byte, the first of which may belong to the block before.
-        bits = PACKED_BITS[self.tensor.data_type]
+        bits = bits_of(kind)
         first, last = start * bits // 8, -(-stop * bits // 8)
+        raw = inline[first:last] if external is None else external.read(first, last - first)
+        if not self._is_packed:
+            return np.frombuffer(raw, self.dtype).reshape(shape)
+        # The first byte may begin with elements of the block before.
         skipped = start - first * 8 // bits
-        raw = read(first, last - first)
         part = TensorProto(
-            name=self.tensor.name,
-            data_type=self.tensor.data_type,
-            dims=[stop - start + skipped],
-            raw_data=raw,
+            name=self.tensor.name, data_type=kind, dims=[stop - start + skipped], raw_data=raw
         )
         return _decode(part)[skipped:].reshape(shape)
 
@@ -107,8 +99,8 @@ class StoredValues(LazyValues):  # type: ignore[misc]
 
     def load(self) -> Array:
         """The values, read-only."""
-        in_pieces = self.external is not None or pieces.is_large(self.shape)
-        if self._is_packed and in_pieces and (self.external or self.tensor.HasField("raw_data")):
+        is_large_raw = pieces.is_large(self.shape) and self.tensor.HasField("raw_data")
+        if self._is_packed and (self.external is not None or is_large_raw):
             parts = (part for _, part in self.parts())
             values = pieces.assembled(self.shape, self.dtype, parts)
         elif self.external is None:
@@ -119,30 +111,26 @@ class StoredValues(LazyValues):  # type: ignore[misc]
         return values
 
 
-def _slices(raw: bytes) -> Callable[[int, int], bytes]:
-    """A way to read some of `raw`, which a protobuf would copy at every access."""
-    return lambda start, length: raw[start : start + length]
-
-
 def _check_length(tensor: TensorProto) -> None:
     """Reject dims that the data does not fill, before memory is allocated for them."""
     if tensor.HasField("raw_data") and not tensor.HasField("segment"):
         have, need = len(tensor.raw_data), packed_size(tensor)
         if have != need:
-            raise InvalidModelError(
+            raise damaged(
                 f"tensor '{tensor.name}': type {tensor.data_type} and shape {list(tensor.dims)} "
-                f"take {need} bytes, but its data has {have}",
-                fix="the file is damaged: export or copy it again",
+                f"take {need} bytes, but its data has {have}"
             )
 
 
 def _check_dims(dims: Sequence[int], name: str) -> None:
     # numpy would take -1 for "as many as there are".
     if dims and min(dims) < 0:
-        raise InvalidModelError(
-            f"tensor '{name}': shape {list(dims)} has a negative dimension",
-            fix="the file is damaged: export or copy it again",
-        )
+        raise damaged(f"tensor '{name}': shape {list(dims)} has a negative dimension")
+
+
+def damaged(what: str) -> InvalidModelError:
+    """The error for a file whose content contradicts itself."""
+    return InvalidModelError(what, fix="the file is damaged: export or copy it again")
 
 
 def _decode(tensor: TensorProto) -> Array:
@@ -152,10 +140,9 @@ def _decode(tensor: TensorProto) -> Array:
             return np.frombuffer(tensor.raw_data, dtype).reshape(tuple(tensor.dims))
         return numpy_helper.to_array(tensor)
     except (KeyError, TypeError, ValueError) as error:
-        raise InvalidModelError(
+        raise damaged(
             f"tensor '{tensor.name}': its data does not match type {tensor.data_type} and shape "
-            f"{list(tensor.dims)} ({error})",
-            fix="the file is damaged: export or copy it again",
+            f"{list(tensor.dims)} ({error})"
         ) from error
 
 
@@ -163,11 +150,11 @@ class ComputedValues(LazyValues):  # type: ignore[misc]
     """Values that are computed from others whenever they are read."""
 
     settled: StoredValues | None = None
-    """The place of the values after they were saved over their source."""
+    """The saved values, once a file with them has replaced the source."""
 
     @property
     def source(self) -> ExternalData | None:
-        """The file that must not change."""
+        """The file that the values are computed from, which must not change."""
         raise NotImplementedError
 
     def parts(self) -> Iterator[tuple[pieces.Index, Array]]:
@@ -179,21 +166,21 @@ Codes = Array | StoredValues
 """Constant codes: in memory, or large ones in their source file."""
 
 
-def parts_of(values: Array | StoredValues) -> Iterator[tuple[pieces.Index, Array]]:
-    """The blocks of `values`, each with its place."""
-    if isinstance(values, StoredValues):
+def parts_of(values: Codes | ComputedValues) -> Iterator[tuple[pieces.Index, Array]]:
+    """The blocks of `values`, each with its index."""
+    if isinstance(values, StoredValues | ComputedValues):
         return values.parts()
     return ((at, values[at]) for at in pieces.blocks(values.shape))
 
 
 class SparseStoredValues(StoredValues):
-    """A sparse initializer: written back unchanged; made dense on request."""
+    """A sparse initializer, written back unchanged and made dense on request."""
 
     def __init__(self, sparse: SparseTensorProto, base_dir: Path | None = None) -> None:
         self.sparse = sparse
         parts = (sparse.values, sparse.indices)
         if any(part.data_location == TensorProto.EXTERNAL for part in parts):
-            # Rare and small: taken in at once, so that no reference to the old file is written.
+            # Rare and small: inlined at once, so no reference to the old file is written.
             self.sparse = SparseTensorProto(dims=sparse.dims)
             self.sparse.values.CopyFrom(_inline(sparse.values, base_dir))
             self.sparse.indices.CopyFrom(_inline(sparse.indices, base_dir))
@@ -208,8 +195,7 @@ class SparseStoredValues(StoredValues):
 
     def parts(self) -> Iterator[tuple[pieces.Index, Array]]:
         """The dense values block by block."""
-        dense = self.load()
-        return ((at, dense[at]) for at in pieces.blocks(self.shape))
+        return parts_of(self.load())
 
     def load(self) -> Array:
         """The dense values."""
@@ -222,25 +208,18 @@ class SparseStoredValues(StoredValues):
         """The position of each value, along each axis."""
         shape, name, indices = self.shape, self.tensor.name, _decode(self.sparse.indices)
         _check_dims(shape, name)
+        who = f"sparse tensor '{name}'"
         if self.nbytes > _LARGEST_DENSE:
-            raise _sparse_error(
-                name, f"its dense form, which runtimes create, has {self.nbytes} bytes"
-            )
+            raise damaged(f"{who}: its dense form, which runtimes create, has {self.nbytes} bytes")
         count = math.prod(self.tensor.dims)
         if len(self.tensor.dims) != 1 or indices.shape not in ((count,), (count, len(shape))):
-            raise _sparse_error(name, f"{count} values have indices of shape {indices.shape}")
+            raise damaged(f"{who}: {count} values have indices of shape {indices.shape}")
         if indices.dtype != np.int64:
-            raise _sparse_error(name, f"its indices are {indices.dtype}, not int64")
+            raise damaged(f"{who}: its indices are {indices.dtype}, not int64")
         most = math.prod(shape) if indices.ndim == 1 else np.asarray(shape, np.int64)
         if indices.size and not np.all((indices >= 0) & (indices < most)):
-            raise _sparse_error(name, f"an index is outside shape {list(shape)}")
+            raise damaged(f"{who}: an index is outside shape {list(shape)}")
         return tuple(indices.T) if indices.ndim == 2 else np.unravel_index(indices, shape)
-
-
-def _sparse_error(name: str, why: str) -> InvalidModelError:
-    return InvalidModelError(
-        f"sparse tensor '{name}': {why}", fix="the file is damaged: export or copy it again"
-    )
 
 
 def _inline(tensor: TensorProto, base_dir: Path | None) -> TensorProto:
@@ -276,9 +255,8 @@ def to_tensor_proto(constant: gs.Constant) -> TensorProto:
             proto.CopyFrom(values.tensor)
             proto.name = constant.name
             return proto
-        proto = _without_data(values.tensor)
+        proto = _without_data(values.tensor, constant.name)
         proto.raw_data = b"".join(values.external.chunks())
-        proto.name = constant.name
         return proto
     if isinstance(values, LazyValues):
         values = values.load()
@@ -292,9 +270,9 @@ def to_tensor_proto(constant: gs.Constant) -> TensorProto:
     return numpy_helper.from_array(array, constant.name)
 
 
-def _without_data(tensor: TensorProto) -> TensorProto:
+def _without_data(tensor: TensorProto, name: str) -> TensorProto:
     """A TensorProto with the type, shape and documentation of `tensor` but no bytes."""
-    bare = TensorProto(data_type=tensor.data_type, dims=tensor.dims)
+    bare = TensorProto(name=name, data_type=tensor.data_type, dims=tensor.dims)
     if tensor.HasField("doc_string"):
         bare.doc_string = tensor.doc_string
     bare.metadata_props.extend(tensor.metadata_props)
@@ -305,42 +283,28 @@ def to_external(constant: gs.Constant) -> tuple[TensorProto, int, BytesSource]:
     """A TensorProto without bytes, the number of bytes, and a way to stream them."""
     values = constant._values
     if isinstance(values, StoredValues):
-        external = values.external
+        tensor, external = values.tensor, values.external
         if external is not None:
-            bare = _without_data(values.tensor)
-            bare.name = constant.name
-            return bare, external.length, external.chunks
-        if values.tensor.HasField("raw_data"):
-            bare = _without_data(values.tensor)
-            bare.name = constant.name
-            tensor = values.tensor
+            return _without_data(tensor, constant.name), external.length, external.chunks
+        if tensor.HasField("raw_data"):
+            bare = _without_data(tensor, constant.name)
             return bare, len(tensor.raw_data), lambda: iter((tensor.raw_data,))
     kind = _PLAIN_TYPES.get(np.dtype(values.dtype))
-    if isinstance(values, ComputedValues) and kind is not None:
-        bare = TensorProto(name=constant.name, data_type=kind, dims=values.shape)
-        return bare, values.nbytes, lambda: (part.tobytes() for _, part in values.parts())
-    array = np.asarray(values_of(constant), order="C")
-    if kind is not None:  # straight from memory, without a copy of the whole
-        bare = TensorProto(name=constant.name, data_type=kind, dims=array.shape)
-        return bare, array.nbytes, lambda: (part.tobytes() for part in _pieces(array))
-    # Each piece but the last fills whole bytes.
-    bare = _without_data(numpy_helper.from_array(np.empty(0, array.dtype)))
-    bare.name, bare.dims[:] = constant.name, array.shape
+    if kind is not None:
+        whole = values if isinstance(values, ComputedValues) else values_of(constant)
+        bare = TensorProto(name=constant.name, data_type=kind, dims=whole.shape)
+        return bare, whole.nbytes, lambda: (part.tobytes() for _, part in parts_of(whole))
+    array = values_of(constant)
+    bare = _without_data(numpy_helper.from_array(np.empty(0, array.dtype)), constant.name)
+    bare.dims[:] = array.shape
+    flat = array.reshape(-1)  # each piece of it but the last fills whole bytes
     return (
         bare,
         packed_size(bare),
-        lambda: (numpy_helper.from_array(part).raw_data for part in _pieces(array)),
+        lambda: (numpy_helper.from_array(part).raw_data for part in pieces.cut(flat)),
     )
-
-
-def _pieces(array: Array) -> Iterator[Array]:
-    flat = array.reshape(-1)
-    step = CHUNK // flat.itemsize
-    for start in range(0, flat.size, step):
-        yield flat[start : start + step]
 
 
 def stored_size(constant: gs.Constant) -> int:
     """Roughly how many bytes the constant takes in a file."""
-    values = constant._values
-    return int(values.nbytes)
+    return int(constant._values.nbytes)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from onnxq.ncnn.writer import write
-from onnxq.storage.model_files import write_bytes, write_text
 from tests.consumers.compare import NETWORKS, Measurement, measure, python, version_of, written
 from tests.models.build import quantize, run, weight
 from tests.onnxq.ncnn.cases import CASES, graph, values
@@ -37,8 +36,8 @@ def test_operator(name: str, quantized: bool, tmp_path: Path) -> None:
         if name.split()[0] in ("Conv", "Gemm", "MatMul") and "of two" not in name:
             weight(model, "w", lo=-127, scale=0.015)
     files = write(model)
-    write_text(tmp_path / "m.param", str(files["param"]))
-    write_bytes(tmp_path / "m.bin", bytes(files["bin"]))
+    (tmp_path / "m.param").write_text(str(files["param"]), "utf-8")
+    (tmp_path / "m.bin").write_bytes(bytes(files["bin"]))
     found = python("run_ncnn.py")(tmp_path / "m.param", {"x/0": x}, ["y"], tmp_path).values
     (want,) = run(model, x)
     np.testing.assert_allclose(found["y/0"].reshape(want.shape), want, rtol=1e-4, atol=1e-5)

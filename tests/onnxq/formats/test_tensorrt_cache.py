@@ -17,7 +17,6 @@ from onnxq.graph import new_model
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
 from onnxq.quant.qtypes import qtype
-from onnxq.storage import model_files
 
 MODEL = new_model("empty")
 SMALLEST, LARGEST = 2.0**-149, float(np.finfo(np.float32).max)
@@ -72,7 +71,8 @@ def test_read_is_the_inverse_of_write(found: dict[str, float]) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_odd_names_survive_a_file(name: str, tmp_path: Path) -> None:
     before = QParamTable([row(name, 0.3), row(name + "'", 0.4)])
-    path = model_files.write_text(tmp_path / "x.cache", write(before, MODEL))
+    path = tmp_path / "x.cache"
+    path.write_text(write(before, MODEL), encoding="utf-8")
     assert read(path.read_text(encoding="utf-8"), MODEL).rows == before.rows
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, numpy_helper
 
+from onnxq.disk.file_set import FileSet
 from onnxq.errors import InvalidModelError, LoadError, OnnxqError, SaveError
 from onnxq.graph import from_proto, load, save
 from onnxq.storage import model_files, tensors
@@ -226,9 +227,9 @@ def test_folders_are_made_and_files_are_ordinary(tmp_path: Path) -> None:
 def test_text_files_are_written_all_or_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = model_files.write_text(tmp_path / "t.json", "old ü")
-    assert path.read_text("utf-8") == "old ü"
+    with FileSet(tmp_path) as files:
+        files.stage("t.json").write("old ü".encode())
     monkeypatch.setattr(os, "replace", failing(0))
-    with pytest.raises(SaveError):
-        model_files.write_text(path, "new")
+    with pytest.raises(SaveError), FileSet(tmp_path) as files:
+        files.stage("t.json").write(b"new")
     assert listing(tmp_path) == {"t.json": "old ü".encode()}
