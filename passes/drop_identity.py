@@ -1,4 +1,4 @@
-"""Nodes that hand their input on unchanged: Identity, and Dropout outside training."""
+"""Remove nodes that pass their input on unchanged: Identity, and Dropout outside training."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from onnxq.pass_ import Pass, Trace
 class DropIdentity(Pass):
     """Remove Identity nodes, and Dropout nodes in their inference form.
 
-    Graph outputs keep their names: the node in front makes the output instead. That is not
-    possible where the value is a graph input, an initializer, another output or a tensor of an
-    enclosing graph; there the Identity stays.
+    Graph outputs keep their names: the node before it produces the output instead. That is not
+    possible if the value is a graph input, an initializer, another output or a tensor of an
+    enclosing graph; then the Identity stays.
     """
 
     name: ClassVar[str] = "drop-identity"
@@ -37,10 +37,9 @@ class DropIdentity(Pass):
 
 def _why_it_stays(node: gs.Node, model: Model) -> str:
     source, result = node.inputs[0], node.outputs[0]
-    if node.op == "Dropout":
-        reason = _why_it_drops(node, model)
-        if reason:
-            return reason
+    reason = _why_it_drops(node, model) if node.op == "Dropout" else ""
+    if reason:
+        return reason
     if not model.is_output(result):
         return "" if result.outputs else "its result is unused, as in the source file"
     maker = producer(source)
@@ -56,11 +55,10 @@ def _why_it_stays(node: gs.Node, model: Model) -> str:
 
 def _why_it_drops(node: gs.Node, model: Model) -> str:
     """Why a Dropout may change its input; '' for one that never does."""
-    if len(node.outputs) > 1 and node.outputs[1].name:
-        mask = node.outputs[1]
+    for mask in node.outputs[1:]:
         if mask.outputs or model.is_output(mask):
             return f"its mask '{mask.name}' is used"
-    if model.opset < 7:  # a mode for training, and the default
+    if model.opset < 7:  # training is the default
         return "" if node.attrs.get("is_test", 0) else "it is in training mode (is_test is 0)"
     training = inputs_of(node, 3)[2]
     if training is None:

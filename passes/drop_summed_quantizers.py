@@ -1,12 +1,12 @@
-"""Take the quantizer off a convolution that is added to something else.
+"""Remove the quantizer of a convolution whose result is added to something else.
 
     FakeQuantize(Conv(x)) + y   ->   Conv(x) + y
 
 Runtimes that fuse Conv and Add sum y into the accumulator of the Conv, so its result is never
-rounded to codes and the quantizer does not run. The file then says what they compute. An Add has
-one accumulator: of two convolutions the first one goes there, as OpenVINO does it, and the other
-keeps its quantizer. Where one of them has none already, it is that one. What something else reads
-as well is rounded, and stays.
+rounded to codes and the quantizer does not run. The file then matches what they compute. An Add has
+one accumulator: of two convolutions the first one goes there, as in OpenVINO, and the other keeps
+its quantizer. If one of them has no quantizer already, it is that one. A result with other
+consumers is rounded, and keeps its quantizer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DropSummedQuantizers(Pass):
             if not found:
                 continue
             if any(_is_conv(t, add, model) for t in add.inputs):
-                trace.skip(found[0], "the Add already takes another Conv from its accumulator")
+                trace.skip(found[0], "the Add already runs in the accumulator of another Conv")
                 continue
             tensor = found[0].inputs[0]
             trace.rewrote(f"'{tensor.name}'", f"goes to {describe(add)} unrounded")
@@ -47,12 +47,12 @@ class DropSummedQuantizers(Pass):
 
 
 def _is_conv(tensor: gs.Tensor, reader: gs.Node, model: Model) -> bool:
-    """Whether `tensor` comes from a Conv, for `reader` alone."""
+    """Whether a Conv produces `tensor`, and only `reader` consumes it."""
     return producer(tensor, "Conv") is not None and only_reader(tensor, reader, model)
 
 
 def _quantizer(tensor: gs.Tensor, add: gs.Node, model: Model) -> gs.Node | None:
-    """The quantizer in front of `add` that rounds a Conv for it alone."""
+    """The quantizer before `add` that rounds a Conv only for it."""
     node = producer(tensor, FAKE_QUANTIZE)
     if node is None or not only_reader(tensor, add, model):
         return None

@@ -1,10 +1,10 @@
-"""Take logarithmic quantizers off inputs that NNIE's parameter file has no number for.
+"""Remove logarithmic quantizers of inputs that NNIE's parameter file has no number for.
 
     FakeQuantizeLog(x) -> GlobalAveragePool    becomes    x -> GlobalAveragePool
 
-`onnxq.side_files.nnie_inputs` says which these are. What leaves the network is not an input of
-anything, so it has no number either. The compiler picks its own there, or computes in float: the
-file cannot say. Other readers of the same tensor keep the quantizer, and a weight keeps it too: its
+`onnxq.side_files.nnie_inputs` specifies these inputs. A network output is not an input of any
+node, so it has no number either. The compiler picks its own there, or computes in float: the file
+cannot say which. Other consumers of the same tensor keep the quantizer. A weight keeps it too: its
 values specify it.
 """
 
@@ -26,7 +26,7 @@ from onnxq.side_files.nnie_inputs import writable_inputs
 
 @dataclass(frozen=True)
 class DropUnwritableQuantizers(Pass):
-    """Remove logarithmic quantizers where NNIE's parameter file has no number for them."""
+    """Remove logarithmic quantizers that NNIE's parameter file has no number for."""
 
     name: ClassVar[str] = "drop-unwritable-quantizers"
     lossy: ClassVar[bool] = True
@@ -42,25 +42,18 @@ class DropUnwritableQuantizers(Pass):
             source = node.inputs[0]
             if is_constant(source):
                 continue
-            uses = users(node.outputs[0])
-            unwritable = [
-                (n, i) for n, i in uses if id(n) in readers and (id(n), i) not in writable
-            ]
-            for reader, index in unwritable:
-                set_input(reader, index, source)
-                trace.rewrote(f"'{source.name}'", f"goes to {describe(reader)} unrounded")
+            for reader, index in users(node.outputs[0]):
+                if id(reader) in readers and (id(reader), index) not in writable:
+                    set_input(reader, index, source)
+                    trace.rewrote(f"'{source.name}'", f"goes to {describe(reader)} unrounded")
             if model.is_output(node.outputs[0]):
                 _leave_unrounded(model, node)
                 trace.rewrote(f"'{source.name}'", "is a network output, unrounded")
 
 
 def _leave_unrounded(model: Model, node: gs.Node) -> None:
-    """Let the network give what the quantizer reads; other readers get a quantizer of their own."""
+    """Make the input of the quantizer the network output; consumers get their own quantizer."""
     x, kept, reach = node.inputs[0], users(node.outputs[0]), data_max_of(node)
-
-    def build(source: gs.Tensor, result: gs.Tensor, graph: gs.Graph) -> None:
-        make(model, source, result, reach, graph)
-
     if kept:
-        insert_at(model, x, build, kept, leaves=False)
+        insert_at(model, x, lambda x, y, graph: make(model, x, y, reach, graph), kept, leaves=False)
     replace(node, by=x, model=model)

@@ -1,4 +1,4 @@
-"""Pad nodes that add nothing, as exporters leave them in front of convolutions."""
+"""Remove Pad nodes that add nothing, as exporters leave them before convolutions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onnxq.quant.qparams import Array
 class DropZeroPad(Pass):
     """Remove Pad nodes whose pads are all zero.
 
-    Where such a node connects an input or another output to an output it becomes an Identity.
+    If such a node connects an input or another output to an output, it becomes an Identity.
     """
 
     name: ClassVar[str] = "drop-zero-pad"
@@ -40,7 +40,5 @@ class DropZeroPad(Pass):
 
 def _pads(node: gs.Node) -> Array | None:
     """The pads: an input since opset 11, before that an attribute (opset 1: 'paddings')."""
-    for key in ("pads", "paddings"):
-        if key in node.attrs:
-            return np.asarray(node.attrs[key], np.int64)
-    return array(inputs_of(node, 2)[1])
+    given = node.attrs.get("pads", node.attrs.get("paddings"))
+    return array(inputs_of(node, 2)[1]) if given is None else np.asarray(given, np.int64)

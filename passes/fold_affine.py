@@ -1,13 +1,13 @@
-"""The chain of per-channel constants behind a linear layer into its weight and bias.
+"""Fold the chain of per-channel constants after a linear layer into its weight and bias.
 
-Behind a layer every Mul, Div, Add, Sub with a constant per channel and every BatchNormalization
-is x * gain + shift; the whole chain is one such step, composed in float64. This takes in the
+After a layer every Mul, Div, Add, Sub with a constant per channel and every BatchNormalization
+is x * gain + shift; the whole chain is one such step, composed in float64. This includes the
 training form of quantization-aware training,
 
     Conv(x, FakeQuantize(W * f)) -> Div f -> Add b -> BatchNormalization,  f = gamma/sqrt(var + eps)
 
-whose gain is 1 up to the rounding of f. A gain within 4 ulp of 1 in float32 is taken for 1, so
-that the scales that were trained stay bit for bit.
+whose gain is 1 up to the rounding of f. A gain within 4 ulp of 1 in float32 is taken as 1, so
+that the trained scales stay bit for bit.
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.edit import only_reader
+from onnxq.edit import describe, only_reader, op_name
 from onnxq.folding.affine import ELEMENTWISE, IDENTITY, Affine, CannotFold, batch_norm, elementwise
 from onnxq.folding.fold_into_layer import Folding
 from onnxq.folding.linear import Layer, check_channel_axis, other_use, read_layer
-from onnxq.graph import Model, domain_of
+from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
 from onnxq.operators.weight_axis import LINEAR_OPS
 from onnxq.pass_ import Pass, Trace
-from onnxq.storage.exporter import describe
 
 _CLOSE_TO_ONE = 4 * float(np.finfo(np.float32).eps)
 
 
 @dataclass(frozen=True)
 class FoldAffine(Pass):
-    """Fold Mul, Div, Add, Sub with constants and BatchNormalization behind a layer into it."""
+    """Fold Mul, Div, Add, Sub with constants and BatchNormalization after a layer into it."""
 
     name: ClassVar[str] = "fold-affine"
     exact: ClassVar[bool] = True
@@ -71,17 +70,16 @@ class FoldAffine(Pass):
 def _affine_reader(x: gs.Tensor) -> gs.Node | None:
     """The first node that reads `x` and may be an affine step on it."""
     for node in x.outputs:
-        if domain_of(node):
-            continue
-        if node.op == "BatchNormalization" and node.inputs[0] is x:
+        op = op_name(node)
+        if op == "BatchNormalization" and node.inputs[0] is x:
             return node
-        if node.op in ELEMENTWISE and any(is_constant(t) for t in node.inputs):
+        if op in ELEMENTWISE and any(is_constant(t) for t in node.inputs):
             return node
     return None
 
 
 def _chain(layer: Layer, model: Model, trace: Trace) -> tuple[list[gs.Node], Affine]:
-    """The affine nodes behind the layer as far as each is read by the next alone."""
+    """The affine nodes after the layer, as long as each is read only by the next."""
     x, step = layer.node.outputs[0], IDENTITY
     chain: list[gs.Node] = []
     while (link := _affine_reader(x)) is not None:
@@ -104,7 +102,7 @@ def _chain(layer: Layer, model: Model, trace: Trace) -> tuple[list[gs.Node], Aff
 
 
 def _is_bias(layer: Layer, chain: list[gs.Node]) -> bool:
-    """Whether all there is is one Add behind a MatMul, which has no other place for a bias."""
+    """Whether the chain is one Add after a MatMul, which has no other place for a bias."""
     return layer.node.op == "MatMul" and len(chain) == 1 and chain[0].op == "Add"
 
 

@@ -1,10 +1,10 @@
-"""BatchNormalization into the linear layer in front of it, or else behind it.
+"""Fold BatchNormalization into the linear layer before it, or else after it.
 
     gain = gamma / sqrt(var + eps)        shift = beta - mean * gain
 
-A layer in front absorbs both per output channel (`onnxq.folding.linear`), exactly for every padding
-and through a quantized weight. A layer behind absorbs them per input channel, which is exact only
-without zero padding and does not fit the scales of a quantized weight.
+A layer before it absorbs both per output channel (`onnxq.folding.linear`), exactly for every
+padding and also if its weight is quantized. A layer after it absorbs them per input channel, which
+is exact only without zero padding and impossible for the scales of a quantized weight.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from typing import ClassVar
 
 import onnx_graphsurgeon as gs
 
-from onnxq.edit import only_reader, producer
+from onnxq.edit import describe, only_reader, op_name, producer
 from onnxq.folding.affine import ELEMENTWISE, CannotFold, batch_norm, elementwise
 from onnxq.folding.fold_into_layer import Folding
 from onnxq.folding.linear import bias_add, check_channel_axis, other_use, read_layer
-from onnxq.graph import Model, domain_of
+from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
 from onnxq.operators.weight_axis import LINEAR_OPS
 from onnxq.pass_ import Pass, Trace
-from onnxq.storage.exporter import describe
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class FoldBatchNorm(Pass):
             else:
                 trace.rewrote(label, f"into {describe(layer)}")
         declined: list[tuple[gs.Node, str]] = []
-        # From the back: where one BatchNormalization feeds another, the second goes first.
+        # From the back: if one BatchNormalization feeds another, the second goes first.
         for node, front_reason in reversed(left):
             label = describe(node)
             try:
@@ -70,16 +69,16 @@ _NO_LAYER = f"neither directly before nor directly after it is a {', '.join(LINE
 
 
 def _fold_into_front(node: gs.Node, folding: Folding) -> gs.Node:
-    """Fold into the layer that makes the input; an empty reason means there is none."""
+    """Fold into the layer that produces the input; an empty reason means there is none."""
     model = folding.model
     x = node.inputs[0]
-    front, chain = producer(x), [node]
-    if front is not None and front.op == "Add" and domain_of(front) == "":
-        # The bias of a MatMul is an Add behind it.
-        product = next((p for t in front.inputs if (p := producer(t, "MatMul")) is not None), None)
-        if product is not None and bias_add(product, model) is front:
-            front, chain = product, [front, node]
-    if front is None or front.op not in LINEAR_OPS or domain_of(front):
+    front, chain = producer(x, "Add", *LINEAR_OPS), [node]
+    if front is not None and front.op == "Add":
+        # The bias of a MatMul is an Add after it.
+        chain = [front, node]
+        products = (producer(t, "MatMul") for t in front.inputs)
+        front = next((p for p in products if p is not None and bias_add(p, model) is front), None)
+    if front is None:
         raise CannotFold
     if not only_reader(x, node, model):
         raise CannotFold(f"'{x.name}', produced by {describe(front)}, {other_use(x, model)}")
@@ -95,17 +94,17 @@ def _fold_into_front(node: gs.Node, folding: Folding) -> gs.Node:
 
 
 def _fold_into_back(node: gs.Node, folding: Folding, tried_front: bool) -> gs.Node:
-    """Fold into the layer that reads the output; an empty reason means there is none."""
+    """Fold into the layer that consumes the output; an empty reason means there is none."""
     y = node.outputs[0]
     back: gs.Node | None = y.outputs[0] if y.outputs else None
-    if back is None or back.op not in LINEAR_OPS or domain_of(back) or back.inputs[0] is not y:
+    if back is None or op_name(back) not in LINEAR_OPS or back.inputs[0] is not y:
         raise CannotFold
     if not only_reader(y, node=back, model=folding.model):
         raise CannotFold(f"'{y.name}', read by {describe(back)}, {other_use(y, folding.model)}")
     layer = None if tried_front else _layer_before_chain(node, folding.model)
     if layer is not None:
         raise CannotFold(
-            f"'fold-affine' folds it into {describe(layer)}, together with what is in between"
+            f"'fold-affine' folds it into {describe(layer)}, together with the nodes in between"
         )
     if back.op == "ConvTranspose":
         raise CannotFold(f"at the border of {describe(back)} after it fewer shifts add up")
@@ -119,8 +118,7 @@ def _fold_into_back(node: gs.Node, folding: Folding, tried_front: bool) -> gs.No
                 f"the rank of '{y.name}' is {what}, and {describe(back)} after it sums over "
                 "channels only for rank 2"
             )
-    step = batch_norm(node)
-    folding.before(read_layer(back), node, step)
+    folding.before(read_layer(back), node, batch_norm(node))
     return back
 
 

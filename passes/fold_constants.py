@@ -1,4 +1,4 @@
-"""What depends on constants alone is computed once, here, instead of at every run."""
+"""Compute what depends only on constants once, here, instead of at every run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RANDOM = {
 }
 _NOT_TENSORS = {"SequenceConstruct", "SplitToSequence", "Optional"}
 _COUNTED_AT_RUN_TIME = {"NonZero", "Unique", "Compress", "NonMaxSuppression"}
-"""Their size depends on values, but their outputs are never much larger than their inputs."""
+"""The size of their outputs depends on values, but hardly exceeds that of their inputs."""
 
 _SPELLED_OUT = "a Round of constants may be part of a composed quantizer"
 
@@ -40,8 +40,8 @@ class FoldConstants(Pass):
     """Replace nodes whose inputs are all constant by their result.
 
     onnxruntime computes the results, so they are bit for bit those of the runtime. Quantization
-    is never computed away, nor is what leads to or follows a Round of constants: it may be a
-    quantizer spelled out. Shape of a tensor of fixed size counts as constant.
+    is never computed away, nor are nodes that lead to or follow a Round of constants: they may be
+    a composed quantizer. The Shape of a tensor of fixed size counts as constant.
 
     Attributes:
         max_bytes: a result larger than this stays in the graph unless its inputs are as large.
@@ -80,7 +80,7 @@ class FoldConstants(Pass):
 
 @dataclass
 class _Folding:
-    """Computes candidates in rounds: a size may only show once other results are known."""
+    """Computes candidates in rounds: some sizes are known only after other results are."""
 
     evaluator: Evaluator
     trace: Trace
@@ -102,7 +102,7 @@ class _Folding:
                 self.decline(node, f"'{missing.name}' is not folded")
 
     def choose(self, pending: list[gs.Node]) -> tuple[list[gs.Node], list[gs.Node]]:
-        """Nodes to compute now, and nodes to look at again afterwards."""
+        """Nodes to compute now, and nodes to consider again in the next round."""
         nodes = list(self.kept(pending))
         sizes = self.evaluator.sizes(nodes)
         now: list[gs.Node] = []
@@ -111,8 +111,8 @@ class _Folding:
         for node in self.kept(nodes):
             results = [t for t in node.outputs if t.name]
             size = sum(sizes.get(id(t), 0) for t in results)
-            told = node.op in _COUNTED_AT_RUN_TIME or all(id(t) in sizes for t in results)
-            if not told or any(id(t) in waiting for t in node.inputs):
+            known = node.op in _COUNTED_AT_RUN_TIME or all(id(t) in sizes for t in results)
+            if not known or any(id(t) in waiting for t in node.inputs):
                 waiting.update(map(id, results))
                 later.append(node)
             elif size > max(self.max_bytes, sum(sizes.get(id(t), 0) for t in node.inputs)):
@@ -138,9 +138,9 @@ class _Folding:
 def _candidates(
     model: Model, trace: Trace
 ) -> tuple[list[tuple[gs.Node, Array]], list[gs.Node], set[int]]:
-    """What reads constants alone, in order.
+    """Nodes that read only constants, in order.
 
-    Returns Shape nodes with what they make, nodes to compute, and the tensors (by `id`) of nodes
+    Returns Shape nodes with their results, nodes to compute, and the outputs (by `id`) of nodes
     that could be computed but must stay.
     """
     constant: set[int] = set()
@@ -152,7 +152,7 @@ def _candidates(
             if getattr(node, "unread_at_load", False) or op_name(node) == "Constant":
                 continue
             inputs = [t for t in node.inputs if t.name]
-            if not inputs or not all(_is_constant(t, constant) for t in inputs):
+            if not inputs or any(id(t) not in constant and known_values(t) is None for t in inputs):
                 shape = _static_shape(node, model)
                 if shape is not None:
                     shapes.append((node, shape))
@@ -170,10 +170,6 @@ def _candidates(
     return shapes, *_not_rounded(nodes, rounding, trace)
 
 
-def _is_constant(tensor: gs.Tensor, found: set[int]) -> bool:
-    return id(tensor) in found or known_values(tensor) is not None
-
-
 def _why_not(node: gs.Node) -> str:
     name = op_name(node)
     if name in _QUANTIZATION:
@@ -184,27 +180,26 @@ def _why_not(node: gs.Node) -> str:
         return "its result may be random"
     if name in _NOT_TENSORS:
         return "its result is not a tensor"
-    if any(True for _ in bodies(node)):
+    if bodies(node):
         return "it contains subgraphs"
     return ""
 
 
 def _static_shape(node: gs.Node, model: Model) -> Array | None:
-    """What a Shape node of the main graph makes if its input has a fixed, declared shape."""
+    """The result of a Shape node of the main graph if its input has a fixed, declared shape."""
     if op_name(node) != "Shape" or node.owner is not model.graph:
         return None
     dims = node.inputs[0].shape
     if dims is None or any(not isinstance(d, int) for d in dims):
         return None
     # Python's slice clamps out-of-range and counts negative ends as ONNX does.
-    end = node.attrs.get("end")
-    return np.asarray(list(dims)[node.attrs.get("start", 0) : end], np.int64)
+    return np.asarray(dims[node.attrs.get("start", 0) : node.attrs.get("end")], np.int64)
 
 
 def _not_rounded(
     nodes: list[gs.Node], rounding: set[int], trace: Trace
 ) -> tuple[list[gs.Node], set[int]]:
-    """Those of `nodes` that lead to none of the nodes in `rounding`, and what the others make."""
+    """Those of `nodes` that lead to no node in `rounding`, and the outputs of the others."""
     for node in reversed(nodes):
         if any(id(reader) in rounding for t in node.outputs for reader in t.outputs):
             rounding.add(id(node))

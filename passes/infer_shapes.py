@@ -1,4 +1,4 @@
-"""Types and shapes of intermediate tensors, for readers, reports and targets that want them."""
+"""Infer types and shapes of intermediate tensors, for passes, reports and targets that use them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from onnxq.storage.importer import decode_type, set_info
 
 @dataclass(frozen=True)
 class InferShapes(Pass):
-    """Write types and shapes where the model has none, as far as onnx can infer them.
+    """Add types and shapes that the model does not declare, as far as onnx can infer them.
 
-    Only adds: a type or shape that is there already stays, right or wrong. Where inference fails
-    the model is left as it is, with a note: no pass depends on shapes.
+    A type or shape that is there already stays, right or wrong. If inference fails the model is
+    left as it is, with a note: no pass depends on shapes.
     """
 
     name: ClassVar[str] = "infer-shapes"
@@ -32,7 +32,7 @@ class InferShapes(Pass):
 
     def run(self, model: Model, trace: Trace) -> None:
         twin = model.clone()
-        for node in twin.nodes(*QUANTIZERS):  # what comes out has the type of what goes in
+        for node in twin.nodes(*QUANTIZERS):  # the output has the type of the input
             identity(node, node.inputs[0])
         try:
             inferred = infer(twin.to_proto(weightless))
@@ -52,7 +52,7 @@ class InferShapes(Pass):
 
 
 def _pairs(graph: gs.Graph, proto: GraphProto) -> Iterator[tuple[gs.Graph, GraphProto]]:
-    """Each graph with the protobuf made of it, bodies found by what their node makes."""
+    """Each graph with its protobuf; bodies are found by the outputs of their node."""
     stack = [(graph, proto)]
     while stack:
         graph, proto = stack.pop()
@@ -72,7 +72,7 @@ def _pairs(graph: gs.Graph, proto: GraphProto) -> Iterator[tuple[gs.Graph, Graph
 
 
 def _lacks_type(tensor: gs.Tensor) -> bool:
-    """Whether something can be added: the whole type, or the shape of an inner tensor."""
+    """Whether the whole type, or the shape of an inner tensor, can be added."""
     if tensor.dtype is None:
         info = getattr(tensor, "info", None)
         return info is None or info.type.WhichOneof("value") is None

@@ -1,9 +1,9 @@
-"""Constant nodes and initializers hold the same thing; most tools look at initializers only."""
+"""Turn Constant nodes into initializers: both contain the same, but most tools know only those."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from onnxq.folding.to_initializers import freeze
 from onnxq.graph import Model
@@ -25,7 +25,7 @@ class LowerConstants(Pass):
     def run(self, model: Model, trace: Trace) -> None:
         lowered, values = [], {}
         for node in model.nodes("Constant"):
-            known: Any = known_values(node.outputs[0])
+            known = known_values(node.outputs[0])
             if known is None:
                 trace.skip(node, f"none of its attributes {sorted(node.attrs)} contains a value")
                 continue

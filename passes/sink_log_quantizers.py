@@ -1,10 +1,10 @@
-"""Logarithmic quantizers moved behind operators that have none on NNIE.
+"""Move logarithmic quantizers after operators that have none on NNIE.
 
     FakeQuantizeLog(x) -> Flatten -> Gemm    becomes    x -> Flatten -> FakeQuantizeLog -> Gemm
 
-Flatten and Reshape only move values, and Relu keeps those of one sign: positive values lie on the
-same grid, negative ones become 0, which is on it. So the order does not matter, and the number
-is at an input that NNIE has a number for.
+Flatten and Reshape only move values, and Relu keeps those of one sign: positive values are on the
+same grid, negative ones become 0, which is on it. So the order does not matter, and the quantizer
+ends at an input that NNIE has a number for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TRANSPARENT = UNWRITABLE & (MOVES | {"Relu"})
 
 @dataclass(frozen=True)
 class SinkLogQuantizers(Pass):
-    """Move logarithmic quantizers behind Flatten, Relu and Reshape."""
+    """Move logarithmic quantizers after Flatten, Relu and Reshape."""
 
     name: ClassVar[str] = "sink-log-quantizers"
     exact: ClassVar[bool] = True
@@ -45,20 +45,17 @@ class SinkLogQuantizers(Pass):
                 continue
             reach = data_max_of(quantizer)
             set_input(node, 0, quantizer.inputs[0])
-            if not _rounded_behind(node.outputs[0], reach, model):
+            if not _is_rounded(node.outputs[0], reach, model):
                 _round(model, node.outputs[0], reach)
             trace.rewrote(node, f"'{node.outputs[0].name}' is quantized instead of its input")
 
 
-def _rounded_behind(tensor: gs.Tensor, reach: float, model: Model) -> bool:
-    """Whether all uses of `tensor` see it on this grid already."""
+def _is_rounded(tensor: gs.Tensor, reach: float, model: Model) -> bool:
+    """Whether all uses of `tensor` read it on this grid already."""
     return not model.is_output(tensor) and all(
         is_logarithmic(node) and data_max_of(node) == reach for node, _ in users(tensor)
     )
 
 
 def _round(model: Model, tensor: gs.Tensor, reach: float) -> None:
-    def build(source: gs.Tensor, result: gs.Tensor, graph: gs.Graph) -> None:
-        make(model, source, result, reach, graph)
-
-    insert(model, tensor, build)
+    insert(model, tensor, lambda x, y, graph: make(model, x, y, reach, graph))

@@ -223,13 +223,13 @@ IMAGE = np.random.default_rng(2).standard_normal((1, 3, 5, 5)).astype(np.float32
 NORM = "BatchNormalization({}, s, b, m, v)"
 
 
-def test_the_layer_in_front_is_preferred() -> None:
+def test_the_layer_before_it_is_preferred() -> None:
     model = conv_net("p = Conv(x, u)", f"n = {NORM.format('p')}", "y = Conv(n, w)")
     folded, trace = folded_equal(model, IMAGE)
     first, second = folded.nodes("Conv")
     assert len(first.inputs) == 3
     assert len(second.inputs) == 2
-    assert "behind" not in trace.rewrites[0]
+    assert "after it" not in trace.rewrites[0]
 
 
 def test_two_in_a_row_fold_both_ways() -> None:

@@ -12,7 +12,7 @@ from onnx import TensorProto
 import onnxq.graph
 from onnxq.graph import Model, from_proto
 from onnxq.pipeline import Pipeline
-from onnxq.running.sessions import walk
+from onnxq.storage.function_form import all_nodes
 from passes.lower_constants import LowerConstants
 from passes.read_qdq import ReadQdq
 from passes.split_shared_weights import SplitSharedWeights
@@ -29,7 +29,7 @@ def weights(done: Applied) -> list[list[str]]:
 
 
 def readers(proto: onnx.ModelProto) -> Counter[str]:
-    return Counter(name for node in walk(proto.graph) for name in node.input)
+    return Counter(name for node in all_nodes(proto.graph.node) for name in node.input)
 
 
 def test_each_layer_gets_its_own_weight_and_bias_and_the_first_keeps_the_name() -> None:
