@@ -1,4 +1,4 @@
-"""How large the sums of integer layers can get, from the codes they really have.
+"""The largest sums that integer layers can form, from the codes they really have.
 
 A layer with weight codes w, input codes x in lo..hi and zero points zw, zx computes
 
@@ -8,18 +8,18 @@ Every x[k] is free, so the sum of an output channel lies between
 
     sum of min(v[k] * (lo - zx), v[k] * (hi - zx))   and   the same with max,   v = w - zw
 
-and reaches both ends. Where these leave 32 bits, an input exists that wraps the accumulator.
+and reaches both ends. If these exceed 32 bits, an input exists that wraps the accumulator.
 
 8-bit kernels of x86 CPUs with AVX2 but without VNNI multiply unsigned input codes with signed
 weight codes and add *neighbouring pairs* in 16 bits, saturating (vpmaddubsw), before zero points
-are taken off:
+are subtracted:
 
     x[2k] * w[2k] + x[2k + 1] * w[2k + 1]            must lie in -32768..32767
 
-Signed input codes are moved up by 128 before. Weights of 7 bits (-64..63) always fit:
-2 * 255 * 64 = 32640. unsigned weights go through another kernel, which does not saturate.
+Signed input codes are raised by 128 first. Weights of 7 bits (-64..63) are always safe:
+2 * 255 * 64 = 32640. Unsigned weights go through another kernel, which does not saturate.
 Neighbours are neighbours in the order that a kernel reads: channels innermost in onnxruntime. As
-other kernels read a Conv with its window innermost, both orders must fit.
+other kernels read a Conv with its window innermost, both orders must be safe.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Bounds:
     """The output channel with the largest sum."""
     pair_low: int
     pair_high: int
-    """Ends of the 16-bit sums of pairs; 0 where none are formed."""
+    """Ends of the 16-bit sums of pairs; 0 if none are formed."""
 
     @property
     def fits_accumulator(self) -> bool:
@@ -95,7 +95,7 @@ def bounds(model: Model) -> Iterator[Bounds]:
 def input_quantizer(
     tensor: gs.Tensor, known: dict[int, gs.Node | None] | None = None
 ) -> gs.Node | None:
-    """The linear quantizer of the values that `tensor` holds; `known` as in `quantizer_behind`."""
+    """The linear quantizer of the values in `tensor`; `known` as in `quantizer_behind`."""
     node = quantizer_behind(tensor, {} if known is None else known)
     return node if is_fake_quantize(node) else None
 
@@ -103,8 +103,8 @@ def input_quantizer(
 def _bounds(layer: Layer, x: QParams, w: QParams) -> Bounds:
     codes = codes_of(layer.values, w, container(w.qtype).dtype)
     whole = codes.load() if isinstance(codes, StoredValues) else codes
-    lo, hi = _codes(x)
-    shift = int(x.zero_point)
+    assert x.lo is not None and x.hi is not None
+    lo, hi, shift = x.lo, x.hi, int(x.zero_point)
     signed = w.qtype.signed and layer.node.op != "ConvTranspose" and not _is_depthwise(layer)
     up = 128 if x.qtype.signed else 0
     least, most = (np.zeros(_rows(layer), np.int64) for _ in range(2))
@@ -115,7 +115,7 @@ def _bounds(layer: Layer, x: QParams, w: QParams) -> Bounds:
         steps = _by_channel(layer, part - w.block_of(whole.shape, at)[1].astype(np.int32))
         up_steps = np.maximum(steps, 0).sum(axis=1, dtype=np.int64)
         down_steps = steps.sum(axis=1, dtype=np.int64) - up_steps
-        # What is positive is least times the lower end, what is negative times the upper.
+        # A positive step is least times the lower end, a negative one times the upper.
         least[rows] += up_steps * (lo - shift) + down_steps * (hi - shift)
         most[rows] += up_steps * (hi - shift) + down_steps * (lo - shift)
         if signed:
@@ -129,19 +129,16 @@ def _bounds(layer: Layer, x: QParams, w: QParams) -> Bounds:
 
 
 def _rows(layer: Layer) -> int:
-    """How many rows `_by_channel` makes of the whole weight."""
+    """The number of rows that `_by_channel` makes of the whole weight."""
     shape = layer.values.shape
-    if layer.node.op == "ConvTranspose":
-        return int(layer.where.groups * shape[1])
-    if layer.node.op != "Conv" and len(shape) > 2:
-        return int(math.prod(shape) // shape[-2])
-    return int(shape[layer.where.axis])
+    stack = math.prod(shape[:-2]) if layer.node.op == "MatMul" else 1
+    return layer.where.channels(shape) * stack
 
 
 def _parts(layer: Layer, shape: tuple[int, ...]) -> Iterator[tuple[pieces.Index, slice]]:
-    """Parts of the weight, and which rows of the whole their rows belong to.
+    """Parts of the weight, and the rows of the whole to which their rows belong.
 
-    A row is cut at even places only, so that no pair of neighbours is.
+    A row is cut at even places only, which keeps pairs of neighbours together.
     """
     rest = (slice(None),) * len(shape)
     if not pieces.is_large(shape):
@@ -169,47 +166,34 @@ def _parts(layer: Layer, shape: tuple[int, ...]) -> Iterator[tuple[pieces.Index,
                 yield (*front, slice(start, min(start + step, shape[-2])), slice(None)), rows
 
 
-def _codes(x: QParams) -> tuple[int, int]:
-    assert x.lo is not None and x.hi is not None
-    return x.lo, x.hi
-
-
 def _by_channel(layer: Layer, codes: Ints, *, channels_last: bool = False) -> Ints:
     """The weights that each output channel sums over, one row per channel."""
-    node, axis = layer.node, layer.where.axis
-    if node.op == "ConvTranspose":
+    if layer.node.op == "ConvTranspose":
         groups = layer.where.groups * codes.shape[0] // layer.values.shape[0]
         split = codes.reshape(groups, codes.shape[0] // groups, codes.shape[1], -1)
         return split.transpose(0, 2, 1, 3).reshape(groups * codes.shape[1], -1)
-    if node.op == "Conv":
+    if layer.node.op == "Conv":
         rows = np.moveaxis(codes, 1, -1) if channels_last else codes
         return rows.reshape(codes.shape[0], -1)
-    if codes.ndim > 2:  # a stack of matrices: (..., K, N)
-        return codes.swapaxes(-1, -2).reshape(-1, codes.shape[-2])
-    return codes if axis == 0 else codes.T
-
-
-def _ends(rows: Ints, low: int, high: int) -> tuple[Ints, Ints]:
-    a, b = rows * low, rows * high
-    return np.minimum(a, b), np.maximum(a, b)
+    if layer.where.axis == 0:
+        return codes
+    return codes.swapaxes(-1, -2).reshape(-1, codes.shape[-2])  # (..., K, N), a stack of matrices
 
 
 def _pair_ends(rows: Ints, low: int, high: int) -> tuple[int, int]:
     """The ends of x[2k] * w[2k] + x[2k+1] * w[2k+1]; the last of an odd row is alone."""
     if rows.shape[1] % 2:
         rows = np.pad(rows, ((0, 0), (0, 1)))
-    least, most = _ends(rows, low, high)
+    a, b = rows * low, rows * high
+    least, most = np.minimum(a, b), np.maximum(a, b)
     down, up = least[:, ::2] + least[:, 1::2], most[:, ::2] + most[:, 1::2]
     return int(down.min(initial=0)), int(up.max(initial=0))
 
 
 def _is_depthwise(layer: Layer) -> bool:
     """Whether every output channel reads one input channel: such kernels multiply in 32 bits."""
-    return layer.node.op == "Conv" and layer.values.shape[1] == 1 and _groups(layer) > 1
-
-
-def _groups(layer: Layer) -> int:
-    return int(layer.node.attrs.get("group", 1))
+    grouped = layer.node.attrs.get("group", 1) > 1
+    return bool(layer.node.op == "Conv" and layer.values.shape[1] == 1 and grouped)
 
 
 def _bias_codes(layer: Layer, x: QParams, w: QParams) -> Array:
@@ -224,6 +208,6 @@ def _bias_codes(layer: Layer, x: QParams, w: QParams) -> Array:
     if scale.size not in (1, bias.size):
         scale = np.tile(scale, bias.size // scale.size)  # channels of grouped ConvTranspose
     limit = float(2**53)
-    with np.errstate(all="ignore"):  # no sum is bounded where the bias is NaN: taken for 0
+    with np.errstate(all="ignore"):  # no sum is bounded if the bias is NaN: taken for 0
         steps = np.nan_to_num(np.rint(bias / scale))
     return np.asarray(np.clip(steps, -limit, limit), np.int64)

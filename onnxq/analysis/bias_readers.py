@@ -1,7 +1,7 @@
-"""Which uses a bias row means, also while tensors are renamed.
+"""The uses that a bias row means, also while tensors are renamed.
 
-A bias row may name its readers, and a reader is named after the tensor it makes. A quantizer put
-on a graph output, or taken off it, gives that tensor another name.
+A bias row may name its readers, and a reader is named after the tensor it produces. Quantizing a
+graph output, or no longer quantizing it, gives that tensor another name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from onnxq.quant.qparams import Array, QParams, Role
 
 
 class BiasUse(NamedTuple):
-    """A bias row, the constant it is about, and who reads that as this row says."""
+    """A bias row, its constant, and the uses of the constant that the row is about."""
 
     row: QParams
     tensor: gs.Constant
@@ -30,7 +30,7 @@ class BiasUse(NamedTuple):
 
 
 def bias_uses(model: Model) -> list[BiasUse]:
-    """What the bias rows of the table stand for; an error where that is not in the graph."""
+    """The constants and uses of the bias rows in the table; an error if the graph lacks them."""
     rows = model.qparams.of(Role.BIAS)
     if not rows:
         return []
@@ -41,7 +41,7 @@ def bias_uses(model: Model) -> list[BiasUse]:
         value = None if tensor is None else array(tensor)
         if tensor is None or value is None:
             raise PassError(
-                f"the table has a bias row for '{row.tensor}', which is no constant here",
+                f"the table has a bias row for '{row.tensor}', which is not a constant here",
                 fix=near_matches(row.tensor, places) if places else "run 'quantize-bias' again",
             )
         uses = users(tensor)
@@ -49,7 +49,7 @@ def bias_uses(model: Model) -> list[BiasUse]:
             uses = [(n, i) for n, i in uses if read_by(n, i) in row.readers]
         if not uses:
             raise PassError(
-                f"the table has a bias row for '{row.tensor}', but none of its readers is left",
+                f"the table has a bias row for '{row.tensor}', but none of its consumers is left",
                 fix="run 'quantize-bias' again",
             )
         found.append(BiasUse(row, tensor, value, uses))
@@ -57,7 +57,7 @@ def bias_uses(model: Model) -> list[BiasUse]:
 
 
 def read_as_bias(tensor: gs.Tensor, model: Model) -> bool:
-    """Whether layers read `tensor` as their bias, and nobody else reads it."""
+    """Whether layers read `tensor` as their bias, and nothing else reads it."""
     uses = users(tensor)
     layers = all(not domain_of(n) and BIAS_INPUT.get(n.op) == i for n, i in uses)
     return bool(uses) and layers and not model.is_output(tensor)
@@ -67,14 +67,11 @@ def read_as_bias(tensor: gs.Tensor, model: Model) -> bool:
 def bias_readers_followed(model: Model) -> Iterator[None]:
     """Rename the readers of bias rows along with the nodes they mean now."""
     named = {r.node for row in model.qparams.of(Role.BIAS) for r in row.readers or ()}
-    nodes: dict[str, gs.Node] = {}
-    if named:
-        nodes = {read_by(n, 0).node: n for n in model.nodes() if read_by(n, 0).node in named}
+    all_nodes = model.nodes() if named else []
+    nodes = {read_by(n, 0).node: n for n in all_nodes if read_by(n, 0).node in named}
     yield
-    if not nodes:
-        return
     for at, row in enumerate(model.qparams.rows):
-        if row.role is Role.BIAS and row.readers is not None:
+        if nodes and row.role is Role.BIAS and row.readers is not None:
             readers = tuple(
                 read_by(nodes[r.node], r.input) if r.node in nodes else r for r in row.readers
             )

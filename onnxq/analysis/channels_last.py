@@ -1,4 +1,4 @@
-"""What operators do to a layout: which do not care, and what they say about axes.
+"""Operators seen from another layout: which do not depend on it, and which name axes.
 
 Let y = f(T x) with T a Transpose of permutation p, so that axis i of T x is axis p[i] of x. An
 operator that works element by element, or along axes that it names, computes
@@ -6,13 +6,13 @@ operator that works element by element, or along axes that it names, computes
     f(T x) = T f'(x)
 
 where f' names axis p[i] instead of i, and where constants beside x are transposed back. `moved`
-makes f'; it gives None where f cares about the layout (convolutions, reshapes) or where
-what it does about axes is only known at run time.
+makes f'. It gives None if f depends on the layout (convolutions, reshapes), or if its axes are only
+known at run time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,39 +43,42 @@ _SINGLE = frozenset(
     }
 )
 _JOINED = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "PRelu"})
+_ALONG_AXIS = {"Softmax": -1, "LogSoftmax": -1, "Concat": 1, "Split": 0}
+"""Operators with one axis, and the axis they have by default."""
+_SCALED = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _REDUCING = frozenset({"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2"})
+_MOVABLE = _SINGLE | _JOINED | _ALONG_AXIS.keys() | _SCALED | _REDUCING | {"Pad"}
 
 
 @dataclass
 class Moved:
-    """The operator for the other layout: what changes about it."""
+    """The changes that adapt an operator to the other layout."""
 
     data: list[int]
-    """The inputs that come in the layout."""
+    """The inputs that are in the layout."""
     attrs: dict[str, Any] = field(default_factory=dict)
     constants: dict[int, Array] = field(default_factory=dict)
-    """Inputs that become other constants."""
+    """New constants for some inputs."""
 
 
 def moved(node: gs.Node, perm: tuple[int, ...], opset: int) -> Moved | None:
-    """How `node`, which reads what `perm` made, computes in front of it; None: it cannot."""
-    if is_fake_quantize(node):
-        return _quantizer(node, perm)
-    if domain_of(node):
+    """The form in which `node`, which reads the result of `perm`, computes before it, or None."""
+    if not ignores_layout(node):
         return None
-    if node.op in _SINGLE:
-        return Moved([0])
+    if is_fake_quantize(node) or node.op in _SCALED:
+        return _quantizer(node, perm)
     if node.op in _JOINED:
         return _joined(node, perm)
-    rule = _RULES.get(node.op)
-    return None if rule is None else rule(node, perm, opset)
+    if node.op in _ALONG_AXIS:
+        return _along(node, perm, opset)
+    if node.op in _REDUCING:
+        return _reduce(node, perm)
+    return _pad(node, perm) if node.op == "Pad" else Moved([0])
 
 
 def ignores_layout(node: gs.Node) -> bool:
     """Whether the operator may be one that `moved` moves."""
-    if is_fake_quantize(node):
-        return True
-    return not domain_of(node) and (node.op in _SINGLE or node.op in _JOINED or node.op in _RULES)
+    return is_fake_quantize(node) or (not domain_of(node) and node.op in _MOVABLE)
 
 
 def _quantizer(node: gs.Node, perm: tuple[int, ...]) -> Moved | None:
@@ -85,7 +88,7 @@ def _quantizer(node: gs.Node, perm: tuple[int, ...]) -> Moved | None:
     if not len(shape) or list(shape) == [1]:
         return Moved([0])
     axis = int(node.attrs.get("axis", 1))
-    return Moved([0], {"axis": perm[axis]}) if _has(axis, perm) else None
+    return Moved([0], {"axis": perm[axis]}) if _has([axis], perm) else None
 
 
 def _joined(node: gs.Node, perm: tuple[int, ...]) -> Moved | None:
@@ -103,71 +106,40 @@ def _joined(node: gs.Node, perm: tuple[int, ...]) -> Moved | None:
 
 
 def _along(node: gs.Node, perm: tuple[int, ...], opset: int) -> Moved | None:
-    """Softmax and its like, along one axis since opset 13, before that over all from there on."""
-    axis = int(node.attrs.get("axis", -1))
-    return Moved([0], {"axis": perm[axis]}) if opset >= 13 and _has(axis, perm) else None
-
-
-def _concat(node: gs.Node, perm: tuple[int, ...], opset: int) -> Moved | None:
-    axis = int(node.attrs.get("axis", 1))
-    if not _has(axis, perm) or any(is_constant(t) for t in node.inputs):
+    axis = int(node.attrs.get("axis", _ALONG_AXIS[node.op]))
+    # Before opset 13 Softmax and its like ran over all axes from this one on.
+    if not _has([axis], perm) or (node.op.endswith("Softmax") and opset < 13):
         return None
-    return Moved(list(range(len(node.inputs))), {"axis": perm[axis]})
+    if node.op == "Concat" and any(map(is_constant, node.inputs)):
+        return None
+    data = list(range(len(node.inputs))) if node.op == "Concat" else [0]
+    return Moved(data, {"axis": perm[axis]})
 
 
-def _split(node: gs.Node, perm: tuple[int, ...], opset: int) -> Moved | None:
-    axis = int(node.attrs.get("axis", 0))
-    return Moved([0], {"axis": perm[axis]}) if _has(axis, perm) else None
-
-
-def _pad(node: gs.Node, perm: tuple[int, ...], opset: int) -> Moved | None:
+def _pad(node: gs.Node, perm: tuple[int, ...]) -> Moved | None:
     _, given, _, axes = inputs_of(node, 4)
     pads = array(given)
     if pads is None or axes is not None or pads.size != 2 * len(perm):
         return None
     new = np.empty_like(pads)
-    for half in (0, len(perm)):
-        for i, axis in enumerate(perm):
-            new[half + axis] = pads[half + i]
+    new.reshape(2, -1)[:, list(perm)] = pads.reshape(2, -1)
     return Moved([0], constants={1: new})
 
 
-def _reduce(node: gs.Node, perm: tuple[int, ...], opset: int) -> Moved | None:
+def _reduce(node: gs.Node, perm: tuple[int, ...]) -> Moved | None:
+    stated, given = node.attrs.get("axes"), inputs_of(node, 2)[1]
     if not node.attrs.get("keepdims", 1):
         return None
-    if "axes" in node.attrs:
-        axes = [int(a) for a in node.attrs["axes"]]
-        return Moved([0], {"axes": [perm[a] for a in axes]}) if _has_all(axes, perm) else None
-    given = inputs_of(node, 2)[1]
-    if given is None:
+    if stated is None and given is None:
         return Moved([0])  # all axes or none
-    values = array(given)
-    if values is None or not _has_all(axes := [int(a) for a in values], perm):
+    axes = array(given) if stated is None else stated
+    if axes is None or not _has(axes, perm):
         return None
-    return Moved([0], constants={1: np.array([perm[a] for a in axes], np.int64)})
+    new = [perm[int(axis)] for axis in axes]
+    if stated is not None:
+        return Moved([0], {"axes": new})
+    return Moved([0], constants={1: np.array(new, np.int64)})
 
 
-def _has(axis: int, perm: tuple[int, ...]) -> bool:
-    return -len(perm) <= axis < len(perm)
-
-
-def _has_all(axes: list[int], perm: tuple[int, ...]) -> bool:
-    return all(_has(a, perm) for a in axes)
-
-
-def _scaled(node: gs.Node, perm: tuple[int, ...], opset: int) -> Moved | None:
-    return _quantizer(node, perm)
-
-
-_Rule = Callable[[gs.Node, tuple[int, ...], int], Moved | None]
-
-_RULES: dict[str, _Rule] = {
-    "Softmax": _along,
-    "LogSoftmax": _along,
-    "Concat": _concat,
-    "Split": _split,
-    "Pad": _pad,
-    "QuantizeLinear": _scaled,
-    "DequantizeLinear": _scaled,
-    **dict.fromkeys(_REDUCING, _reduce),
-}
+def _has(axes: Iterable[int], perm: tuple[int, ...]) -> bool:
+    return all(-len(perm) <= axis < len(perm) for axis in axes)

@@ -1,16 +1,16 @@
 """A canonical model seen from the float graph beneath its quantizers.
 
-Take all quantizers away (`remove-fake-quant`) and a float graph is left. Rows of a table
-speak of that graph: `row.tensor` is the name a float tensor has there, `row.readers` are uses in
-it. This module says both while the quantizers are still in place.
+Removing all quantizers (`remove-fake-quant`) leaves a float graph. Rows of a table refer to that
+graph: `row.tensor` is the name a float tensor has there, `row.readers` are uses in it. This module
+finds both while the quantizers are still in place.
 
-The quantizers of one float tensor form a tree: x → FQ → FQ → reader is a requantization, two FQ
-nodes that read x serve different readers. A *use* is a (node, input number) or a graph output at
+The quantizers of one float tensor form a tree: x → FQ → FQ → consumer is a requantization, two FQ
+nodes that read x serve different consumers. A *use* is a (node, input number) or a graph output at
 a leaf of the tree; every quantizer has the uses below it.
 
-    x made by a node, x → FQ → y, y a graph output      the producer takes the name: y
+    a node produces x, x → FQ → y, y a graph output     the producer takes the name: y
     the same, but x is an input, a constant, another    x keeps its name, FQ becomes
-    graph output, or made in another graph              Identity(x) → y: a use of x named y
+    graph output, or from another graph                 Identity(x) → y: a use of x named y
 
 The order of trees, quantizers and uses depends on the float graph alone, so it is the same before
 quantizers are removed and after they are put back.
@@ -37,16 +37,16 @@ class Use:
     place: tuple[int, int]
     """Sorts uses: number of the reading node and of its input; graph outputs come last."""
     node: gs.Node | None
-    """The node that reads; None where the tensor leaves the graph under its own name."""
+    """The consumer; None if the tensor leaves the graph under its own name."""
     index: int
     leaves: gs.Tensor | None
     """The graph output this use is, None for a node."""
     via: Quantizer | None
-    """The last quantizer in front of the use."""
+    """The last quantizer before the use."""
 
     @property
     def tensor(self) -> gs.Tensor:
-        """What is read now: the float tensor or the output of `via`."""
+        """The tensor that is read now: the float tensor or the output of `via`."""
         if self.leaves is not None:
             return self.leaves
         assert self.node is not None
@@ -162,33 +162,27 @@ class FloatGraph:
     def _heir(
         self, root: gs.Tensor, exits: list[tuple[gs.Tensor, Quantizer | None]]
     ) -> Quantizer | None:
-        """Who names the float tensor: of the nearest quantizers, that of the first output."""
-        maker = producer(root)
-        if maker is None or id(root) in self._exits:
+        """The quantizer that names the float tensor: of the nearest, that of the first output."""
+        made_by = producer(root)
+        if made_by is None or id(root) in self._exits:
             return None
         claims = [
             (via.depth, self._exits[id(tensor)], via)
             for tensor, via in exits
-            if via is not None and via.node.owner is maker.owner
+            if via is not None and via.node.owner is made_by.owner
         ]
-        return min(claims, key=lambda claim: claim[:2])[2] if claims else None
+        return min(claims, key=lambda claim: claim[:2], default=(0, 0, None))[2]
 
     @cached_property
     def tensors(self) -> dict[str, list[gs.Tensor]]:
         """The float tensors by name; two bodies may use one name."""
-        found: dict[int, gs.Tensor] = {}
+        found: list[gs.Tensor] = []
         for graph in self.model.graphs():
-            for tensor in (*graph.inputs, *graph.record.constants):
-                found[id(tensor)] = tensor
+            found += [*graph.inputs, *graph.record.constants]
         for node in self._nodes:
-            for tensor in node.inputs:
-                if isinstance(tensor, gs.Constant):
-                    found[id(tensor)] = tensor
-            if not is_quantizer(node):
-                for tensor in node.outputs:
-                    found[id(tensor)] = tensor
+            found += [t for t in node.inputs if isinstance(t, gs.Constant)]
+            found += [] if is_quantizer(node) else node.outputs
         named: dict[str, list[gs.Tensor]] = {}
-        for tensor in found.values():
-            if tensor.name:
-                named.setdefault(self.name(tensor), []).append(tensor)
+        for tensor in {id(tensor): tensor for tensor in found if tensor.name}.values():
+            named.setdefault(self.name(tensor), []).append(tensor)
         return named

@@ -1,13 +1,13 @@
-"""Ranges that follow from others: what a function reads, where the range of its result is known.
+"""Ranges that follow from others: that of a function's input from that of its result.
 
 Some targets run Relu inside the layer before it and want the range of the result at the layer's
-own output. Let Q be the quantizer of the result, with zero on its grid. For x behind a layer
+own output. Let Q be the quantizer of the result, with zero on its grid. For the output x of a layer
 
     Q(relu(Q(x))) = Q(relu(x))      and the same for Clip from 0 up, and for Concat
 
 since Q is monotonic, keeps what lies on its grid, and both sides are Q(0) for x < 0. So a row at
-the layer's output that equals the row of the result changes no number. It is added where a target
-asks for it and dropped when a file is read. That holds where nobody else reads the layer's output.
+the layer's output that equals the row of the result changes no number, if nothing else reads that
+output. It is added for targets that need it and dropped when a file is read.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from onnxq.quant.qparams import QParams, Role
 def with_implied(
     table: QParamTable, model: Model, functions: Collection[str], layers: Collection[str] = ()
 ) -> QParamTable:
-    """`table` and the rows that follow for what `functions` read.
+    """`table` and the rows that follow for the inputs of `functions`.
 
-    `layers` are the operators whose outputs get such rows; any where it is empty.
+    `layers` are the operators whose outputs get such rows; empty means any.
     """
     rows = _for_all(table)
     given = {row.tensor for row in table.of(Role.ACTIVATION)}
@@ -56,7 +56,7 @@ def without_implied(
 
 
 def _for_all(table: QParamTable) -> dict[str, QParams]:
-    """Activations that everything which reads them sees on one grid."""
+    """Activations that all their consumers read on one grid."""
     found = table.of(Role.ACTIVATION)
     count = Counter(row.tensor for row in found)
     return {r.tensor: r for r in found if r.readers is None and count[r.tensor] == 1}
@@ -65,22 +65,17 @@ def _for_all(table: QParamTable) -> dict[str, QParams]:
 def _pairs(
     model: Model, functions: Collection[str], layers: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """What such a function alone reads, and what it makes; results before their sources."""
+    """The tensors that only such a function reads, each with its result; results come first."""
     for node in reversed(model.nodes(*functions)):
         if domain_of(node) or (node.op == "Clip" and not _starts_at_zero(node)):
             continue
-        sources = node.inputs if node.op == "Concat" else node.inputs[:1]
-        for source in sources:
-            maker = producer(source)
-            if maker is None or (layers and maker.op not in layers):
+        for source in node.inputs if node.op == "Concat" else node.inputs[:1]:
+            layer = producer(source)
+            if layer is None or (layers and layer.op not in layers):
                 continue
-            alone = len(users(source)) == 1 and not model.is_output(source)
-            if alone:
+            if len(users(source)) == 1 and not model.is_output(source):
                 yield source.name, node.outputs[0].name
 
 
-def _starts_at_zero(node: gs.Node) -> bool:
-    low = node.attrs.get("min")
-    if low is None and len(node.inputs) > 1:
-        low = scalar(inputs_of(node, 3)[1])
-    return low is not None and float(low) == 0.0
+def _starts_at_zero(clip: gs.Node) -> bool:
+    return bool(clip.attrs.get("min", scalar(inputs_of(clip, 2)[1])) == 0)

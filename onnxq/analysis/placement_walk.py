@@ -1,11 +1,11 @@
 """The tensors that a target quantizes, by the rules of its `Placement`, in a graph of any kind.
 
-An op that wants quantized inputs asks for the tensors it reads; ops that only move values are
-looked through, so a tensor is quantized where it was made, once, for all that read it. Every
-place carries the rule that put it there, in words.
+An op that wants quantized inputs asks for the tensors it reads. Ops that only move values are
+looked through, so a tensor is quantized at its producer, once, for all its consumers. Every place
+carries the rule that put it there, in words.
 
-`PlacementWalk` holds the rules. A class derived from it knows one kind of graph: which ops it has,
-and which tensors they read and make.
+`PlacementWalk` contains the rules. A class derived from it knows one kind of graph: its ops, and
+the tensors they read and produce.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Place(Generic[Op, Value]):
     """Tensors that one quantizer serves."""
 
     tensors: tuple[Value, ...]
-    """In the order of the graph; more than one only where readers need equal scales."""
+    """In the order of the graph; more than one only if consumers need equal scales."""
     unsigned: bool
     """Whether none of them can be negative, and the target has another type for those."""
     rule: str
-    """What asked for it."""
+    """The reason for it, in words."""
     asked_by: tuple[Op, ...] = ()
-    """The ops that read or make one of them and asked for it."""
+    """The consumers and producers that asked for it."""
 
 
 class PlacementWalk(ABC, Generic[Op, Value]):
@@ -51,7 +51,7 @@ class PlacementWalk(ABC, Generic[Op, Value]):
 
     @abstractmethod
     def kind(self, op: Op) -> str | None:
-        """The op kind of `op`; None where no rule names it."""
+        """The op kind of `op`; None if no rule names it."""
 
     @abstractmethod
     def operands(self, op: Op) -> list[Value]:
@@ -63,7 +63,7 @@ class PlacementWalk(ABC, Generic[Op, Value]):
 
     @abstractmethod
     def producer(self, value: Value) -> Op | None:
-        """The op that makes `value`."""
+        """The op that produces `value`."""
 
     @abstractmethod
     def consumers(self, value: Value) -> Sequence[Op]:
@@ -71,7 +71,7 @@ class PlacementWalk(ABC, Generic[Op, Value]):
 
     @abstractmethod
     def is_float(self, value: Value) -> bool:
-        """Whether `value` holds real numbers."""
+        """Whether `value` contains real numbers."""
 
     @abstractmethod
     def never_negative(self, value: Value) -> bool:
@@ -104,7 +104,7 @@ class PlacementWalk(ABC, Generic[Op, Value]):
         return False
 
     def kind_behind(self, value: Value) -> str:
-        """The kind of the op whose result `value` is; '' for what no rule names."""
+        """The kind of the op that produces `value`; '' if no rule names it."""
         op = self.producer(value)
         return "" if op is None else self.kind(op) or ""
 
@@ -117,22 +117,22 @@ class PlacementWalk(ABC, Generic[Op, Value]):
         return not (numbers and self.reads_numbers(op))
 
     def written(self, op: Op) -> Value | None:
-        """The result of `op` where its kind writes codes; None: it has another end, or stays."""
+        """The result of `op`, if its kind writes codes; None if it is not the end of a layer."""
         return self.result(op)
 
     def runs_inside(self, op: Op, value: Value) -> bool:
-        """Whether `op` runs inside the op that makes `value`."""
+        """Whether `op` runs inside the op that produces `value`."""
         return self.kind(op) in self.placement.absorbed
 
     def from_accumulator(self, value: Value) -> bool:
-        """Whether the one op that reads `value` takes it from the sums of the one that makes it."""
+        """Whether the only consumer of `value` takes it from the sums of its producer."""
         made_by = self.kind_behind(value)
         return made_by in self.placement.accumulated and len(self.consumers(value)) == 1
 
     # -- the rules -----------------------------------------------------------------------------
 
     def sources(self, value: Value) -> tuple[Value, ...]:
-        """Where the numbers of `value` were made, behind ops that only move them.
+        """The values from which ops that only move numbers made `value`.
 
         Not by recursion: chains may be longer than Python's stack.
         """
@@ -143,7 +143,9 @@ class PlacementWalk(ABC, Generic[Op, Value]):
             if id(found) in known:
                 continue
             if read is None:
-                read = self._moved_from(found)
+                op = self.producer(found)
+                moved = op is not None and self.kind(op) in self.placement.moves
+                read = self.operands(op) if op is not None and moved else []
                 waiting.append((found, read))
                 waiting += [(v, None) for v in read if id(v) not in known]
             elif read:
@@ -153,11 +155,6 @@ class PlacementWalk(ABC, Generic[Op, Value]):
                 known[id(found)] = (found,) if self.is_float(found) else ()
         return known[id(value)]
 
-    def _moved_from(self, value: Value) -> list[Value]:
-        op = self.producer(value)
-        moved = op is not None and self.kind(op) in self.placement.moves
-        return self.operands(op) if op is not None and moved else []
-
     def activations(self) -> list[Place[Op, Value]]:
         """All quantizers of activations, in the order of the graph."""
         wanted: dict[int, tuple[Value, str]] = {}
@@ -165,7 +162,6 @@ class PlacementWalk(ABC, Generic[Op, Value]):
         for value, op, rule in self._requests():
             wanted.setdefault(id(value), (value, rule))
             asked_by.setdefault(id(value), []).extend([] if op is None else [op])
-        groups = self._groups(wanted)
         return [
             Place(
                 tuple(value for value, _ in group),
@@ -173,11 +169,11 @@ class PlacementWalk(ABC, Generic[Op, Value]):
                 group[0][1],
                 tuple(op for value, _ in group for op in asked_by.get(id(value), ())),
             )
-            for group in groups
+            for group in self._groups(wanted)
         ]
 
     def _requests(self) -> Iterator[tuple[Value, Op | None, str]]:
-        """Every value that is to be quantized: the op that asks, and why."""
+        """Every value to quantize, with the op that asks for it, and why."""
         settled: set[int] = set()
         for op in self.ops():
             for value in self._inputs_of(op):
@@ -198,7 +194,7 @@ class PlacementWalk(ABC, Generic[Op, Value]):
         kind = self.kind(op) or ""
         read = [(value, self.sources(value)) for value in self.operands(op)]
         made_by = {self.kind_behind(s) for _, sources in read for s in sources}
-        if any((kind, maker) in self.placement.untouched for maker in made_by):
+        if any((kind, producer) in self.placement.untouched for producer in made_by):
             return []
         if kind == "Add" and len(read) > 1:
             summed = [i for i, (value, _) in enumerate(read) if self.from_accumulator(value)]
@@ -208,7 +204,7 @@ class PlacementWalk(ABC, Generic[Op, Value]):
         return [s for _, found in read for s in found if (kind, self.kind_behind(s)) not in merged]
 
     def _outputs_of(self, op: Op, settled: set[int]) -> Iterator[Value]:
-        """Where the result of `op` is quantized: after what runs inside the same op."""
+        """The values at which the result of `op` is quantized: after ops that run inside it."""
         value = self.written(op) if self.placement.outputs else None
         kind = "" if value is None else self.kind_behind(value)
         if value is None or kind not in self.placement.outputs or not self.is_float(value):
@@ -225,12 +221,11 @@ class PlacementWalk(ABC, Generic[Op, Value]):
             if self.is_settled(value):
                 yield value
             inside = []
+            made_by = self.kind_behind(value)
             for consumer in self.consumers(value):
                 if self.runs_inside(consumer, value):
                     inside.append(self.result(consumer))
-                elif (self.kind(consumer) or "", self.kind_behind(value)) not in (
-                    self.placement.merged
-                ):
+                elif (self.kind(consumer) or "", made_by) not in self.placement.merged:
                     yield value
             waiting += reversed(inside)
 
@@ -259,7 +254,7 @@ class PlacementWalk(ABC, Generic[Op, Value]):
 
 
 def _join(groups: list[list[int]], group_of: dict[int, list[int]]) -> None:
-    """Make several groups one: the largest takes the others in, so that each key moves seldom."""
+    """Make several groups one: the largest takes in the others, so each key moves seldom."""
     whole = max(groups, key=len)
     for group in groups:
         if group is not whole and group_of[group[0]] is group:

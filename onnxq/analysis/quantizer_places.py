@@ -18,7 +18,7 @@ from onnxq.operators.placement import Placement
 from onnxq.operators.traits import SEVERAL, WEIGHTED
 
 _FUSED = frozenset({"Relu", "Clip"})
-"""Activation functions that training fuses into a layer that nothing else reads."""
+"""Activation functions that training fuses into a layer whose only consumer they are."""
 
 
 class QuantizerPlaces(PlacementWalk[gs.Node, gs.Tensor]):
@@ -32,7 +32,7 @@ class QuantizerPlaces(PlacementWalk[gs.Node, gs.Tensor]):
         self._nodes = model.nodes()
         self._signs = Signs()
         self._gelu: dict[int, gs.Tensor] = {}
-        """Input of each Gelu that is spelled out, by its last node."""
+        """Input of each Gelu that is written as several nodes, by its last node."""
         self._inside: set[int] = set()
         """The other nodes of such a Gelu: nothing is quantized within."""
         for erf in model.nodes("Erf"):
@@ -58,7 +58,7 @@ class QuantizerPlaces(PlacementWalk[gs.Node, gs.Tensor]):
         return describe(op)
 
     def kind(self, op: gs.Node) -> str | None:
-        """The op kind of `op`; None also within an op that is spelled out."""
+        """The op kind of `op`; None also within a Gelu of several nodes."""
         if id(op) in self._gelu:
             return "Gelu"
         return None if id(op) in self._inside else kind_of(op)
@@ -71,7 +71,7 @@ class QuantizerPlaces(PlacementWalk[gs.Node, gs.Tensor]):
         if kind == "Embedding" or is_bias_of(op) is not None:
             return []
         read = [t for t in op.inputs[:count] if t.name and t is not weight and self.is_float(t)]
-        # A number is an operand beside another; asking along chains of single ones costs squares.
+        # Only an op of several operands can read a number; asking all of a chain costs squares.
         return read if count == 1 else [t for t in read if not _is_number(t)]
 
     def result(self, op: gs.Node) -> gs.Tensor:
@@ -84,7 +84,7 @@ class QuantizerPlaces(PlacementWalk[gs.Node, gs.Tensor]):
         return list(value.outputs)
 
     def is_float(self, value: gs.Tensor) -> bool:
-        """Whether `value` may hold real numbers; one whose type is not known does."""
+        """Whether `value` may contain real numbers; it does if its type is not known."""
         return value.dtype is None or bool(np.issubdtype(np.dtype(value.dtype), np.floating))
 
     def never_negative(self, value: gs.Tensor) -> bool:
@@ -108,7 +108,7 @@ class QuantizerPlaces(PlacementWalk[gs.Node, gs.Tensor]):
     # -- what is particular to ONNX ------------------------------------------------------------
 
     def kind_behind(self, value: gs.Tensor) -> str:
-        """The kind of the op that makes `value`; of a layer's bias, that of the layer."""
+        """The kind of the op that produces `value`; for the sum with a bias, that of the layer."""
         op = producer(value)
         layer = None if op is None else is_bias_of(op)
         return super().kind_behind(value if layer is None else layer.outputs[0])
@@ -117,13 +117,13 @@ class QuantizerPlaces(PlacementWalk[gs.Node, gs.Tensor]):
         return is_bias_of(op) is None and super().asks(op)
 
     def written(self, op: gs.Node) -> gs.Tensor | None:
-        """The result of `op`; None where its bias is still to be added."""
-        if not op.outputs or any(is_bias_of(reader) is op for reader in op.outputs[0].outputs):
+        """The result of `op`; None if its bias is still to be added."""
+        if not op.outputs or any(is_bias_of(user) is op for user in op.outputs[0].outputs):
             return None
         return op.outputs[0]
 
     def runs_inside(self, op: gs.Node, value: gs.Tensor) -> bool:
-        """Whether `op` runs inside the op that makes `value`, or training fuses it."""
+        """Whether `op` runs inside the op that produces `value`, or training fuses it."""
         alone = self.placement.fuse and len(value.outputs) == 1
         fused = alone and self.kind(op) in _FUSED and self.kind_behind(value) in WEIGHTED
         return fused or super().runs_inside(op, value)

@@ -1,8 +1,8 @@
-"""Tensors that are never negative, as far as the operators that make them show it.
+"""Tensors that are never negative, as far as the operators that produce them show it.
 
-A result is never negative where its operator makes no negative numbers (Relu, Softplus ...), or
-where the operator keeps signs and nothing it reads is negative. Quantizers keep signs: zero lies
-on their grids.
+A result is never negative if its operator makes no negative numbers (Relu, Softplus ...), or if the
+operator keeps signs and nothing it reads is negative. Quantizers keep signs: zero lies on their
+grids.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onnxq.operators.traits import KEEPS_SIGN, NEVER_NEGATIVE, SEVERAL
 
 
 class Signs:
-    """The signs of the tensors of one graph; each is found once."""
+    """The signs of the tensors of one graph, each determined once."""
 
     def __init__(self) -> None:
         self._known: dict[int, bool] = {}

@@ -1,8 +1,8 @@
-"""What the float tensors of a model are to their readers: weight, bias or activation.
+"""The roles of a model's float tensors for their consumers: weight, bias or activation.
 
-Side files name tensors and often nothing more. The graph tells the rest: a constant is a
-parameter, the second input of a linear layer is its weight, and the layer says along which axis
-the weight's output channels lie.
+Side files name tensors and often nothing more. The graph shows the rest: a constant is a
+parameter, the second input of a linear layer is its weight, and the layer determines along which
+axis the weight's output channels lie.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TensorParts:
         return FloatGraph(self.model).tensors
 
     def find(self, name: str) -> gs.Tensor | None:
-        """The tensor of that name; None where there is none."""
+        """The tensor of that name; None if there is none."""
         found = self.tensors.get(name)
         return found[0] if found else None
 
@@ -48,7 +48,7 @@ class TensorParts:
         return is_constant(self.find(name))
 
     def role(self, name: str, kind: QType) -> Role:
-        """The role of a row for that tensor: 32 bits are what accumulators add."""
+        """The role of a row for that tensor: accumulators add codes of 32 bits."""
         if kind.bits == 32:
             return Role.BIAS
         return Role.WEIGHT if self.is_constant(name) else Role.ACTIVATION
@@ -66,7 +66,7 @@ class TensorParts:
         )
 
     def uses(self, tensor: gs.Tensor) -> list[tuple[gs.Node, int]]:
-        """Who reads a tensor, behind its quantizers if it has some."""
+        """The uses of a tensor, after its quantizers if it has some."""
         found: list[tuple[gs.Node, int]] = []
         waiting = [tensor]
         while waiting:
@@ -78,7 +78,7 @@ class TensorParts:
         return found
 
     def layouts(self, name: str) -> set[WeightAxis]:
-        """How linear layers use the tensor as their weight."""
+        """The ways in which linear layers use the tensor as their weight."""
         tensor, shape = self.find(name), self.shape(name)
         if tensor is None or shape is None:
             return set()
@@ -86,9 +86,9 @@ class TensorParts:
         return {layout for layout in found if layout is not None}
 
     def channel_axis(self, name: str) -> int:
-        """The axis that one scale per channel runs along, where a file does not say.
+        """The axis of one scale per channel, for files that do not specify it.
 
-        0 for a name the graph does not have: its row goes no further than the list of misfits.
+        0 for a name the graph does not have: such a row is only reported.
         """
         if self.find(name) is None:
             return 0
@@ -98,7 +98,7 @@ class TensorParts:
             return axes.pop()
         if not axes and shape is not None and len(shape) == 1:
             return 0
-        why = "its readers disagree about it" if axes else "no linear layer has it as its weight"
+        why = "its consumers disagree on it" if axes else "no linear layer has it as its weight"
         raise LoadError(
             f"tensor '{name}' has several scales along an unknown axis: {why}",
             fix="give one scale, or use a format with an axis (aimet-2.0.0, onnxq)",

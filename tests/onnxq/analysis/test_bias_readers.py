@@ -62,7 +62,7 @@ def test_uses_of_a_bias_row() -> None:
 @pytest.mark.parametrize(
     ("fields", "word"),
     [
-        ({"tensor": "c"}, "'c', which is no constant"),
+        ({"tensor": "c"}, "'c', which is not a constant"),
         ({"readers": (Reader("gone", 2),)}, "none of"),
     ],
 )

@@ -59,7 +59,7 @@ TWO_WAYS = """g (float[4,4] x) => (float[4,4] y)
 
 def test_readers_that_disagree() -> None:
     parts = TensorParts(parse(TWO_WAYS))
-    with pytest.raises(LoadError, match="its readers disagree"):
+    with pytest.raises(LoadError, match="its consumers disagree"):
         parts.channel_axis("w")
     assert parts.is_constant("k")
     assert not parts.is_layer_parameter("k")
