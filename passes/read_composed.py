@@ -25,7 +25,7 @@ import onnx_graphsurgeon as gs
 
 from onnxq.canonical import fake_quantize
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
-from onnxq.dialects.composed_chain import Chain, CodeRange, chain_to, code_range, scale_of
+from onnxq.dialects.composed_chain import Chain, ClipRange, chain_to, clip_range, scale_of
 from onnxq.dialects.node_rewrite import Declined, attempt
 from onnxq.edit import insert_at, new_values, producer, remove, users
 from onnxq.graph import Model, domain_of
@@ -62,7 +62,7 @@ class ReadComposed(Pass):
 
 def _read(node: gs.Node, chain: Chain, model: Model, quantized: list[gs.Tensor], ties: Ties) -> str:
     """Rewrite one chain. Returns what it became, or '' if it is not a quantizer."""
-    codes = code_range(chain)
+    codes = clip_range(chain)
     if not any(codes.bounded):
         return ""  # rounding to multiples of a number, nothing else
     if not all(codes.bounded):
@@ -88,7 +88,7 @@ def _read(node: gs.Node, chain: Chain, model: Model, quantized: list[gs.Tensor],
     return f"{params.qtype}" + (" per channel" if params.axis is not None else "")
 
 
-def _params(node: gs.Node, chain: Chain, codes: CodeRange, scale: Array) -> QParams:
+def _params(node: gs.Node, chain: Chain, codes: ClipRange, scale: Array) -> QParams:
     tensor = chain.source
     shaped = per_channel([scale, codes.zero_point], rank_of(tensor))
     if shaped is None:

@@ -83,7 +83,7 @@ def _read_quant(node: gs.Node, model: Model, ties: Ties) -> str:
         if np.any(zero):
             raise Declined("it has two values (1 bit, signed) and a zero point")
         return _read_two_values(node, model)
-    lo, hi = qonnx.code_range(bits, signed, _flag(node, "narrow", 0))
+    lo, hi = qonnx.quant_range(bits, signed, _flag(node, "narrow", 0))
     value = array(x)
     wide = bits > 16 and value is not None
     params = _params(node, scale, zero, lo, hi, wide=wide)
@@ -157,11 +157,11 @@ def _read_trunc(node: gs.Node, model: Model) -> str:
         if powers.size != 1:
             raise Declined("it drops a different number of bits in each channel")
         dropped = int(powers[0])
-        lo, hi = qonnx.code_range(bits, _flag(node, "signed", 1), _flag(node, "narrow", 0))
+        lo, hi = qonnx.quant_range(bits, _flag(node, "signed", 1), _flag(node, "narrow", 0))
         zero_made = zero / np.float32(2.0**dropped)
     else:
         made, zero_made, dropped = scale, zero, _bits(node, 3) - bits
-        lo, hi = qonnx.code_range(bits, True, False)
+        lo, hi = qonnx.quant_range(bits, True, False)
 
     def trunc(values: Array) -> Array:
         codes = qonnx.truncated(values, scale, zero, 2.0**dropped, mode)

@@ -27,7 +27,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class CodeGrid:
     """Scale and zero point of codes; the zero point's type is the type of the codes."""
 
     scale: Array
@@ -40,7 +40,7 @@ class Grid:
         scale, zero = self.scale, self.zero_point
         return (scale.dtype, scale.tobytes(), zero.dtype, zero.tobytes(), scale.shape, self.axis)
 
-    def checked(self, codes: gs.Tensor) -> Grid:
+    def checked(self, codes: gs.Tensor) -> CodeGrid:
         """The same grid; an error names the tensor that cannot have it."""
         kind = qtype(self.zero_point.dtype)
         if codes.dtype is not None and codes.dtype != kind.dtype:
@@ -69,7 +69,7 @@ class Grid:
 
 def grid_of(
     node: gs.Node, at: int, codes: gs.Tensor | None, axis: int | None, fallback: Any = None
-) -> Grid:
+) -> CodeGrid:
     """The grid whose scale is input `at` of `node`, with the zero point right behind it.
 
     Where there is no zero point it is 0 in the type of the codes, or in the type `fallback`.
@@ -107,7 +107,7 @@ def grid_of(
         raise Declined(f"the scale of {what} has shape {list(scale.shape)}")
     elif zero_point.size == 1:
         zero_point = np.full(scale.shape, zero_point.reshape(()))
-    return Grid(scale, zero_point, axis)
+    return CodeGrid(scale, zero_point, axis)
 
 
 class CodeNodes:
@@ -120,7 +120,7 @@ class CodeNodes:
         self._reals: dict[tuple[object, ...], gs.Tensor] = {}
         self._constants: dict[tuple[object, ...], tuple[gs.Tensor, gs.Tensor]] = {}
 
-    def real(self, codes: gs.Tensor, grid: Grid) -> gs.Tensor:
+    def real(self, codes: gs.Tensor, grid: CodeGrid) -> gs.Tensor:
         """The real values of `codes`, made where the codes are: bodies see them, too."""
         maker = producer(codes)
         graph = getattr(codes, "owner", self.model.graph) if maker is None else maker.owner
@@ -144,7 +144,7 @@ class CodeNodes:
                 self.model.require_opset(13, f"one scale per channel (tensor '{codes.name}')")
         return known
 
-    def source(self, codes: gs.Tensor, grid: Grid, graph: gs.Graph) -> gs.Tensor:
+    def source(self, codes: gs.Tensor, grid: CodeGrid, graph: gs.Graph) -> gs.Tensor:
         """A new tensor of real values that a new QuantizeLinear makes `codes` of.
 
         Whatever made `codes` before must have let go of it.
@@ -158,12 +158,12 @@ class CodeNodes:
         )
         return real
 
-    def _float(self, codes: gs.Tensor, name: str, grid: Grid) -> gs.Tensor:
+    def _float(self, codes: gs.Tensor, name: str, grid: CodeGrid) -> gs.Tensor:
         made = variable(self.model, name, like=codes)
         made.dtype = grid.scale.dtype
         return made
 
-    def _parameters(self, codes: gs.Tensor, grid: Grid) -> tuple[gs.Tensor, gs.Tensor]:
+    def _parameters(self, codes: gs.Tensor, grid: CodeGrid) -> tuple[gs.Tensor, gs.Tensor]:
         """Constants of the grid, one pair for the quantizer of some codes and its readers."""
         key = (id(codes), *grid.key)
         known = self._constants.get(key)
@@ -176,4 +176,4 @@ class CodeNodes:
         return known
 
 
-__all__ = ["CODES_SUFFIX", "CodeNodes", "Grid", "grid_of"]
+__all__ = ["CODES_SUFFIX", "CodeGrid", "CodeNodes", "grid_of"]

@@ -47,7 +47,7 @@ _INTEGERS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class Link:
     """One operator of a chain: what it does to the values, and with which constants."""
 
     op: str
@@ -67,7 +67,7 @@ class Chain:
     """The node that reads the source."""
     enter: tuple[str, Array] | None
     """Div or Mul and its constant; None if the exporter already divided a constant."""
-    steps: tuple[Step, ...]
+    links: tuple[Link, ...]
     leave: tuple[str, Array]
 
     def values(self, x: Array) -> Array:
@@ -76,16 +76,16 @@ class Chain:
         with np.errstate(all="ignore"):
             if self.enter is not None:
                 codes = _scaled(codes, *self.enter)
-            for step in self.steps:
-                if step.op == "round":
+            for link in self.links:
+                if link.op == "round":
                     codes = np.rint(codes)
-                elif step.op == "add" and step.by is not None:
-                    codes = codes + step.by.astype(np.float32)
-                elif step.op == "clip":
-                    if step.low is not None:
-                        codes = np.maximum(codes, step.low.astype(np.float32))
-                    if step.high is not None:
-                        codes = np.minimum(codes, step.high.astype(np.float32))
+                elif link.op == "add" and link.by is not None:
+                    codes = codes + link.by.astype(np.float32)
+                elif link.op == "clip":
+                    if link.low is not None:
+                        codes = np.maximum(codes, link.low.astype(np.float32))
+                    if link.high is not None:
+                        codes = np.minimum(codes, link.high.astype(np.float32))
             return np.asarray(_scaled(codes, *self.leave), np.float32)
 
 
@@ -102,7 +102,7 @@ def chain_to(node: gs.Node) -> Chain | None:
     if leave is None:
         return None
     tensor = leave[0]
-    steps: list[Step] = []
+    links: list[Link] = []
     rounded = False
     last = node
     for _ in range(_LONGEST):
@@ -115,15 +115,15 @@ def chain_to(node: gs.Node) -> Chain | None:
                 return None
             source, by = entered
             enter = (maker.op, by)
-            return Chain(source, maker, enter, tuple(reversed(steps)), (node.op, leave[1]))
-        step = _step(maker)
-        if step is None:
+            return Chain(source, maker, enter, tuple(reversed(links)), (node.op, leave[1]))
+        link = _link(maker)
+        if link is None:
             break
-        rounded = rounded or step.op == "round"
-        steps.append(step)
-        tensor, last = step.data, maker
+        rounded = rounded or link.op == "round"
+        links.append(link)
+        tensor, last = link.data, maker
     if rounded and is_constant(tensor):
-        return Chain(tensor, last, None, tuple(reversed(steps)), (node.op, leave[1]))
+        return Chain(tensor, last, None, tuple(reversed(links)), (node.op, leave[1]))
     return None
 
 
@@ -150,30 +150,30 @@ def number(tensor: gs.Tensor) -> Array | None:
     return value if maker is None else value.astype(np.float32)
 
 
-def _step(node: gs.Node) -> Step | None:
+def _link(node: gs.Node) -> Link | None:
     """One operator inside a chain; None where it cannot be part of one."""
     data = node.inputs[0] if node.inputs else None
     if data is None:
         return None
     if node.op in ("Identity", "CastLike"):
-        return Step("nothing", data)
+        return Link("nothing", data)
     if node.op == "Cast":
         to = node.attrs.get("to")
         if to in _INTEGERS:
             info = np.iinfo(numpy_dtype(to))
-            return Step("integer", data, np.asarray(info.min), np.asarray(info.max))
-        return Step("nothing", data) if to == TensorProto.FLOAT else None
+            return Link("integer", data, np.asarray(info.min), np.asarray(info.max))
+        return Link("nothing", data) if to == TensorProto.FLOAT else None
     if node.op == "Round":
-        return Step("round", data)
+        return Link("round", data)
     if node.op in ("Clip", "Relu", "Max", "Min"):
         return _bounds(node)
     if node.op == "Add" and (through := _straight_through(node)) is not None:
-        return Step("nothing", through)
+        return Link("nothing", through)
     if node.op in ("Add", "Sub"):
         split = _split(node)
         if split is None:
             return None
-        return Step("add", split[0], by=split[1] if node.op == "Add" else -split[1])
+        return Link("add", split[0], by=split[1] if node.op == "Add" else -split[1])
     return None
 
 
@@ -191,16 +191,16 @@ def _straight_through(node: gs.Node) -> gs.Tensor | None:
     return None
 
 
-def _bounds(node: gs.Node) -> Step | None:
+def _bounds(node: gs.Node) -> Link | None:
     """Clip, Max, Min or Relu as lower and upper bound."""
     if node.op == "Relu":
-        return Step("clip", node.inputs[0], low=np.zeros(()))
+        return Link("clip", node.inputs[0], low=np.zeros(()))
     if node.op != "Clip":
         split = _split(node)
         if split is None:
             return None
         data, bound = split
-        return Step("clip", data, **{"low" if node.op == "Max" else "high": bound})
+        return Link("clip", data, **{"low" if node.op == "Max" else "high": bound})
     data, *ends = inputs_of(node, 3)
     found: list[Array | None] = []
     for end, key in zip(ends, ("min", "max"), strict=True):
@@ -211,15 +211,15 @@ def _bounds(node: gs.Node) -> Step | None:
                 return None
         found.append(value)
     assert data is not None
-    return Step("clip", data, low=found[0], high=found[1])
+    return Link("clip", data, low=found[0], high=found[1])
 
 
 # -- reading ----------------------------------------------------------------------------------
 
 
 @dataclass
-class CodeRange:
-    """clamp(R(v) + shift, ...) while the steps of a chain are followed.
+class ClipRange:
+    """clamp(R(v) + shift, ...) while the links of a chain are followed.
 
     `low` and `high` count without the shift, so that y = clamp(R(v), low, high) in the end.
     """
@@ -255,26 +255,26 @@ class CodeRange:
         return found[0], found[1]
 
 
-def code_range(chain: Chain) -> CodeRange:
-    """Follow the steps of a chain."""
+def clip_range(chain: Chain) -> ClipRange:
+    """Follow the links of a chain."""
     _check_shapes(chain)
-    state = CodeRange()
+    state = ClipRange()
     rounded = False
-    for step in chain.steps:
-        if step.op == "round":
+    for link in chain.links:
+        if link.op == "round":
             rounded = True
-        elif step.op == "add" and step.by is not None:
-            by = step.by.astype(np.float64)
+        elif link.op == "add" and link.by is not None:
+            by = link.by.astype(np.float64)
             bad = by[~np.isfinite(by) | (by != np.rint(by))]
             if bad.size:
                 raise Declined(f"its zero point {bad[0]} is not an integer")
             state.stated = True
             state.shifts_before_round |= not rounded and bool(np.any(by))
             state.shift = state.shift + by
-        elif step.op == "integer":
-            _check_integer(step, state, rounded)
-        elif step.op == "clip":
-            ends = [_code(end, rounded) for end in (step.low, step.high)]
+        elif link.op == "integer":
+            _check_integer(link, state, rounded)
+        elif link.op == "clip":
+            ends = [_code(end, rounded) for end in (link.low, link.high)]
             state.clip(*(None if end is None else end - state.shift for end in ends))
             state.zero_point = state.shift
     if not all(state.bounded):
@@ -289,7 +289,7 @@ def _check_shapes(chain: Chain) -> None:
     used = [chain.leave[1]] + ([] if chain.enter is None else [chain.enter[1]])
     source = array(chain.source)
     used += [] if source is None else [source]
-    used += [a for step in chain.steps for a in (step.low, step.high, step.by) if a is not None]
+    used += [a for link in chain.links for a in (link.low, link.high, link.by) if a is not None]
     try:
         np.broadcast_shapes(*(a.shape for a in used))
     except ValueError:
@@ -308,26 +308,26 @@ def _code(bound: Array | None, rounded: bool) -> Array | None:
     return codes
 
 
-def _check_integer(step: Step, state: CodeRange, rounded: bool) -> None:
+def _check_integer(link: Link, state: ClipRange, rounded: bool) -> None:
     """A Cast to integers changes nothing where it holds every value there can be."""
-    assert step.low is not None and step.high is not None
+    assert link.low is not None and link.high is not None
     if not rounded:
         raise Declined("it casts to integers, which truncates, before it rounds")
     if all(state.bounded):
         lowest, highest = state.low + state.shift, state.high + state.shift
-        fits = bool(np.all(lowest >= step.low) and np.all(highest <= step.high))
+        fits = bool(np.all(lowest >= link.low) and np.all(highest <= link.high))
     else:
-        fits = bool(step.high >= np.iinfo(np.int32).max)  # beyond it ONNX leaves it undefined
+        fits = bool(link.high >= np.iinfo(np.int32).max)  # beyond it ONNX leaves it undefined
     if not fits:
-        raise Declined(f"it casts codes to integers of {step.low}..{step.high}, which wrap")
+        raise Declined(f"it casts codes to integers of {link.low}..{link.high}, which wrap")
 
 
 def _source_bounds(chain: Chain) -> tuple[Array | None, Array | None]:
     """Bounds of the codes that follow from a Clip in front of the chain: R(bound / s)."""
     maker = producer(chain.source, "Clip", "Relu", "Max", "Min")
-    step = None if maker is None else _bounds(maker)
+    link = None if maker is None else _bounds(maker)
     enter = chain.enter
-    if step is None or enter is None:
+    if link is None or enter is None:
         return None, None
 
     def code(end: Array | None) -> Array | None:
@@ -336,7 +336,7 @@ def _source_bounds(chain: Chain) -> tuple[Array | None, Array | None]:
         with np.errstate(all="ignore"):
             return np.rint(_scaled(end.astype(np.float32), *enter)).astype(np.float64)
 
-    return code(step.low), code(step.high)
+    return code(link.low), code(link.high)
 
 
 def scale_of(chain: Chain) -> tuple[Array, bool]:

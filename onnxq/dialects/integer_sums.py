@@ -16,7 +16,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 from onnx import TensorProto
 
-from onnxq.dialects.code_nodes import CodeNodes, Grid, grid_of
+from onnxq.dialects.code_nodes import CodeGrid, CodeNodes, grid_of
 from onnxq.dialects.node_rewrite import Declined, attempt
 from onnxq.edit import inputs_of, new_node, only_reader, producer, remove
 from onnxq.errors import QParamsError
@@ -136,7 +136,7 @@ def _one_per_channel(tensor: gs.Tensor, op: str, channels: int) -> Array:
     return value.reshape(-1)
 
 
-def _weight_scale(tensor: gs.Tensor, factor: Array, grid: Grid) -> Array:
+def _weight_scale(tensor: gs.Tensor, factor: Array, grid: CodeGrid) -> Array:
     pair = _product(tensor)
     if pair is not None:
         for one, other in (pair, pair[::-1]):
@@ -153,7 +153,7 @@ def _weight_scale(tensor: gs.Tensor, factor: Array, grid: Grid) -> Array:
     return scale
 
 
-def _grid(scale: Array, stored: Array, zero_point: Array | None, axis: int) -> Grid:
+def _grid(scale: Array, stored: Array, zero_point: Array | None, axis: int) -> CodeGrid:
     zero = np.zeros((), stored.dtype) if zero_point is None else zero_point
     channels = stored.shape[axis]
     if zero.size not in (1, channels):
@@ -162,8 +162,8 @@ def _grid(scale: Array, stored: Array, zero_point: Array | None, axis: int) -> G
             fix="the file is not a valid ONNX model: export it again",
         )
     if zero.size == 1 and scale.size == 1:
-        return Grid(scale.reshape(()), zero.reshape(()))
-    return Grid(
+        return CodeGrid(scale.reshape(()), zero.reshape(()))
+    return CodeGrid(
         np.broadcast_to(scale.reshape(-1), (channels,)).copy(),
         np.broadcast_to(zero.reshape(-1), (channels,)).copy(),
         axis,

@@ -20,7 +20,7 @@ import onnx_graphsurgeon as gs
 from onnx import defs
 
 from onnxq.dialects import qdq_params
-from onnxq.dialects.code_nodes import CodeNodes, Grid, grid_of
+from onnxq.dialects.code_nodes import CodeGrid, CodeNodes, grid_of
 from onnxq.dialects.node_rewrite import Declined
 from onnxq.edit import (
     constant,
@@ -67,8 +67,8 @@ class _Mover:
 
     def __init__(self, make: CodeNodes, trace: Trace) -> None:
         self.make, self.trace, self.model = make, trace, make.model
-        self.queue: deque[tuple[gs.Tensor, Grid]] = deque()
-        self.grids: dict[int, Grid] = {}
+        self.queue: deque[tuple[gs.Tensor, CodeGrid]] = deque()
+        self.grids: dict[int, CodeGrid] = {}
         self.arrived: dict[int, set[int]] = {}  # inputs of each Concat met so far
 
     def start(self, quantize: gs.Node) -> None:
@@ -109,7 +109,7 @@ class _Mover:
                 pending.extend(self._visit(node, index, codes, grid))
 
     def _visit(
-        self, node: gs.Node, index: int, codes: gs.Tensor, grid: Grid
+        self, node: gs.Node, index: int, codes: gs.Tensor, grid: CodeGrid
     ) -> list[tuple[gs.Node, int]]:
         """Rewrite one reader; further readers of the same codes where it vanished."""
         if index >= len(node.inputs) or node.inputs[index] is not codes:
@@ -129,7 +129,7 @@ class _Mover:
             check_type(node, index, codes, grid.zero_point.dtype)
         return []
 
-    def _copied(self, node: gs.Node, codes: gs.Tensor, grid: Grid) -> list[tuple[gs.Node, int]]:
+    def _copied(self, node: gs.Node, codes: gs.Tensor, grid: CodeGrid) -> list[tuple[gs.Node, int]]:
         dtype = grid.zero_point.dtype
         target = numpy_dtype(node.attrs.get("to", 0)) if node.op == "Cast" else dtype
         out, label = node.outputs[0], describe(node)
@@ -162,7 +162,7 @@ class _Mover:
             self.trace.rewrote(label, f"codes stay {dtype}")
         return []
 
-    def _moved(self, node: gs.Node, codes: gs.Tensor, grid: Grid) -> None:
+    def _moved(self, node: gs.Node, codes: gs.Tensor, grid: CodeGrid) -> None:
         reason = self._obstacle(node, grid)
         if reason:
             self.trace.skip(node, reason)
@@ -173,7 +173,7 @@ class _Mover:
         set_input(node, 0, real)
         self._requantized(node, grid)
 
-    def _pool_with_channels_last(self, node: gs.Node, codes: gs.Tensor, grid: Grid) -> None:
+    def _pool_with_channels_last(self, node: gs.Node, codes: gs.Tensor, grid: CodeGrid) -> None:
         """onnxruntime's MaxPool for channels in the last dimension, between two Transpose."""
         if grid.axis is not None:
             self.trace.skip(node, "it moves codes that have one scale per channel")
@@ -196,7 +196,7 @@ class _Mover:
         self.queue.append((out, grid))
         self.trace.rewrote(label, "on real values")
 
-    def _obstacle(self, node: gs.Node, grid: Grid) -> str:
+    def _obstacle(self, node: gs.Node, grid: CodeGrid) -> str:
         if grid.axis is not None:
             return "it moves codes that have one scale per channel"
         if node.op == "Resize" and not picks_nearest(node.attrs):
@@ -206,7 +206,7 @@ class _Mover:
             return f"the value it pads with ('{fill.name}') is computed at run time"
         return ""
 
-    def _pad(self, node: gs.Node, grid: Grid) -> None:
+    def _pad(self, node: gs.Node, grid: CodeGrid) -> None:
         """Pad with the real value of the code it padded with."""
         if node.attrs.get("mode", "constant") != "constant":
             return
@@ -216,7 +216,7 @@ class _Mover:
         name = f"{node.name or node.outputs[0].name}.value"
         set_input(node, 2, constant(self.model, name, np.asarray(real, grid.scale.dtype)))
 
-    def _concat(self, node: gs.Node, codes: gs.Tensor, grid: Grid) -> None:
+    def _concat(self, node: gs.Node, codes: gs.Tensor, grid: CodeGrid) -> None:
         met = self.arrived.setdefault(id(node), set())
         if not met:
             check_concat(node, codes, grid.zero_point.dtype)
@@ -231,7 +231,7 @@ class _Mover:
             set_input(node, index, self.make.real(tensor, grid))
         self._requantized(node, grid)
 
-    def _requantized(self, node: gs.Node, grid: Grid) -> None:
+    def _requantized(self, node: gs.Node, grid: CodeGrid) -> None:
         """Let quantizers make the codes the node made."""
         for index in moved_outputs(node):
             codes = node.outputs[index]

@@ -54,7 +54,7 @@ ROUNDING: Mapping[str, Callable[[Array], Array]] = {
 """Rounding modes by their name in upper case; UP and DOWN mean away from zero and towards it."""
 
 
-def code_range(bits: int, signed: bool, narrow: bool) -> tuple[int, int]:
+def quant_range(bits: int, signed: bool, narrow: bool) -> tuple[int, int]:
     """The lowest and highest code."""
     if signed:
         return -(1 << (bits - 1)) + narrow, (1 << (bits - 1)) - 1
@@ -65,7 +65,7 @@ def bits_of(lo: int, hi: int, signed: bool) -> tuple[int, bool] | None:
     """The number of bits and narrowness whose range is lo..hi; None where there is none."""
     for narrow in (False, True):
         bits = (hi + (narrow and not signed)).bit_length() + signed
-        if code_range(bits, signed, narrow) == (lo, hi) and bits > signed:  # signed 1 bit: bipolar
+        if quant_range(bits, signed, narrow) == (lo, hi) and bits > signed:  # signed 1 bit: bipolar
             return bits, narrow
     return None
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.dialects.code_nodes import CODES_SUFFIX, Grid, grid_of
+from onnxq.dialects.code_nodes import CODES_SUFFIX, CodeGrid, grid_of
 from onnxq.dialects.node_rewrite import Declined
 from onnxq.edit import (
     constant,
@@ -52,7 +52,7 @@ class _Operand:
     """One operand: the DequantizeLinear that makes it, and its grid."""
 
     dequantize: gs.Node
-    grid: Grid
+    grid: CodeGrid
 
     @property
     def codes(self) -> gs.Tensor:
@@ -132,7 +132,7 @@ def _operand(node: gs.Node, index: int, number: int) -> _Operand:
     return _Operand(dequantize, grid)
 
 
-def _eight_bits(grid: Grid, what: str, number: int = 0) -> Grid:
+def _eight_bits(grid: CodeGrid, what: str, number: int = 0) -> CodeGrid:
     dtype = grid.zero_point.dtype
     if dtype not in (np.int8, np.uint8):
         raise Declined(f"{what} has {dtype} codes; integer operators support int8 and uint8")
@@ -143,7 +143,7 @@ def _eight_bits(grid: Grid, what: str, number: int = 0) -> Grid:
     return grid
 
 
-def _check_channels(node: gs.Node, grid: Grid, number: int, codes: gs.Tensor) -> None:
+def _check_channels(node: gs.Node, grid: CodeGrid, number: int, codes: gs.Tensor) -> None:
     rank = len(codes.shape) if codes.shape is not None else None
     axis = grid.axis
     if axis is not None and axis < 0 and rank is not None:
@@ -157,7 +157,7 @@ def _check_channels(node: gs.Node, grid: Grid, number: int, codes: gs.Tensor) ->
         raise Declined(f"'{codes.name}' has different zero points for different channels")
 
 
-def _check_types(node: gs.Node, operands: list[_Operand], result: Grid) -> None:
+def _check_types(node: gs.Node, operands: list[_Operand], result: CodeGrid) -> None:
     types = [o.grid.zero_point.dtype for o in operands]
     if types[0] != result.zero_point.dtype:
         raise Declined(f"its input has {types[0]} codes, its result {result.zero_point.dtype}")
@@ -168,7 +168,7 @@ def _check_types(node: gs.Node, operands: list[_Operand], result: Grid) -> None:
         raise Declined("its inputs have codes of different types")
 
 
-def _attributes(node: gs.Node, model: Model, result: Grid) -> dict[str, Any]:
+def _attributes(node: gs.Node, model: Model, result: CodeGrid) -> dict[str, Any]:
     attrs = dict(node.attrs)
     if node.op == "Softmax":
         attrs.setdefault("axis", -1 if model.opset >= 13 else 1)
@@ -247,7 +247,7 @@ def _replace(
     bias: gs.Tensor | None,
     relu: gs.Node | None,
     quantize: gs.Node,
-    result: Grid,
+    result: CodeGrid,
     attrs: dict[str, Any],
 ) -> None:
     triples = [[o.codes, *_parameters(o.dequantize, o.grid, model)] for o in operands]
@@ -285,7 +285,7 @@ def _replace(
         add_metadata(made, kept)
 
 
-def _parameters(node: gs.Node, grid: Grid, model: Model) -> list[gs.Tensor]:
+def _parameters(node: gs.Node, grid: CodeGrid, model: Model) -> list[gs.Tensor]:
     """Scale and zero point of a Q or DQ node in the shape integer operators take."""
     given = inputs_of(node, 3)
     base = node.name or node.outputs[0].name

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.dialects.code_nodes import CodeNodes, Grid, grid_of
+from onnxq.dialects.code_nodes import CodeGrid, CodeNodes, grid_of
 from onnxq.dialects.node_rewrite import Declined
 from onnxq.edit import constant, inputs_of, new_node, remove, variable
 from onnxq.errors import QParamsError
@@ -52,7 +52,7 @@ def lower(node: gs.Node, operator: QOperator, make: CodeNodes) -> str:
         if operator.twin in _PRODUCTS:
             grid.check_reach(codes)
     out = node.outputs[0]
-    result: Grid | None = None
+    result: CodeGrid | None = None
     if operator.result is not None and not (
         operator.optional_result and given[operator.result] is None
     ):
@@ -70,7 +70,9 @@ def lower(node: gs.Node, operator: QOperator, make: CodeNodes) -> str:
     return operator.twin
 
 
-def _check_factor(node: gs.Node, twin: str, operands: list[Grid], result: Grid | None) -> None:
+def _check_factor(
+    node: gs.Node, twin: str, operands: list[CodeGrid], result: CodeGrid | None
+) -> None:
     """Decline where float32 does not hold the factor of the sums, sx * sw / sy.
 
     The integer kernel then multiplies by 0 or infinity, the float operator never meets the factor.
@@ -100,7 +102,7 @@ def _check_zero_points(operator: QOperator, given: list[gs.Tensor | None]) -> No
             )
 
 
-def _check_one_type(operator: QOperator, grids: list[Grid]) -> None:
+def _check_one_type(operator: QOperator, grids: list[CodeGrid]) -> None:
     """Raise where operands or result of an operator with one type have several."""
     kinds = sorted({str(grid.zero_point.dtype) for grid in grids})
     if len(kinds) > 1:
@@ -122,7 +124,7 @@ def _codes(given: list[gs.Tensor | None], at: int, operator: QOperator) -> gs.Te
 
 def _operand(
     node: gs.Node, operator: QOperator, codes: gs.Tensor, at: int, index: int
-) -> tuple[gs.Tensor, Grid]:
+) -> tuple[gs.Tensor, CodeGrid]:
     axis = _axis(node, operator, index)
     if axis is not None and axis < 0 and codes.shape is not None:
         axis += len(codes.shape)
@@ -162,8 +164,8 @@ def _permutations(
 
 
 def _bias(
-    node: gs.Node, tensor: gs.Tensor, grids: list[Grid]
-) -> tuple[gs.Tensor | Array, Grid, str]:
+    node: gs.Node, tensor: gs.Tensor, grids: list[CodeGrid]
+) -> tuple[gs.Tensor | Array, CodeGrid, str]:
     """The bias (new codes where its shape must change), its grid and its name."""
     left, right = grids[:2]
     alpha = np.float32(node.attrs.get("alpha", 1.0))
@@ -171,7 +173,7 @@ def _bias(
     if left.axis is not None:
         raise Declined("its bias has no scale of its own: the first operand has one per row")
     axis = None if right.axis is None else 0
-    grid = Grid(scale, np.zeros(scale.shape, np.int32), axis)
+    grid = CodeGrid(scale, np.zeros(scale.shape, np.int32), axis)
     if not np.all(scale >= _SMALLEST):
         raise Declined("input scale * weight scale, the step of its bias, underflows float32")
     stored = array(tensor)
@@ -192,9 +194,9 @@ def _replace(
     node: gs.Node,
     operator: QOperator,
     make: CodeNodes,
-    operands: list[tuple[gs.Tensor, Grid]],
-    bias: tuple[gs.Tensor | Array, Grid, str] | None,
-    result: Grid | None,
+    operands: list[tuple[gs.Tensor, CodeGrid]],
+    bias: tuple[gs.Tensor | Array, CodeGrid, str] | None,
+    result: CodeGrid | None,
     perms: tuple[list[int], list[int]] | None,
 ) -> None:
     model, graph, out = make.model, node.owner, node.outputs[0]

@@ -69,7 +69,7 @@ def test_activation(bits: int, signed: int, narrow: int) -> None:
     assert ops(read) == ["FakeQuantize"]
     assert trace.notes == []
     params = params_of(read.nodes(FAKE_QUANTIZE)[0])
-    assert (params.lo, params.hi) == qonnx.code_range(bits, bool(signed), bool(narrow))
+    assert (params.lo, params.hi) == qonnx.quant_range(bits, bool(signed), bool(narrow))
     assert params.qtype.signed == bool(signed)
     assert params.tensor == "x"
     assert equal(run(read, X), run(runnable(model), X))

@@ -4,7 +4,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from onnxq.dialects.code_nodes import CodeNodes, Grid, grid_of
+from onnxq.dialects.code_nodes import CodeGrid, CodeNodes, grid_of
 from onnxq.dialects.node_rewrite import Declined
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
@@ -22,7 +22,7 @@ def node(parameters: str) -> gs.Node:
     return parse(BODY % parameters).nodes("DequantizeLinear")[0]
 
 
-def grid(parameters: str, axis: int | None = 1) -> Grid:
+def grid(parameters: str, axis: int | None = 1) -> CodeGrid:
     found = node(parameters)
     return grid_of(found, 1, found.inputs[0], axis)
 
@@ -60,9 +60,9 @@ def test_broken_parameters_are_errors() -> None:
 def test_one_dequantizer_serves_equal_readers() -> None:
     model = parse(BODY % "s, z")
     codes, make = tensor(model, "q"), CodeNodes(model)
-    one = make.real(codes, Grid(np.float32(0.5).reshape(()), np.uint8(3).reshape(())))
-    same = make.real(codes, Grid(np.float32(0.5).reshape(()), np.uint8(3).reshape(())))
-    other = make.real(codes, Grid(np.float32(1).reshape(()), np.uint8(3).reshape(())))
+    one = make.real(codes, CodeGrid(np.float32(0.5).reshape(()), np.uint8(3).reshape(())))
+    same = make.real(codes, CodeGrid(np.float32(0.5).reshape(()), np.uint8(3).reshape(())))
+    other = make.real(codes, CodeGrid(np.float32(1).reshape(()), np.uint8(3).reshape(())))
     assert one is same is not other
     assert one.name == "q.dequantized"
     assert one.dtype == np.float32
@@ -73,7 +73,7 @@ def test_names_of_real_values_follow_from_those_of_codes(codes: str, real: str) 
     model = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }")
     tensor_ = gs.Variable(codes, np.dtype(np.uint8), [2])
     source = CodeNodes(model).source(
-        tensor_, Grid(np.ones((), np.float32), np.uint8(0).reshape(())), model.graph
+        tensor_, CodeGrid(np.ones((), np.float32), np.uint8(0).reshape(())), model.graph
     )
     assert source.name == real
     assert tensor_.inputs[0].op == "QuantizeLinear"
@@ -81,7 +81,7 @@ def test_names_of_real_values_follow_from_those_of_codes(codes: str, real: str) 
 
 def test_scales_per_channel_raise_an_old_opset() -> None:
     model: Model = parse(BODY % "s, z", opset=10)
-    made = Grid(np.ones(3, np.float32), np.zeros(3, np.uint8), 1)
+    made = CodeGrid(np.ones(3, np.float32), np.zeros(3, np.uint8), 1)
     CodeNodes(model).real(tensor(model, "q"), made)
     assert model.opset == 13
     assert ops(model).count("DequantizeLinear") == 3

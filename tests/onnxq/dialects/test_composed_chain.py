@@ -1,4 +1,4 @@
-"""Finding chains in a graph, and following them step by step."""
+"""Finding chains in a graph, and following them link by link."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 import pytest
 
-from onnxq.dialects.composed_chain import chain_to, code_range, number, scale_of
+from onnxq.dialects.composed_chain import chain_to, clip_range, number, scale_of
 from onnxq.dialects.node_rewrite import Declined
 from onnxq.graph import Model
 from tests.models.build import parse, run, tensor
@@ -33,7 +33,7 @@ def test_a_chain_knows_its_source_steps_and_ends() -> None:
     chain = chain_to(last(model()))
     assert chain is not None
     assert (chain.source.name, chain.first.op) == ("x", "Div")
-    assert [step.op for step in chain.steps] == ["round", "add", "clip", "add"]
+    assert [link.op for link in chain.links] == ["round", "add", "clip", "add"]
     assert chain.enter is not None
     assert (chain.enter[0], chain.leave[0]) == ("Div", "Mul")
     scale, exact = scale_of(chain)
@@ -43,7 +43,7 @@ def test_a_chain_knows_its_source_steps_and_ends() -> None:
 def test_following_the_steps_gives_codes_and_zero_point() -> None:
     chain = chain_to(last(model()))
     assert chain is not None
-    codes = code_range(chain)
+    codes = clip_range(chain)
     assert codes.codes() == (0, 15)
     assert (int(codes.zero_point), codes.stated, codes.shifts_before_round) == (3, True, False)
     assert (float(codes.low), float(codes.high)) == (-3, 12)
@@ -65,7 +65,7 @@ def test_two_clips_keep_what_both_let_through() -> None:
         y = Mul(e, s)"""
     chain = chain_to(last(model(lines, CONSTANTS + ", float a = {-4}, float b = {9}")))
     assert chain is not None
-    assert code_range(chain).codes() == (0, 9)
+    assert clip_range(chain).codes() == (0, 9)
 
 
 @pytest.mark.parametrize(

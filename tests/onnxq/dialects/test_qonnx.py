@@ -47,7 +47,7 @@ def test_half_modes_do_not_round_what_is_just_below_a_half() -> None:
     ],
 )
 def test_ranges(bits: int, signed: bool, narrow: bool, lo: int, hi: int) -> None:
-    assert qonnx.code_range(bits, signed, narrow) == (lo, hi)
+    assert qonnx.quant_range(bits, signed, narrow) == (lo, hi)
     assert qonnx.bits_of(lo, hi, signed) == (bits, narrow)
 
 
@@ -62,7 +62,7 @@ def test_ranges_without_a_number_of_bits(lo: int, hi: int, signed: bool) -> None
 def test_every_number_of_bits_found_has_that_range(lo: int, width: int) -> None:
     found = qonnx.bits_of(lo, lo + width, lo < 0)
     if found is not None:
-        assert qonnx.code_range(found[0], lo < 0, found[1]) == (lo, lo + width)
+        assert qonnx.quant_range(found[0], lo < 0, found[1]) == (lo, lo + width)
 
 
 def test_quant_clamps_and_adds_the_zero_point_before_rounding() -> None:
