@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, numpy_helper
 
-from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, OP, params_of
 from onnxq.graph import Model, from_proto
 from onnxq.quant.qparams import QParams
 from onnxq.running import sessions
-from torch_bridge.arithmetic.onnx_node import type_zero_points
 
 torch = pytest.importorskip("torch", reason="training needs torch")
 
@@ -33,8 +33,19 @@ def export(module: Any, x: Any, folder: Path, *, dynamo: bool = False) -> Model:
         more = {"external_data": False, "verbose": False} if dynamo else {}
         torch.onnx.export(module.eval(), (x,), file, dynamo=dynamo, opset_version=20, **more)
     proto = onnx.load(file)
-    type_zero_points(proto)
+    _type_zero_points(proto)
     return from_proto(proto)
+
+
+def _type_zero_points(proto: onnx.ModelProto) -> None:
+    """Turn the int32 zero points that TorchScript leaves into uint16."""
+    aliases = {n.output[0]: n.input[0] for n in proto.graph.node if n.op_type == "Identity"}
+    names = {n.input[2] for n in proto.graph.node if n.op_type == OP}
+    names |= {aliases[name] for name in names if name in aliases}
+    for value in proto.graph.initializer:
+        if value.name in names and value.data_type == TensorProto.INT32:
+            typed = numpy_helper.to_array(value).astype(np.uint16)
+            value.CopyFrom(numpy_helper.from_array(typed, value.name))
 
 
 def run(model: Model, x: Any) -> np.ndarray:

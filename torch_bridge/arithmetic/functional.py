@@ -4,9 +4,9 @@ All three compute, bit for bit, what QuantizeLinear and DequantizeLinear do in o
 
     y = (clamp(round_half_even(x / scale) + zero_point, lo, hi) - zero_point) * scale
 
-One scale serves the whole tensor (axis None), a channel (1-D, along `axis`) or a block of `block`
-elements along `axis` (shape of x, with as many scales as blocks at `axis`). Gradients are in
-`torch_bridge.arithmetic.kernels`. Both ONNX exporters write one `onnxq::FakeQuantize` node.
+There is one scale for the whole tensor (axis None), per channel (1-D, along `axis`) or per block of
+`block` elements along `axis` (the shape of x, but with one scale per block along `axis`). Gradients
+are in `torch_bridge.arithmetic.kernels`. Both ONNX exporters write one `onnxq::FakeQuantize` node.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def fake_quantize(x: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid) -> T
     dx = dy where lo <= round(x / scale) + zero_point <= hi, else 0; nothing flows to the scale.
 
     Args:
-        x: any floating-point tensor; computed in float32 where it is narrower.
+        x: any floating-point tensor; narrower types are computed in float32.
         scale: positive, float32.
-        zero_point: integers in lo..hi, shaped like the scale.
-        grid: the codes, and what shares a scale.
+        zero_point: integers in lo..hi, in the shape of the scale.
+        grid: the codes, and the elements that share a scale.
     """
     if is_dynamo_export():
         return dynamo_node(x, scale, zero_point, grid)
@@ -64,9 +64,8 @@ def lsq(
 
     The sum runs over all elements that share the scale.
 
-    With `spend_gradient` dx may be written over dy. That is for results which go into one
-    operator that makes their gradient anew, as a convolution does for its weights, and which
-    nobody else gets hold of.
+    With `spend_gradient` dx may overwrite dy. That is safe if the result has one consumer, which
+    computes its gradient into new memory, as a convolution does for its weights.
     """
     if is_dynamo_export():
         return dynamo_node(x, scale, zero_point, grid)
@@ -86,11 +85,11 @@ def lsq_plus(
     if torch.onnx.is_in_onnx_export():
         integer = zero_point.round().clamp(grid.lo, grid.hi).to(torch.int32)
         return fake_quantize(x, scale, integer, grid)
-    return _Learned.apply(x, scale, zero_point, grid, grad_scale)
+    return _Learned.apply(x, scale, zero_point, grid, grad_scale, False)
 
 
 class TensorFunction(torch.autograd.Function):
-    """An autograd function with one tensor as its result."""
+    """An autograd function that returns one tensor."""
 
     if TYPE_CHECKING:  # torch leaves it untyped
 
@@ -100,14 +99,27 @@ class TensorFunction(torch.autograd.Function):
             raise NotImplementedError
 
 
-class _StraightThrough(TensorFunction):
+class Rounding(TensorFunction):
+    """Rounding to a grid; subclasses give it a gradient, with `options` of their own."""
+
     @staticmethod
-    def forward(ctx: Any, values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid) -> Tensor:
+    def forward(
+        ctx: Any, values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid, *options: Any
+    ) -> Tensor:
+        """The formula at the top of this module."""
         ctx.save_for_backward(values, scale, zero_point)
         kernels, x, s, z = operands(values, scale, zero_point, grid)
         ctx.grid, ctx.z = grid, None if grid.block else z  # for blocks it is as large as x
+        ctx.options = options
         return _typed(kernels.forward(x, s, z, grid.lo, grid.hi), values.dtype)
 
+    @staticmethod
+    def symbolic(g: Any, values: Any, scale: Any, zero_point: Any, grid: Grid, *_: Any) -> Any:
+        """The node that TorchScript's exporter writes."""
+        return script_node(g, values, scale, zero_point, grid)
+
+
+class _StraightThrough(Rounding):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         values, scale, zero_point = ctx.saved_tensors
@@ -116,36 +128,16 @@ class _StraightThrough(TensorFunction):
         dx = kernels.ste(_typed(dy, x.dtype), x, s, z, grid.lo, grid.hi)
         return _typed(dx, dy.dtype), None, None, None
 
-    @staticmethod
-    def symbolic(g: Any, values: Any, scale: Any, zero_point: Any, grid: Grid) -> Any:
-        return script_node(g, values, scale, zero_point, grid)
 
-
-class _Learned(TensorFunction):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        values: Tensor,
-        scale: Tensor,
-        zero_point: Tensor,
-        grid: Grid,
-        grad_scale: float,
-        spend_gradient: bool = False,
-    ) -> Tensor:
-        ctx.save_for_backward(values, scale, zero_point)
-        kernels, x, s, z = operands(values, scale, zero_point, grid)
-        ctx.grid, ctx.z = grid, None if grid.block else z  # for blocks it is as large as x
-        ctx.grad_scale, ctx.spend = grad_scale, spend_gradient
-        return _typed(kernels.forward(x, s, z, grid.lo, grid.hi), values.dtype)
-
+class _Learned(Rounding):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         values, scale, zero_point = ctx.saved_tensors
-        grid, grad_scale = ctx.grid, ctx.grad_scale
+        grid, (grad_scale, spend_gradient) = ctx.grid, ctx.options
         kernels, x, s, z = operands(values, scale, zero_point, grid, ctx.z)
         dy_wide = _typed(dy, x.dtype)
         dims = [] if grid.block else grid.others(x, scale)
-        spend = ctx.spend and not ctx.needs_input_grad[2]
+        spend = spend_gradient and not ctx.needs_input_grad[2]
         dx, terms = kernels.lsq(dy_wide, x, s, z, grid.lo, grid.hi, dims, spend)
         ds = terms if dims or not x.dim() else grid.gather(terms, scale)
         ds = _typed(ds * grad_scale, scale.dtype)
@@ -155,27 +147,23 @@ class _Learned(TensorFunction):
             dz = (grid.gather(outside, zero_point) * grad_scale).to(zero_point.dtype)
         return _typed(dx, dy.dtype), ds.reshape(scale.shape), dz, None, None, None
 
-    @staticmethod
-    def symbolic(g: Any, values: Any, scale: Any, zero_point: Any, grid: Grid, *_: object) -> Any:
-        return script_node(g, values, scale, zero_point, grid)
-
 
 def operands(
     values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid, z: ZeroPoint | None = None
 ) -> tuple[Kernels, Tensor, Tensor, ZeroPoint]:
-    """The kernels to use, and x, s and z as they take them.
+    """The kernels to use, and x, s and z in the form that they take.
 
-    A real zero point is rounded and kept in range. The eager kernels take a number in its place
-    where all channels have the same. The backward pass gives the `z` of the forward pass.
+    A real zero point is rounded and clamped to the range. If all channels have the same zero point,
+    the eager kernels take a number. The backward pass passes the `z` of the forward pass.
     """
     dtype = working_type(values)
     x = _typed(values, dtype)
     kernels = kernels_for(x)
     if kernels is not EAGER or torch.is_grad_enabled():
-        # A second derivative goes through dy alone; compiled kernels are made anew for parameters.
+        # A second derivative goes through dy alone; kernels are compiled again for parameters.
         x, scale, zero_point = x.detach(), scale.detach(), zero_point.detach()
     s = grid.spread(_typed(scale, dtype), values)
-    if isinstance(z, Tensor) or (z is not None and kernels is EAGER):  # those may have changed
+    if isinstance(z, Tensor) or (z is not None and kernels is EAGER):  # the kernels may differ now
         return kernels, x, s, z
     if zero_point.is_floating_point():
         zero_point = zero_point.round().clamp(grid.lo, grid.hi)
@@ -187,5 +175,5 @@ def operands(
 
 
 def _typed(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """`x` in this type; asking first takes a tenth of the time of a conversion to the same."""
+    """`x` in this type; comparing first takes a tenth of the time of a needless conversion."""
     return x if x.dtype == dtype else x.to(dtype)

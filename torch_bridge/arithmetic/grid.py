@@ -1,4 +1,4 @@
-"""The fixed part of a quantizer, and how its scales and zero points meet the tensor."""
+"""The fixed part of a quantizer, and how scales and zero points are broadcast over a tensor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Grid(NamedTuple):
     """Codes lo..hi, with one scale for the tensor, a channel or a block."""
 
     axis: int | None
-    """The axis that the scales run along; None for one scale."""
+    """The axis of the scales; None for one scale."""
     lo: int
     hi: int
     block: int = 0
@@ -42,22 +42,22 @@ class Grid(NamedTuple):
 
     def spread(self, values: Tensor, x: Tensor) -> Tensor:
         """One value per scale, viewed so that it broadcasts against x."""
-        if self.axis is None or values.dim() == 0:
-            if not values.dim():
-                return values
+        if not values.dim():
+            return values
+        if self.axis is None:
             if not tracing() and values.numel() != 1:
-                raise self._misfit(values, x)
+                raise self._mismatch(values, x)
             return values.reshape(())
         axis = self.axis + x.dim() if self.axis < 0 else self.axis
         if not 0 <= axis < x.dim():
-            raise self._misfit(values, x)
+            raise self._mismatch(values, x)
         if self.block:
             size = x.shape[axis]
             if values.dim() != x.dim() or values.shape[axis] != -(-size // self.block):
-                raise self._misfit(values, x)
+                raise self._mismatch(values, x)
             return values.repeat_interleave(self.block, axis).narrow(axis, 0, size)
         if values.dim() != 1 or (not tracing() and values.shape[0] != x.shape[axis]):
-            raise self._misfit(values, x)
+            raise self._mismatch(values, x)
         shape = [1] * x.dim()
         shape[axis] = -1
         return values.view(shape)
@@ -77,16 +77,16 @@ class Grid(NamedTuple):
             return list(range(x.dim()))
         return [d for d in range(x.dim()) if d != self.axis % x.dim()]
 
-    def _misfit(self, values: Tensor, x: Tensor) -> QParamsError:
+    def _mismatch(self, values: Tensor, x: Tensor) -> QParamsError:
         unit = f"blocks of {self.block}" if self.block else "channels"
         where = "one scale" if self.axis is None else f"{unit} along axis {self.axis}"
         return QParamsError(
-            f"scales of shape {list(values.shape)} do not fit a tensor of shape {list(x.shape)} "
+            f"scales of shape {list(values.shape)} do not match a tensor of shape {list(x.shape)} "
             f"({where})",
-            fix="check the axis against the tensor's layout, or calibrate again",
+            fix="compare the axis with the tensor's layout, or calibrate again",
         )
 
 
 def working_type(x: Tensor) -> torch.dtype:
-    """float32, or float64 for float64: codes do not fit the narrower types."""
+    """float64 for float64, else float32: narrower types cannot hold all codes."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32

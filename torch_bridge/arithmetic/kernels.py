@@ -13,15 +13,15 @@ Nothing but x is kept for the backward pass: masks are cheaper to recompute than
 are three implementations that agree to the last bit in y and dx:
 
 * `composed`: one expression per formula. Used while tracing, on other devices and data types,
-  and where zero points differ by channel.
-* `eager`: in C (`native`), or without it a few vectorised passes in place over pieces
-  that stay in the cache, and masks by `hardtanh_backward`, which needs no boolean tensor. The
-  latter is three to five times as fast as `composed` on a CPU, the former twice as fast again. A
-  zero point that all channels share may be given as a number.
+  and if zero points differ by channel.
+* `eager`: in C (`native`). Without a compiled library, a few vectorised passes in place over pieces
+  that stay in the cache, with masks by `hardtanh_backward`, which needs no boolean tensor. On a CPU
+  these passes are three to five times as fast as `composed`, and C is twice as fast again. A zero
+  point that all channels share may be given as a number.
 * compiled: `composed` through torch.compile, one pass each; see `compile_kernels`.
 
-Scale and zero point come shaped so that they broadcast against x; zero points are floats that
-hold integers. NaN stays NaN, so that a diverging training shows.
+Scale and zero point broadcast against x; zero points are floats that hold integers. NaN stays NaN,
+so diverging training is visible.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from torch_bridge.arithmetic import native
 
 Dims = list[int]
 ZeroPoint = Tensor | float
-"""One per scale, or a number where all scales have the same."""
+"""One per scale, or a number if all scales have the same."""
 
 
 class Kernels(NamedTuple):
@@ -111,7 +111,7 @@ def _eager_forward(x: Tensor, s: Tensor, z: ZeroPoint, lo: int, hi: int) -> Tens
     step = s.item() if s.numel() == 1 else None
     for s_part, x_part, y_part in _pieces(s, x, y) or [(s, x, y)]:
         torch.div(x_part, s_part, out=y_part).round_().clamp_(low, high)
-        # Adding to 0 turns the -0 that rounding leaves into the 0 that an integer code gives.
+        # Adding to 0 turns the -0 that rounding returns into the 0 of an integer code.
         if step is not None:
             torch.add(zero, y_part, alpha=step, out=y_part)
         else:
@@ -128,7 +128,7 @@ def _eager_ste(dy: Tensor, x: Tensor, s: Tensor, z: ZeroPoint, lo: int, hi: int)
         dx: Tensor = _hardtanh_backward(dy, x, *open_interval(s.item(), low, high))
         return dx
     bounds = low - 0.5, high + 0.5
-    if torch.is_grad_enabled():  # a second derivative forbids work in place
+    if torch.is_grad_enabled():  # a second derivative forbids operations in place
         dx = _hardtanh_backward(dy, (x / s).round_(), *bounds)
         return dx
     dx = torch.empty_like(x)
@@ -153,7 +153,7 @@ def _eager_lsq(
         return _lsq(dy, x, s, z, lo, hi, dims)
     low, high = lo - shift, hi - shift
     dx = dy if spend and dy.is_contiguous() else torch.empty_like(x)
-    shared = list(range(s.numel() > 1, x.dim()))  # what has the same scale, if it lies in rows
+    shared = list(range(s.numel() > 1, x.dim()))  # dimensions that share a scale, if in rows
     if dims == shared and native.takes(s, low, high, x, dy, dx):
         return dx, native.lsq(dy, x, s, low, high, dx)
     pieces = _pieces(s, x, dy, dx) if dims == shared else None
@@ -169,7 +169,8 @@ def _eager_lsq(
             scratch = [t[: x_part.shape[0]] for t in scratch]
         v, terms = _lsq_terms(x_part, s_part, low, high, *scratch)
         sums.append(terms.mul_(dy_part).sum(1) if terms.dim() > 1 else torch.dot(terms, dy_part))
-        _hardtanh_backward.grad_input(dy_part, v, low, high, grad_input=dx_part)  # dy ends here
+        # Last, since dx may be the memory of dy.
+        _hardtanh_backward.grad_input(dy_part, v, low, high, grad_input=dx_part)
     if s.numel() > 1:
         return dx, torch.cat(sums)
     return dx, torch.stack(sums).sum(dtype=torch.float64).to(x.dtype)
@@ -178,7 +179,7 @@ def _eager_lsq(
 def _lsq_terms(
     x: Tensor, s: Tensor, low: float, high: float, v: Tensor, inner: Tensor, terms: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """v, and what dy is multiplied with in ds; the last three give the memory."""
+    """v, and the factors of dy in ds; the last three arguments are memory to write to."""
     torch.div(x, s, out=v)
     _hardtanh_backward.grad_input(v, v, low, high, grad_input=inner)
     return v, torch.round(v, out=terms).clamp_(low, high).sub_(inner)
@@ -187,8 +188,8 @@ def _lsq_terms(
 def _pieces(s: Tensor, x: Tensor, *others: Tensor) -> list[tuple[Tensor, ...]] | None:
     """Scales and tensors in pieces that stay in the cache with all that is computed from them.
 
-    Parts of the flat tensors for one scale; some rows and their scales for scales along the first
-    axis. None where one piece is enough, or memory is laid out otherwise.
+    One scale: parts of the flat tensors. Scales along the first axis: some rows with their scales.
+    None if one piece is enough, or for another memory layout.
     """
     size = _PIECE * torch.get_num_threads()
     if x.numel() <= size or not all(t.is_contiguous() for t in (x, *others)):
@@ -207,7 +208,7 @@ EAGER = Kernels(_eager_forward, _eager_ste, _eager_lsq)
 
 
 def uniform(z: ZeroPoint) -> float | None:
-    """The zero point if all channels have the same."""
+    """The zero point that all channels share, or None."""
     if isinstance(z, float):
         return z
     if z.numel() == 1:
@@ -225,9 +226,9 @@ def _zero(dtype: torch.dtype) -> Tensor:
 
 @functools.lru_cache(maxsize=4096)
 def open_interval(scale: float, low: float, high: float) -> tuple[float, float]:
-    """The float32 a and b such that a < x < b where low <= round(x / scale) <= high.
+    """The float32 a and b such that a < x < b is the same as low <= round(x / scale) <= high.
 
-    The division is monotone in x, so that the borders exist; they lie within a few floats of
+    The division is monotone in x, so these bounds exist. They lie within a few floats of
     (low - 1/2) * scale and (high + 1/2) * scale.
     """
     with np.errstate(over="ignore"):
@@ -251,15 +252,15 @@ def _around(value: float) -> np.ndarray:
 _compiled: Kernels | None = None
 
 _WORTH_COMPILING = 1 << 16
-"""Elements from which on the compiled kernels win: calling one takes longer than an eager one."""
+"""Elements from which compiled kernels are faster: a call takes longer than an eager one."""
 
 
 def compile_kernels(on: bool = True) -> None:
-    """Let torch.compile make the kernels that are not there in C, or go back to the eager ones.
+    """Compile the kernels that do not exist in C by torch.compile, or return to the eager ones.
 
-    Those are the kernels for other devices and data types, and all of them where `torch_bridge`
-    was installed without a compiler. Needs a C++ compiler at run time, and some seconds at the
-    first call. Results are the same to the last bit, but for the order in which the gradients of
+    These are the kernels for other devices and data types, and all kernels if `torch_bridge` was
+    installed without a compiler. Needs a C++ compiler at run time, and some seconds at the first
+    call. Results are the same to the last bit, except for the order in which the gradients of
     scales are summed.
     """
     global _compiled
@@ -304,8 +305,8 @@ def _lsq_spending(
 def _flattened(s: Tensor, z: ZeroPoint, *tensors: Tensor) -> list[Any]:
     """The tensors, s and z: a vector and one scale, or a matrix and a scale per row.
 
-    torch compiles anew for every number of dimensions and where one of them is 1, and stops doing
-    so after eight times. What is neither goes as it is.
+    torch compiles again for every number of dimensions and for dimensions of size 1, and gives up
+    after eight times. Other layouts stay as they are.
     """
     x, rows = tensors[-1], s.numel() > 1
     if (
@@ -317,15 +318,15 @@ def _flattened(s: Tensor, z: ZeroPoint, *tensors: Tensor) -> list[Any]:
     ):
         return [*tensors, s, z]
     shape, each = ((s.shape[0], -1), (s.shape[0], 1)) if rows else ((-1,), ())
-    # `data` is not a view of the tensor: compiled code also asks for the shape of what is viewed.
+    # `data` is not a view of the tensor: compiled code also checks the shape of a view's base.
     return [*(t.view(shape).data for t in tensors), *(t.view(each).data for t in (s, z))]
 
 
 def tracing() -> bool:
-    """Whether operations are being recorded, so that no value may be looked at.
+    """Whether operations are being recorded, so values must not be read.
 
-    Both exporters to ONNX record in one of these ways; asking `torch.onnx` would take ten times as
-    long, at every call of every quantizer.
+    Both ONNX exporters record in one of these ways. A call of `torch.onnx` would take ten times as
+    long, for every call of every quantizer.
     """
     return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
 

@@ -1,8 +1,8 @@
-"""The kernels in C, where a compiler was at hand when this package was installed.
+"""The kernels in C, present if a compiler was available when this package was installed.
 
-`_native.c` needs neither torch nor Python: it gets addresses. One pass over memory replaces
-a dozen, each of which torch dispatches on its own; a learned quantizer costs a third. Work is
-shared out over as many threads as torch may use.
+`_native.c` needs neither torch nor Python: it takes addresses. One pass over memory replaces a
+dozen that torch dispatches one by one, so a learned quantizer takes a third of the time. The work
+is split over as many threads as torch may use.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _LARGEST_BOUND = 2**21
 """Codes up to here are rounded exactly."""
 
 _SHARE = 1 << 17
-"""Elements that are worth a thread."""
+"""The number of elements that justifies a thread."""
 
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The compiled library; None where there is none."""
+    """The compiled library, or None."""
     for suffix in importlib.machinery.EXTENSION_SUFFIXES:
         path = Path(__file__).with_name(f"_native{suffix}")
         if path.exists():
@@ -43,12 +43,12 @@ def library() -> ctypes.CDLL | None:
 
 def _loaded() -> ctypes.CDLL:
     found = library()
-    assert found is not None, "ask `takes` first"
+    assert found is not None, "call `takes` first"
     return found
 
 
 def takes(s: Tensor, low: float, high: float, x: Tensor, *others: Tensor) -> bool:
-    """Whether the kernels can compute it: one scale, or one for each slice along the first axis."""
+    """Whether the kernels support it: one scale, or one for each slice along the first axis."""
     return (
         library() is not None
         and max(-low, high) <= _LARGEST_BOUND
@@ -74,7 +74,7 @@ def forward(x: Tensor, s: Tensor, low: float, high: float) -> Tensor:
 
 
 def lsq(dy: Tensor, x: Tensor, s: Tensor, low: float, high: float, dx: Tensor) -> Tensor:
-    """Fills dx, which may be dy; returns Σ of the terms of ds, for each scale."""
+    """Fill dx, which may be dy, and return Σ of the terms of ds for each scale."""
     parts = _parts(s.numel(), x.numel())
     sums = torch.empty(max(s.numel(), len(parts)), dtype=torch.float64)
     run = _loaded().onnxq_lsq
@@ -90,11 +90,11 @@ def lsq(dy: Tensor, x: Tensor, s: Tensor, low: float, high: float, dx: Tensor) -
 
 
 Part = tuple[int, int, int, int, int]
-"""First row, rows, elements per row, where they start in bytes, which of the sums is the first."""
+"""First row, number of rows, elements per row, offset in bytes, index of the first sum."""
 
 
 def _parts(rows: int, size: int) -> list[Part]:
-    """Rows in equal parts, one for each thread; parts of the one row where there is but one."""
+    """Rows in equal parts, one for each thread; a single row is split itself."""
     count = max(min(torch.get_num_threads(), size // _SHARE), 1)
     if rows == 1:
         cuts = [size * i // count for i in range(count + 1)]
@@ -117,5 +117,5 @@ def _share_out(rows: int, size: int, job: Callable[[int, int, int, int, int], No
 
 @functools.cache
 def _workers(process: int) -> ThreadPoolExecutor:
-    """Threads of this process: a fork has none of its parent's."""
+    """Threads of this process: a fork does not inherit those of its parent."""
     return ThreadPoolExecutor(thread_name_prefix="torch_bridge")

@@ -33,7 +33,7 @@ class QuantizerSpec:
     symmetric: bool
     """Whether the zero point is 0."""
     axis: int | None
-    """The axis that the scales run along; None for one scale."""
+    """The axis of the scales; None for one scale."""
     power_of_two: bool = False
     """Whether scales must be powers of two."""
     block: int = 0
@@ -42,9 +42,9 @@ class QuantizerSpec:
     def __post_init__(self) -> None:
         if not self.qtype.lo <= self.lo < self.hi <= self.qtype.hi:
             raise OptionError(
-                f"range {self.lo}..{self.hi} does not fit {self.qtype} "
+                f"{self.lo}..{self.hi} is not a range of codes of {self.qtype} "
                 f"({self.qtype.lo}..{self.qtype.hi})",
-                fix="use a wider type or a narrower range",
+                fix="choose a wider type or a narrower range",
             )
         if self.qtype.bits > 16:
             raise OptionError(
@@ -63,19 +63,8 @@ class QuantizerSpec:
             )
 
     @classmethod
-    def of(cls, qspec: QSpec, axis: int | None = None, *, block: int = 0) -> QuantizerSpec:
-        """The quantizer a backend trains with.
-
-        Args:
-            qspec: what the backend accepts for this kind of tensor.
-            axis: the channels of this tensor; not used where the backend has one scale per tensor.
-            block: elements per scale along `axis`, where the backend takes blocks.
-        """
-        if block and not qspec.blocks:
-            raise OptionError(
-                f"blocks of {block} are not accepted ({qspec})",
-                fix="leave the block size at 0, or choose a backend that takes blocks",
-            )
+    def of(cls, qspec: QSpec, axis: int | None = None) -> QuantizerSpec:
+        """The quantizer that a backend trains with; `axis` is ignored if it has one scale."""
         trained = qspec.trained()
         lo, hi = trained.range
         return cls(
@@ -83,9 +72,8 @@ class QuantizerSpec:
             lo=lo,
             hi=hi,
             symmetric=trained.symmetric,
-            axis=axis if trained.per_channel or block else None,
+            axis=axis if trained.per_channel else None,
             power_of_two=trained.power_of_two,
-            block=block,
         )
 
     @property
@@ -105,7 +93,7 @@ class QuantizerSpec:
 
     @property
     def grid(self) -> Grid:
-        """The same for the functions in `torch_bridge.arithmetic.functional`."""
+        """The form that the functions in `torch_bridge.arithmetic.functional` take."""
         stored = _TORCH_TYPE[container(self.qtype).name]
         return Grid(self.axis, self.lo, self.hi, self.block, stored)
 

@@ -1,4 +1,4 @@
-"""The quantizers by name: how a tensor is rounded in training, and what of that learns.
+"""The quantizers by name: how a tensor is rounded in training, and which parameters learn.
 
 A new algorithm is one file in this folder with a subclass of `FakeQuantize` that has a name in
 `algorithm`.

@@ -1,15 +1,15 @@
 """Learned rounding of weights (AdaRound, Nagel et al., 2020).
 
-Each weight is rounded down or up, whichever a reconstruction finds better. With a parameter a per
-weight and the stretched sigmoid h(a) = clamp(1.2 * sigmoid(a) - 0.1, 0, 1):
+Each weight is rounded down or up, whichever reconstructs better. With a parameter a per weight and
+the stretched sigmoid h(a) = clamp(1.2 * sigmoid(a) - 0.1, 0, 1):
 
     soft   y = (clamp(floor(x/s) + h(a) + z, lo, hi) - z) * s
     hard   y = (clamp(floor(x/s) + [a >= 0] + z, lo, hi) - z) * s
-    da     = dy * s * 1.2 * sigmoid(a) * (1 - sigmoid(a))     where neither clamp acts, else 0
+    da     = dy * s * 1.2 * sigmoid(a) * (1 - sigmoid(a))     if neither clamp acts, else 0
     dx     = 0
 
-Until `start` the quantizer is 'fixed'. `start` chooses a so that h(a) = x/s - floor(x/s), which
-rounds nothing yet; `penalty` drives h to 0 or 1; `harden` makes the choice final.
+Until `start` the quantizer is 'fixed'. `start` sets a such that h(a) = x/s - floor(x/s), which
+rounds nothing yet. `penalty` drives h to 0 or 1. `harden` makes the choice final.
 """
 
 from __future__ import annotations
@@ -19,11 +19,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from onnxq.errors import QParamsError
 from torch_bridge.arithmetic.onnx_node import is_export
-from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import FakeQuantize
-from torch_bridge.observers.base import Observer
 
 _STRETCH, _SHIFT = 1.2, -0.1
 
@@ -41,17 +38,15 @@ class AdaRound(FakeQuantize):
 
     rounding: Tensor
 
-    def __init__(self, spec: QuantizerSpec, observer: Observer, name: str = "") -> None:
-        super().__init__(spec, observer, name)
-        self.started = False
-        self.hard = False
+    def set_up(self) -> None:
+        """Add a, without elements until `start`."""
+        self.started = self.hard = False
         self.learn("rounding", torch.zeros(0))
 
     @torch.no_grad()
     def start(self, weight: Tensor) -> None:
-        """Let the rounding of `weight` learn, from where it is."""
-        if not self.initialised:
-            raise self._uninitialised()
+        """Let the rounding of `weight` learn, starting from the unrounded weight."""
+        self._require_range()
         s = self.spread(self.scale, weight)
         part = weight / s - (weight / s).floor()
         # The inverse of h; part lies in 0..1, so the argument of the logarithm is positive.
@@ -59,11 +54,11 @@ class AdaRound(FakeQuantize):
         self.started, self.hard = True, False
 
     def harden(self) -> None:
-        """From now on round each weight the way its parameter points."""
+        """Round each weight in the direction that it has learned, from now on."""
         self.hard = True
 
     def share(self) -> Tensor:
-        """h(a): how far each weight goes towards the upper of its two codes."""
+        """h(a): the position of each weight between its two codes, 0 to 1."""
         if self.hard:
             return (self.rounding >= 0).to(self.rounding.dtype)
         return (torch.sigmoid(self.rounding) * _STRETCH + _SHIFT).clamp(0, 1)
@@ -78,15 +73,15 @@ class AdaRound(FakeQuantize):
             return x
         if is_export():
             if not self.hard:
-                raise QParamsError(
-                    f"quantizer '{self.name or '?'}' still rounds softly, between two codes",
-                    fix="call harden() when its reconstruction is done",
+                raise self._error(
+                    "still rounds softly, between two codes",
+                    "call harden() after the reconstruction",
                 )
         elif self.rounding.shape != x.shape:
-            raise QParamsError(
-                f"quantizer '{self.name or '?'}' learned to round a weight of shape "
-                f"{list(self.rounding.shape)}, not {list(x.shape)}",
-                fix="use it for the weight that start() was given",
+            raise self._error(
+                f"learned to round a weight of shape {list(self.rounding.shape)}, "
+                f"not {list(x.shape)}",
+                "use it for the weight that start() was given",
             )
         s, z = self.spread(self.scale, x), self.spread(self.zero_point, x)
         code = (x.detach() / s).floor() + self.share() + z
@@ -97,11 +92,11 @@ class AdaRound(FakeQuantize):
         return self.transform(x) if self.started else self.on_grid(x)
 
     def get_extra_state(self) -> Tensor:
-        """The switches, and how far the rounding is."""
+        """The switches, `started` and `hard`."""
         progress = torch.tensor((self.started, self.hard), dtype=torch.uint8)
         return torch.cat([super().get_extra_state(), progress])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Set both as they were saved."""
+        """Set them as they were saved."""
         super().set_extra_state(state[:3])
         self.started, self.hard = map(bool, state[3:].tolist())

@@ -1,18 +1,18 @@
 """Additive powers of two (APoT, Li et al., 2020): levels are sums of a few powers of two.
 
-m bits of magnitude (one bit less than the spec has, if it is signed) are split into terms of two
-bits, and one of a single bit if m is odd. The powers 1/2, 1/4, ... go round the terms: each
-two-bit term has three of them or 0, the single bit one, taken before the last round. Each power
-belongs to one term, so all 2^m sums differ. In units of the smallest power they are integers, the
-largest is M; the clipping bound a learns:
+m bits of magnitude (one bit fewer than the spec has, if it is signed) are split into terms of two
+bits, and one of a single bit if m is odd. The powers 1/2, 1/4, ... are dealt to the terms in turn:
+each two-bit term is one of three powers or 0, the single bit one power or 0, dealt before the last
+round. Each power belongs to one term, so all 2^m sums differ. In units of the smallest power they
+are integers, the largest of which is M. The clipping bound a learns:
 
     s  = a / M
-    y  = s * sign(x) * (level nearest to |x|/s, the lower one if two are)
+    y  = s * sign(x) * (level nearest to |x|/s, the lower one of two)
     dx = dy where |x| < a, else 0
     da = Σ dy * ((y - x)/a where |x| < a, else sign(x))
 
-An unsigned quantizer takes negative x as 0, without gradient. y lies on the uniform grid of codes
--M..M, so it is exported with that grid after the rounding to levels.
+An unsigned quantizer maps negative x to 0, without a gradient. y lies on the uniform grid of codes
+-M..M, so it is exported with that grid, after the rounding to levels.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Apot(FakeQuantize):
         self.learn("clip", torch.ones(()))
 
     def transform(self, x: Tensor) -> Tensor:
-        """`x` at the nearest levels."""
+        """`x` rounded to the nearest levels."""
         return _nearest(x, self.spread(self.scale, x), self.levels, self.spec.lo < 0)
 
     def quantize(self, x: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ class Apot(FakeQuantize):
         return _Levels.apply(x, self.clip, self.scale, self.levels, self.spec)
 
     def set_range(self, scale: Tensor, zero_point: Tensor) -> None:
-        """Start from the bound of the observed grid, which has the codes that were asked for."""
+        """Start from the bound of the observed grid, which has the codes of the spec asked for."""
         self._require_usable(scale)
         self._set("clip", scale * self.asked.hi)
         self._set("zero_point", torch.zeros_like(scale))
@@ -92,7 +92,7 @@ class Apot(FakeQuantize):
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Keep the bound positive and make the scale from it."""
+        """Keep the bound positive and derive the scale."""
         self.clip.data.abs_().clamp_(min=SMALLEST_SCALE * self.spec.hi)
         self._set("scale", self.clip / self.spec.hi)
 
@@ -101,12 +101,12 @@ def _nearest(x: Tensor, s: Tensor, levels: Tensor, signed: bool) -> Tensor:
     v = x / s
     size = v.abs() if signed else v
     middles = (levels[1:] + levels[:-1]) / 2
-    if torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export():  # has no bucketize
+    if torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export():  # ONNX has no bucketize
         index = (size.unsqueeze(-1) > middles).sum(-1)
     else:
         index = torch.bucketize(size, middles)
     nearest = levels[index]
-    # Adding 0 makes the 0 of negative values the same as that of positive ones.
+    # Adding 0 turns the -0 of negative values into 0.
     return (nearest * torch.sign(v) + 0.0 if signed else nearest) * s
 
 
@@ -115,10 +115,9 @@ class _Levels(TensorFunction):
     def forward(
         ctx: Any, x: Tensor, clip: Tensor, scale: Tensor, levels: Tensor, spec: QuantizerSpec
     ) -> Tensor:
-        y = _nearest(x, spec.grid.spread(scale, x), levels, spec.lo < 0)
         ctx.save_for_backward(x, clip, scale, levels)
         ctx.spec = spec
-        return y
+        return _nearest(x, spec.grid.spread(scale, x), levels, spec.lo < 0)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:

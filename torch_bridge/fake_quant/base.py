@@ -1,13 +1,13 @@
 """The base of all quantizers: two switches, a range from an observer, a grid for ONNX.
 
-While it observes, a quantizer takes its range from its observer; while it quantizes, it rounds to
-the grid (with whatever gradients the algorithm has); with neither it hands its input on. A new
-quantizer does neither.
+While observing, a quantizer takes its range from its observer. While quantizing, it rounds to the
+grid, with the gradients of its algorithm. Otherwise it returns its input. A new quantizer does
+neither.
 
-`scale` and `zero_point` always describe the grid in use: `refresh` derives them from what is
-learned before every call, and whenever the module is put into eval mode. Exporters read only
-them, so every algorithm becomes one `onnxq::FakeQuantize` node (after `transform`, for the few
-that do not round their input itself); only the logarithmic grid has a node of its own.
+`scale` and `zero_point` always describe the grid in use: `refresh` derives them from the learned
+parameters before every call, and when the module is put into eval mode. Exporters read only these
+two, so every algorithm becomes one `onnxq::FakeQuantize` node (after `transform`, for the few that
+do not round their input itself). Only the logarithmic grid has a node of its own.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from onnxq.errors import OnnxqError, OptionError, QParamsError
-from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qparams import QParams
 from torch_bridge.arithmetic.functional import fake_quantize
 from torch_bridge.arithmetic.onnx_node import is_export
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers.base import Observer
 
 SMALLEST_SCALE = torch.finfo(torch.float32).eps
-"""Learned scales are kept above this: at 0 the division ends, below it the grid turns over."""
+"""Learned scales are at least this: 0 cannot divide, and a negative scale mirrors the grid."""
 
 
 class FakeQuantize(nn.Module):
@@ -35,7 +35,7 @@ class FakeQuantize(nn.Module):
     Args:
         spec: codes, symmetry and granularity.
         observer: finds the range; see `torch_bridge.observers`.
-        name: its name in messages: the path of the tensor it quantizes.
+        name: the path of the tensor it quantizes, for messages.
 
     Attributes:
         observing: whether the range follows the observer.
@@ -46,7 +46,11 @@ class FakeQuantize(nn.Module):
     algorithm: ClassVar[str] = ""
     """Its name in the registry."""
     learns_any_scale: ClassVar[bool] = False
-    """Whether training moves the scale freely, so that it cannot stay a power of two."""
+    """Whether training moves the scale freely, so it cannot stay a power of two."""
+    symmetric_only: ClassVar[bool] = False
+    """Whether zero points are always 0."""
+    ranges_per: ClassVar[tuple[str, ...]] = ("tensor", "channel", "block")
+    """The granularities that the algorithm supports."""
     per_element: ClassVar[frozenset[str]] = frozenset()
     """Parameters with a value for each element of the tensor, not for each scale."""
 
@@ -55,42 +59,56 @@ class FakeQuantize(nn.Module):
 
     def __init__(self, spec: QuantizerSpec, observer: Observer, name: str = "") -> None:
         super().__init__()
-        if spec.power_of_two and self.learns_any_scale:
-            raise OptionError(
-                f"'{self.algorithm}' learns scales that are not powers of two",
-                fix="choose 'tqt', which learns the power, or 'fixed'",
-            )
+        self._check(spec)
         self.spec = spec
         self.observer = observer
         self.name = name
-        # Plain attributes: they steer Python code, which compilers and exporters must see through.
+        # Plain attributes, since compilers and exporters specialise on them.
         self.observing = False
         self.quantizing = False
         self.initialised = False
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("zero_point", torch.zeros((), dtype=torch.int32))
         self.register_load_state_dict_pre_hook(_take_sizes)  # type: ignore[no-untyped-call]
+        self.set_up()
 
-    # -- what algorithms replace --------------------------------------------------------------
+    def _check(self, spec: QuantizerSpec) -> None:
+        if spec.power_of_two and self.learns_any_scale:
+            raise OptionError(
+                f"'{self.algorithm}' learns scales that are not powers of two",
+                fix="choose 'tqt', which learns the power, or 'fixed'",
+            )
+        asked = "block" if spec.block else "channel" if spec.per_channel else "tensor"
+        if asked not in self.ranges_per or (self.symmetric_only and not spec.symmetric):
+            symmetry = "symmetric and " if self.symmetric_only else ""
+            raise OptionError(
+                f"'{self.algorithm}' cannot be {spec}",
+                fix=f"make the spec {symmetry}per {' or '.join(self.ranges_per)}",
+            )
+
+    # -- methods that algorithms override -----------------------------------------------------
+
+    def set_up(self) -> None:
+        """Add the parameters and buffers of the algorithm."""
 
     def quantize(self, x: Tensor) -> Tensor:
         """`x` on the grid, with the gradients of the algorithm."""
         return self.on_grid(x)
 
     def transform(self, x: Tensor) -> Tensor:
-        """The tensor to round: `x` itself, unless the algorithm reshapes it first."""
+        """The tensor to round: `x` itself, unless the algorithm changes it first."""
         return x
 
     def quantize_scaled(self, x: Tensor, gain: Tensor) -> Tensor | None:
-        """FQ(x·gain) / gain in one go, for one positive gain per scale; None if that takes two.
+        """FQ(x·gain) / gain in one step, for one positive gain per scale; None if not possible.
 
-        On a symmetric grid it is `x` on the grid of step s/gain, so that a negative gain gives the
-        same as its size.
+        On a symmetric grid it is `x` on the grid of step s/gain. A negative gain gives the same as
+        its magnitude.
         """
         return None
 
     def refresh(self) -> None:
-        """Bring what is learned into its domain, and scale and zero point in line with it."""
+        """Clamp the learned parameters to their domain and derive scale and zero point."""
 
     def set_range(self, scale: Tensor, zero_point: Tensor) -> None:
         """Start from this grid."""
@@ -99,13 +117,13 @@ class FakeQuantize(nn.Module):
         self._set("zero_point", zero_point)
         self.initialised = True
 
-    # -- what all do --------------------------------------------------------------------------
+    # -- methods of all quantizers -------------------------------------------------------------
 
     def size_for(self, shape: Sequence[int]) -> Self:
-        """Give what is held per scale the size it has for a tensor of `shape`.
+        """Resize the tensors with one value per scale for a tensor of `shape`.
 
-        A range does so by itself; but wrappers made before there is one (DistributedDataParallel)
-        lay out their memory by the sizes of parameters, which must not change afterwards.
+        The first range resizes them, too. But wrappers made before that (DistributedDataParallel)
+        allocate memory by the sizes of parameters, which must not change afterwards.
         """
         axis, block = self.spec.axis, self.spec.block
         if axis is None:
@@ -121,13 +139,12 @@ class FakeQuantize(nn.Module):
         return self
 
     def forward(self, x: Tensor) -> Tensor:
-        """Observe and quantize, as far as switched on."""
+        """Observe if `observing`, and quantize if `quantizing`."""
         if self.observing:
             self.observe(x)
         if not self.quantizing:
             return x
-        if not self.initialised:
-            raise self._uninitialised()
+        self._require_range()
         if is_export():
             return self.on_grid(self.transform(x))
         self.refresh()
@@ -135,10 +152,10 @@ class FakeQuantize(nn.Module):
 
     @torch.no_grad()
     def observe(self, x: Tensor) -> None:
-        """Take the range of `x` into account."""
+        """Include the range of `x`."""
         try:
             self.observer(x.detach())
-            if not self.observer.ready:  # nothing but empty tensors so far
+            if not self.observer.ready:  # only empty tensors so far
                 return
             scale, zero_point = self.observer.calculate()
         except OnnxqError as error:
@@ -151,10 +168,9 @@ class FakeQuantize(nn.Module):
         return fake_quantize(x, self.scale, self.zero_point, self.spec.grid)
 
     @torch.no_grad()
-    def qparams(self, tensor: str, role: Role = Role.ACTIVATION) -> QParams:
+    def qparams(self, tensor: str) -> QParams:
         """The grid in use, for the tensor of that name."""
-        if not self.initialised:
-            raise self._uninitialised()
+        self._require_range()
         self.refresh()
         one_scale = self.scale.numel() == 1 and not self.spec.block
         scale, zero_point = self.scale.detach().cpu(), self.zero_point.detach().cpu()
@@ -171,7 +187,6 @@ class FakeQuantize(nn.Module):
             block=self.spec.block,
             lo=self.spec.lo,
             hi=self.spec.hi,
-            role=role,
             source=self.name,
         )
 
@@ -199,7 +214,7 @@ class FakeQuantize(nn.Module):
 
     @property
     def scales_freely(self) -> bool:
-        """Whether a gain per channel can be moved into the scales, here and now."""
+        """Whether a gain per channel can be moved into the scales now."""
         return (
             self.quantizing
             and self.initialised
@@ -220,9 +235,9 @@ class FakeQuantize(nn.Module):
         self.register_parameter(name, nn.Parameter(initial.clone()))
 
     def _set(self, name: str, value: Tensor) -> None:
-        """Give a parameter or buffer a value, of whatever size.
+        """Give a parameter or buffer a value of any size.
 
-        A parameter stays the same object, which optimizers hold.
+        A parameter stays the same object, since optimizers hold it.
         """
         current = getattr(self, name)
         value = value.detach().to(current.device, current.dtype, copy=True)
@@ -240,20 +255,23 @@ class FakeQuantize(nn.Module):
 
     def _require_usable(self, scale: Tensor) -> None:
         if not bool((torch.isfinite(scale) & (scale > 0)).all()):
-            raise QParamsError(
-                f"quantizer '{self.name or '?'}': the observed range gives a scale that is not "
-                "positive and finite",
-                fix="look for NaN or infinite values in what it observes",
+            raise self._error(
+                "observed a range whose scale is not positive and finite",
+                "look for NaN or infinite values in the observed tensors",
             )
 
-    def _uninitialised(self) -> QParamsError:
-        return QParamsError(
-            f"quantizer '{self.name or '?'}' has no range yet (uninitialised)",
-            fix="run calibration data through the model while it observes, before it quantizes",
-        )
+    def _require_range(self) -> None:
+        if not self.initialised:
+            raise self._error(
+                "has no range yet (uninitialised)",
+                "run calibration data through the model while it observes, before it quantizes",
+            )
+
+    def _error(self, what: str, fix: str) -> QParamsError:
+        return QParamsError(f"quantizer '{self.name or '?'}' {what}", fix=fix)
 
     def get_extra_state(self) -> Tensor:
-        """The switches, as a tensor: what any checkpoint format can hold."""
+        """The switches as a tensor, which any checkpoint format can hold."""
         flags = (self.observing, self.quantizing, self.initialised)
         return torch.tensor(flags, dtype=torch.uint8)
 
@@ -263,10 +281,10 @@ class FakeQuantize(nn.Module):
 
 
 def _take_sizes(module: FakeQuantize, state_dict: dict[str, Any], prefix: str, *_: object) -> None:
-    """Before a checkpoint is loaded, make sizes agree.
+    """Make sizes agree before a checkpoint is loaded.
 
     A per-channel quantizer has one scale until it is calibrated. It takes the number of scales of
-    the checkpoint; one scale for the whole tensor is the same grid as that scale for all channels.
+    the checkpoint. One scale for the whole tensor is the same grid as that scale for all channels.
     Many scales do not become one: torch reports the sizes.
     """
     for name, current in module._own_tensors():

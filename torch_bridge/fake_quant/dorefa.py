@@ -3,8 +3,8 @@
     t  = tanh(w) / max|tanh(w)|                     the maximum over the whole tensor
     y  = (clamp(R(t/s) + z, lo, hi) - z) * s        t lies in -1..1, and so does y
 
-The gradient passes the rounding where the code is in range, and t by the chain rule, the maximum
-included. The observer sees t.
+The gradient passes the rounding if the code is in range, and t by the chain rule, including the
+maximum. The observer sees t.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class DoReFa(FakeQuantize):
     def transform(self, x: Tensor) -> Tensor:
         """t of the formula."""
         squeezed = torch.tanh(x)
-        # A weight of zeros stays one.
+        # An all-zero weight stays zero.
         peak = squeezed.abs().max().clamp(min=torch.finfo(squeezed.dtype).tiny)
         return squeezed / peak
 
     def observe(self, x: Tensor) -> None:
-        """Take the range of the squeezed weight into account."""
-        # tanh hides what is infinite, and an empty tensor has no maximum: the observer knows both.
+        """Include the range of the squeezed weight."""
+        # tanh hides infinity, and an empty tensor has no maximum: the observer handles both.
         usable = x.numel() and torch.isfinite(x).all()
         super().observe(self.transform(x.detach()) if usable else x)
 

@@ -1,9 +1,9 @@
 """Scale and zero point from the observer; only the network learns.
 
     y  = (clamp(R(x/s) + z, lo, hi) - z) * s        R rounds half to even
-    dx = dy where lo <= R(x/s) + z <= hi, else 0
+    dx = dy if lo <= R(x/s) + z <= hi, else 0
 
-Nothing flows to s and z.
+s and z get no gradient.
 """
 
 from __future__ import annotations

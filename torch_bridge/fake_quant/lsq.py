@@ -5,7 +5,7 @@
     ds = g * Σ dy * (R(x/s) - x/s inside, lo - z below, hi - z above)
     g  = 1 / sqrt(n * hi), n = elements per scale
 
-g makes a step of the scale as large, relative to the scale, as one of the weights. z is fixed.
+g makes a step of the scale as large, relative to the scale, as a step of the weights. z is fixed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,7 @@ from torch_bridge.observers.base import Observer
 
 
 class Lsq(FakeQuantize):
-    """The scale learns.
-
-    Args:
-        spec: codes, symmetry and granularity.
-        observer: finds the first scale.
-        name: what messages call this quantizer.
-        scale_gradient: whether the gradient of the scale is multiplied by g.
-    """
+    """The scale learns; its gradient is multiplied by g if `scale_gradient`."""
 
     algorithm: ClassVar[str] = "lsq"
     learns_any_scale: ClassVar[bool] = True
@@ -44,6 +37,9 @@ class Lsq(FakeQuantize):
     ) -> None:
         super().__init__(spec, observer, name)
         self.scale_gradient = scale_gradient
+
+    def set_up(self) -> None:
+        """Let the scale learn."""
         self.learn("scale", torch.ones(()))
 
     def quantize(self, x: Tensor) -> Tensor:

@@ -17,35 +17,20 @@ import torch
 from torch import Tensor
 
 from torch_bridge.arithmetic.functional import lsq_plus
-from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.lsq import Lsq
-from torch_bridge.observers.base import Observer
 
 
 class LsqPlus(Lsq):
-    """Scale and zero point learn; the same as LSQ where the spec is symmetric.
-
-    Args:
-        spec: codes, symmetry and granularity.
-        observer: finds the first scale and zero point.
-        name: what messages call this quantizer.
-        scale_gradient: whether both gradients are multiplied by g.
-    """
+    """Scale and zero point learn; the same as LSQ if the spec is symmetric."""
 
     algorithm: ClassVar[str] = "lsq-plus"
 
     offset: Tensor
 
-    def __init__(
-        self,
-        spec: QuantizerSpec,
-        observer: Observer,
-        name: str = "",
-        *,
-        scale_gradient: bool = True,
-    ) -> None:
-        super().__init__(spec, observer, name, scale_gradient=scale_gradient)
-        if not spec.symmetric:
+    def set_up(self) -> None:
+        """Let the scale learn, and the offset of an asymmetric grid."""
+        super().set_up()
+        if not self.spec.symmetric:
             self.learn("offset", torch.zeros(()))
 
     def quantize(self, x: Tensor) -> Tensor:
@@ -62,7 +47,7 @@ class LsqPlus(Lsq):
             self._set("offset", zero_point)
 
     def refresh(self) -> None:
-        """Keep the scale positive and the offset in range; round it to the zero point."""
+        """Keep the scale positive and the offset in range; round the offset to the zero point."""
         super().refresh()
         if not self.spec.symmetric:
             self.offset.data.clamp_(self.spec.lo, self.spec.hi)

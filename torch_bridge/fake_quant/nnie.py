@@ -6,12 +6,12 @@
     else                    y = 0
     dx = dy
 
-Code 0 of the negative side means 0, hence the clamp at 1; values down to half the smallest
+Code 0 of the negative side means 0, hence the clamp at 1. Values down to half the smallest
 magnitude round up to it. Computed in float64. c is the range of the observer.
 
-Such a grid has neither scale nor zero point. It is exported as one `onnxq::FakeQuantizeLog` node,
-which computes the same codes in any onnxruntime, instead of a `FakeQuantize`. Only a target that
-has such a grid can be converted to: others name every tensor of it and refuse.
+Such a grid has neither scale nor zero point. It is exported as one `onnxq::FakeQuantizeLog` node
+instead of a `FakeQuantize`, which computes the same codes in any onnxruntime. Backends without such
+a grid refuse the model and name its tensors.
 """
 
 from __future__ import annotations
@@ -22,32 +22,27 @@ import torch
 from torch import Tensor
 
 from onnxq.errors import OptionError
-from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qparams import QParams
 from torch_bridge.arithmetic.functional import TensorFunction
 from torch_bridge.arithmetic.onnx_node import dynamo_log_node, is_dynamo_export, script_log_node
-from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import FakeQuantize
-from torch_bridge.observers.base import Observer
 
 
 class Nnie(FakeQuantize):
     """Rounding to powers of 2^(1/16)."""
 
     algorithm: ClassVar[str] = "nnie"
+    symmetric_only: ClassVar[bool] = True
+    ranges_per: ClassVar[tuple[str, ...]] = ("tensor",)
 
     data_max: Tensor
 
-    def __init__(self, spec: QuantizerSpec, observer: Observer, name: str = "") -> None:
-        super().__init__(spec, observer, name)
-        if spec.per_channel or not spec.symmetric:
-            raise OptionError(
-                "'nnie' has one symmetric range per tensor",
-                fix="make the spec symmetric and per tensor",
-            )
+    def set_up(self) -> None:
+        """Add c."""
         self.register_buffer("data_max", torch.ones(()))
 
     def set_range(self, scale: Tensor, zero_point: Tensor) -> None:
-        """Start from the magnitude that this grid reaches."""
+        """Start from the largest magnitude of this grid."""
         super().set_range(scale, zero_point)
         reach = (self.spec.hi - self.spec.lo) / 2 if self.spec.lo < 0 else self.spec.hi
         self._set("data_max", scale.double() * reach)
@@ -58,8 +53,8 @@ class Nnie(FakeQuantize):
             return dynamo_log_node(x, self.data_max)
         return _Logarithmic.apply(x, self.data_max)
 
-    def qparams(self, tensor: str, role: Role = Role.ACTIVATION) -> QParams:
-        """Not possible: the grid has no scale. `data_max` is its parameter."""
+    def qparams(self, tensor: str) -> QParams:
+        """Refused: the grid has no scale. `data_max` is its parameter."""
         raise OptionError(
             f"quantizer '{self.name or '?'}': a logarithmic grid has no scale and zero point",
             fix="read data_max instead",
@@ -70,19 +65,14 @@ def logarithmic(x: Tensor, data_max: Tensor) -> Tensor:
     """`x` on the grid whose largest magnitude is `data_max`."""
     base = torch.round(16 * torch.log2(data_max.double())) - 127
     wide = x.double()
-    # Of 0 the logarithm is not taken: it lies on neither side.
+    # 0 has no logarithm; it is neither positive nor negative below.
     magnitude = wide.abs().clamp(min=torch.finfo(torch.float64).tiny)
     code = torch.round(16 * torch.log2(magnitude)) - base
-    up = _power((code.clamp(0, 127) + base) / 16)
-    down = -_power((code.clamp(1, 127) + base) / 16)
-    positive = wide > _power((base - 16) / 16)
-    negative = wide < -_power((base - 15) / 16)
-    nothing = torch.zeros_like(wide)
-    return torch.where(positive, up, torch.where(negative, down, nothing)).to(x.dtype)
-
-
-def _power(exponent: Tensor) -> Tensor:
-    return torch.pow(2.0, exponent)
+    up = torch.pow(2.0, (code.clamp(0, 127) + base) / 16)
+    down = -torch.pow(2.0, (code.clamp(1, 127) + base) / 16)
+    positive = wide > torch.pow(2.0, (base - 16) / 16)
+    negative = wide < -torch.pow(2.0, (base - 15) / 16)
+    return torch.where(positive, up, torch.where(negative, down, 0.0)).to(x.dtype)
 
 
 class _Logarithmic(TensorFunction):

@@ -1,16 +1,16 @@
 """Activations clipped at a bound that learns (PACT, Choi et al., 2018).
 
-The upper bound is a > 0. The lower one is -a where the spec is symmetric and signed, 0 where it
-is symmetric and unsigned, and else b <= 0, which learns too. They span the grid:
+The upper bound is a > 0. The lower bound is -a if the spec is symmetric and signed, 0 if it is
+symmetric and unsigned, and else b <= 0, which learns too. They span the grid:
 
     symmetric   s = a / hi,                    z = 0
     else        s = (a - b) / (hi - lo),       z = clamp(lo - R(b/s), lo, hi)
     y  = (clamp(R(x/s) + z, lo, hi) - z) * s
     dx = dy inside the bounds, else 0
-    da = Σ dy over x >= a   (and -Σ dy over x <= -a where the lower bound is -a)
+    da = Σ dy over x >= a   (and -Σ dy over x <= -a if the lower bound is -a)
     db = Σ dy over x < b
 
-One range per tensor. The bounds follow the observer while it observes, and learn from then on.
+One range per tensor. The bounds follow the observer during calibration, and learn afterwards.
 """
 
 from __future__ import annotations
@@ -20,11 +20,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from onnxq.errors import OptionError
-from torch_bridge.arithmetic.functional import TensorFunction, fake_quantize
-from torch_bridge.arithmetic.spec import QuantizerSpec
+from torch_bridge.arithmetic.functional import TensorFunction
 from torch_bridge.fake_quant.base import SMALLEST_SCALE, FakeQuantize
-from torch_bridge.observers.base import Observer
 
 
 class Pact(FakeQuantize):
@@ -32,28 +29,23 @@ class Pact(FakeQuantize):
 
     algorithm: ClassVar[str] = "pact"
     learns_any_scale: ClassVar[bool] = True
+    ranges_per: ClassVar[tuple[str, ...]] = ("tensor",)
 
     alpha: Tensor
     beta: Tensor
 
-    def __init__(self, spec: QuantizerSpec, observer: Observer, name: str = "") -> None:
-        super().__init__(spec, observer, name)
-        if spec.per_channel:
-            raise OptionError(
-                "'pact' learns one range per tensor, not per channel or block",
-                fix="use it for activations, and for example 'lsq' for weights per channel",
-            )
+    def set_up(self) -> None:
+        """Add a, and b if the grid is asymmetric."""
         self.learn("alpha", torch.ones(()))
-        if not spec.symmetric:
+        if not self.spec.symmetric:
             self.learn("beta", torch.zeros(()))
 
     def quantize(self, x: Tensor) -> Tensor:
-        """Round; bounds get the gradient of what they clip."""
-        y = fake_quantize(x.detach(), self.scale, self.zero_point, self.spec.grid)
-        return _Clipped.apply(x, y, self.alpha, *self._lower())
+        """Round; bounds get the gradient of the values they clip."""
+        return _Clipped.apply(x, self.on_grid(x.detach()), self.alpha, *self._lower())
 
     def _lower(self) -> tuple[Tensor, float]:
-        """The lower bound as a tensor that may learn, and its part of alpha's gradient."""
+        """The lower bound as a tensor that may learn, and its factor in alpha's gradient."""
         if not self.spec.symmetric:
             return self.beta, 0.0
         if self.spec.lo < 0:
@@ -70,7 +62,7 @@ class Pact(FakeQuantize):
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Keep the bounds on their sides of 0, and put the grid between them."""
+        """Keep the bounds on their sides of 0, and derive the grid between them."""
         lo, hi = self.spec.lo, self.spec.hi
         self.alpha.data.clamp_(min=SMALLEST_SCALE * (hi - lo))
         if self.spec.symmetric:
@@ -83,7 +75,7 @@ class Pact(FakeQuantize):
 
 
 class _Clipped(TensorFunction):
-    """Gives the rounded value y the gradients of clipping x."""
+    """The rounded value y with the gradients of clipping x."""
 
     @staticmethod
     def forward(

@@ -1,8 +1,8 @@
 """Quantization dropped at random while the scale learns (QDrop, Wei et al., 2022).
 
     q  = (clamp(R(x/s) + z, lo, hi) - z) * s
-    y  = q with probability p, x else; element by element, in training mode only
-    dx = dy where x was kept or lo - z < x/s < hi - z, else 0
+    y  = q with probability p, else x; element by element, in training mode only
+    dx = dy if x was kept or lo - z < x/s < hi - z, else 0
     ds = Σ over the quantized elements of dy * (R(x/s) - x/s inside, lo - z below, hi - z above)
 
 p = 1 never drops. z is fixed.
@@ -22,14 +22,7 @@ from torch_bridge.observers.base import Observer
 
 
 class QDrop(Lsq):
-    """The scale learns while some elements stay unquantized.
-
-    Args:
-        spec: codes, symmetry and granularity.
-        observer: finds the first scale.
-        name: what messages call this quantizer.
-        probability: p, the share of elements that are quantized in training mode.
-    """
+    """The scale learns while only a share of the elements is quantized, `probability` p."""
 
     algorithm: ClassVar[str] = "qdrop"
 
@@ -44,14 +37,14 @@ class QDrop(Lsq):
         self.probability = probability
 
     def quantize(self, x: Tensor) -> Tensor:
-        """Round; in training mode only a random part."""
+        """Round all elements, or a random part of them in training mode."""
         y = super().quantize(x)
         if not self._drops:
             return y
         return torch.where(torch.rand_like(x) < self.probability, y, x)
 
     def quantize_scaled(self, x: Tensor, gain: Tensor) -> Tensor | None:
-        """In one go only where nothing is dropped."""
+        """One step, only if nothing is dropped."""
         return None if self._drops else super().quantize_scaled(x, gain)
 
     @property

@@ -1,14 +1,14 @@
-"""Quantization interval learning (Jung et al., 2019): what to prune and to clip is learned.
+"""Quantization interval learning (Jung et al., 2019): pruning and clipping are learned.
 
-Magnitudes in the interval c - d .. c + d are stretched to 0..1, smaller ones become 0, larger
-ones 1; a signed quantizer (for weights) also bends them by a power g:
+Magnitudes in the interval c - d .. c + d are stretched to 0..1. Smaller ones become 0, larger
+ones 1. A signed quantizer (for weights) also bends them by a power g:
 
     t  = clamp(1/2 + (|x| - c) / (2 d), 0, 1)           x instead of |x| if unsigned
     u  = sign(x) * t^g                                  u = t if unsigned
     y  = R(u * hi) / hi                                 in -1..1
 
-The gradient passes the rounding unchanged and u by the chain rule; where t is clamped it is 0.
-The result is normalised, as in the paper: what follows (BatchNorm) takes up the factor.
+The gradient passes the rounding unchanged and u by the chain rule; it is 0 if t is clamped.
+The result is normalised, as in the paper: the next layer (BatchNorm) absorbs the factor.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from onnxq.errors import OptionError
-from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import SMALLEST_SCALE, FakeQuantize
-from torch_bridge.observers.base import Observer
 
 _LEAST = 1e-6  # the slope of t^g at 0 may be infinite
 _BENDING = (0.1, 10.0)
@@ -32,19 +29,16 @@ class Qil(FakeQuantize):
 
     algorithm: ClassVar[str] = "qil"
     learns_any_scale: ClassVar[bool] = True
+    symmetric_only: ClassVar[bool] = True
+    ranges_per: ClassVar[tuple[str, ...]] = ("tensor", "channel")
 
     center: Tensor
     half_width: Tensor
     bending: Tensor
 
-    def __init__(self, spec: QuantizerSpec, observer: Observer, name: str = "") -> None:
-        super().__init__(spec, observer, name)
-        if not spec.symmetric or spec.block:
-            raise OptionError(
-                "'qil' has no zero points and no blocks",
-                fix="make the spec symmetric, per tensor or per channel",
-            )
-        self.signed = spec.lo < 0
+    def set_up(self) -> None:
+        """Add c and d, and g if signed."""
+        self.signed = self.spec.lo < 0
         self.learn("center", torch.ones(()))
         self.learn("half_width", torch.ones(()))
         if self.signed:
@@ -65,7 +59,7 @@ class Qil(FakeQuantize):
         return self.on_grid(self.transform(x))
 
     def set_range(self, scale: Tensor, zero_point: Tensor) -> None:
-        """Start with nothing pruned, and clipped where this grid ends."""
+        """Start without pruning, clipping at the end of this grid."""
         self._require_usable(scale)
         half = scale * self.spec.hi / 2
         self._set("center", half)
@@ -75,7 +69,7 @@ class Qil(FakeQuantize):
         self.initialised = True
 
     def refresh(self) -> None:
-        """Keep the interval right of 0 and not empty."""
+        """Keep the interval positive and not empty."""
         self.half_width.data.clamp_(min=SMALLEST_SCALE)
         self.center.data.clamp_(min=SMALLEST_SCALE)
         if self.signed:

@@ -170,7 +170,7 @@ def test_scales_that_do_not_fit_are_refused(
     axis: int | None, scale_shape: tuple[int, ...], block: int
 ) -> None:
     scale = torch.ones(scale_shape)
-    with pytest.raises(QParamsError, match="do not fit"):
+    with pytest.raises(QParamsError, match="do not match"):
         fake_quantize(torch.randn(SHAPE), scale, scale.int(), Grid(axis, -8, 7, block))
 
 

@@ -62,8 +62,8 @@ def test_one_scale_for_each_element_of_a_vector() -> None:
     assert torch.equal(Grid(0, -8, 7).gather(terms, torch.ones(3)), terms)
 
 
-def test_misfits_say_what_does_not_fit() -> None:
-    with pytest.raises(QParamsError, match=r"\[3\] do not fit a tensor of shape \[4, 5\].*axis 1"):
+def test_a_mismatch_names_both_shapes() -> None:
+    with pytest.raises(QParamsError, match=r"do not match a tensor of shape \[4, 5\].*axis 1"):
         Grid(1, 0, 3).spread(torch.ones(3), torch.ones(4, 5))
 
 
