@@ -1,1 +1,1 @@
-"""The passes, one a file; `onnxq passes` lists them."""
+"""The passes, one per file; `onnxq passes` lists them."""

@@ -1,4 +1,4 @@
-"""Weights cut to the range of their grid."""
+"""Clamp weights to the range of their grid."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ class ClipWeights(Pass):
     """Clamp each constant weight to the range its FakeQuantize can represent.
 
     A tool that derives a weight's scale from its largest value then finds the trained scale.
-    Weights beyond the range have the code at its end before and after, so nothing computed from
-    them changes.
+    Values beyond the range have the code at its end before and after, so no result changes.
     """
 
     name: ClassVar[str] = "clip-weights"
@@ -26,11 +25,9 @@ class ClipWeights(Pass):
 
     def run(self, model: Model, trace: Trace) -> None:
         for node, params, weight in quantized_weights(model):
-            source = node.inputs[0]
-            name = source.name
             clipped, changed = clamp(params, weight)
             if not changed:
-                trace.skip(node, f"all values of '{name}' are within its range")
+                trace.skip(node, f"all values of '{params.tensor}' are within its range")
                 continue
-            set_input(node, 0, new_values(model, source, clipped, node))
-            trace.rewrote(node, f"{changed} of {weight.size} values of '{name}' clamped")
+            set_input(node, 0, new_values(model, node.inputs[0], clipped, node))
+            trace.rewrote(node, f"{changed} of {weight.size} values of '{params.tensor}' clamped")

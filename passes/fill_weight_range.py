@@ -1,8 +1,8 @@
 """Declare the whole range of their type for weights that use a part of it.
 
 Kernels are chosen by the number of levels: OpenVINO has integer ones for 16, 255 and 256, and runs
-a weight of 128 levels (-64..63) in float. The weight is constant, so its values can be cut to the
-range beforehand, and a wider range then moves none of its codes.
+a weight of 128 levels (-64..63) in float. The weight is constant, so its values can be clamped to
+its range here, and a wider range then moves none of its codes.
 """
 
 from __future__ import annotations

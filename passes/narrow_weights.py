@@ -1,11 +1,12 @@
-"""Weights with fewer bits, so that kernels which add products in few bits do not saturate.
+"""Round weights to fewer bits, so that kernels with narrow sums of products do not saturate.
 
-A channel whose codes q leave lo..hi gets a larger scale, just enough for its largest codes:
+A channel whose codes q exceed lo..hi gets a larger scale, just enough for its largest codes:
 
     f = max(q_max / hi, q_min / lo, 1)        s' = s * f        q' = round(q * s / s')
 
 Its values move by at most s' / 2. Channels that fit keep their scale and their values. The codes
-are those of the quantized weight, not of the float one behind it: what was trained is rounded.
+are those of the quantized weight, not of the float it was quantized from: the trained values are
+rounded.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from onnxq.storage.tensors import StoredValues
 
 @dataclass(frozen=True)
 class NarrowWeights(Pass):
-    """Round symmetric int8 weights to fewer bits (7: -64..63) where their codes need more."""
+    """Round symmetric int8 weights to fewer bits (7: -64..63) if their codes need more."""
 
     name: ClassVar[str] = "narrow-weights"
     lossy: ClassVar[bool] = True
@@ -67,13 +68,13 @@ def _declined(params: QParams) -> str:
 
 
 def _largest_error(params: QParams, values: Values) -> float:
-    """How far the grid moves a value, as a share of the largest."""
+    """The largest distance that the grid moves a value, as a share of the largest value."""
     moves = (params.fake_block(p, values.shape, at) - p for at, p in value_parts(values))
     return largest(moves) / largest(part for _, part in value_parts(values))
 
 
 def _scale(params: QParams, codes: Array, lo: int, hi: int) -> Array:
-    """The scales with which the largest codes of each channel become lo or hi."""
+    """Scales that turn the largest codes of each channel into lo or hi."""
     over = None
     if params.axis is not None:
         over = tuple(i for i in range(codes.ndim) if i != params.axis % codes.ndim)

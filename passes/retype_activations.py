@@ -3,11 +3,11 @@
     int8  -> uint8     q + 128, z + 128, the range alike
     uint8 -> int8      q - 128, z - 128, the range alike
 
-Towards unsigned, a tensor that is never negative (after Relu, Sigmoid, Clip from 0 ...) uses no
-code below its zero point; its codes are counted from there instead, so that the zero point is
-the lowest code. Then a quantizer clamps just as Relu does, and runtimes fuse Conv + Relu. Files
-that hold a number of bits and no bounds need `whole`: there a zero point of 135 stays, since only
-0..120 would be left of 0..255.
+A tensor that is never negative (after Relu, Sigmoid, Clip from 0 ...) uses no code below its zero
+point. If the new type is unsigned, its codes are counted from there instead, so that the zero point
+is the lowest code. A quantizer then clamps just as Relu does, and runtimes fuse Conv + Relu. Files
+that specify a number of bits and no bounds need `whole`: there a zero point of 135 stays, since
+only 0..120 would be left of 0..255.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from onnxq.graph.constants import is_constant
 from onnxq.pass_ import Pass, Trace
 from onnxq.quant.qparams import QParams
 from onnxq.quant.qtypes import qtype
+from passes.fit_grids import shown
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class RetypeActivations(Pass):
 
     to: Literal["uint8", "int8"] = "uint8"
     whole: bool = False
-    """Count from the zero point only if the rest are all codes of some number of bits."""
+    """Whether to count from the zero point only if all codes of some number of bits are left."""
 
     def run(self, model: Model, trace: Trace) -> None:
         signs = Signs()
@@ -45,35 +46,24 @@ class RetypeActivations(Pass):
             if is_constant(node.inputs[0]):
                 continue
             params = params_of(node)
-            if params.qtype.floating:
+            if params.qtype.floating or params.qtype.bits > 8:
                 trace.skip(node, f"its codes are {params.qtype}, which do not fit {self.to}")
-                continue
-            if params.qtype.bits > 8:
-                trace.skip(node, f"its codes are {params.qtype}, {self.to} has 8 bits")
                 continue
             new = self._retyped(params, node, signs)
             if new is not None:
                 set_params(model, node, new)
-                trace.rewrote(node, f"{params.qtype} zero point {_z(params)} -> {_z(new)}")
+                trace.rewrote(node, f"{shown(params)} -> {shown(new)}")
 
     def _retyped(self, params: QParams, node: gs.Node, signs: Signs) -> QParams | None:
         kind = qtype(self.to)
         assert params.lo is not None and params.hi is not None
-        shift = {(True, False): 128, (False, True): -128}.get((params.qtype.signed, kind.signed), 0)
+        shift = 128 * (params.qtype.signed - kind.signed)
         lo, hi, zero = params.lo + shift, params.hi + shift, params.zero_point + shift
-        if (
-            not kind.signed
-            and zero.size == 1
-            and lo < int(zero) < hi
-            and not (self.whole and (hi - int(zero)) & (hi - int(zero) + 1))
-            and signs.never_negative(node.inputs[0])
-        ):
-            lo, hi, zero = 0, hi - int(zero), np.zeros_like(zero)
+        if not kind.signed and zero.size == 1 and lo < int(zero) < hi:
+            top = hi - int(zero)
+            partial = self.whole and top & (top + 1)  # not all codes of some number of bits
+            if not partial and signs.never_negative(node.inputs[0]):
+                lo, hi, zero = 0, top, np.zeros_like(zero)
         if shift == 0 and (lo, hi) == (params.lo, params.hi):
             return None
         return params.with_(qtype=kind, lo=lo, hi=hi, zero_point=zero)
-
-
-def _z(params: QParams) -> str:
-    zero = params.zero_point.reshape(-1)
-    return str(zero[0]) if zero.size == 1 else f"{zero.min()}..{zero.max()}"

@@ -1,9 +1,9 @@
-"""Biases moved onto the grid of their table rows: what int32 codes make of them.
+"""Round biases to the grid of their table rows, that of their int32 codes.
 
     b  ->  round(b / (sx * sw)) * (sx * sw)
 
 Integer operators add biases as codes, so a float bias moves by up to half a step of the sum. With
-the rounded values in the graph, it computes what such operators compute.
+the rounded values, the graph computes what such operators compute.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onnxq.quant.qparams import Array
 
 @dataclass(frozen=True)
 class RoundBias(Pass):
-    """Replace each bias that has a row in the table by what its codes mean."""
+    """Replace each bias that has a row in the table by the values of its codes."""
 
     name: ClassVar[str] = "round-bias"
     lossy: ClassVar[bool] = True
@@ -43,7 +43,7 @@ class RoundBias(Pass):
 
 
 def _replace(model: Model, use: BiasUse, rounded: Array) -> None:
-    """Let the readers that the row means read `rounded`, and the row name it."""
+    """Let the consumers that the row applies to read `rounded`, and the row name it."""
     made = constant(model, use.row.tensor, rounded)
     for node, index in use.uses:
         set_input(node, index, made)

@@ -1,4 +1,4 @@
-"""Weights moved onto their grid."""
+"""Round weights to their grid."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from onnxq.quant.blockwise import same_codes
 
 @dataclass(frozen=True)
 class RoundWeights(Pass):
-    """Replace each constant weight by what its quantizer makes of it.
+    """Replace each constant weight by the output of its quantizer.
 
-    The float file then holds the values that were trained, whatever its reader quantizes. Codes
+    The float file then contains the trained values, whatever a tool that reads it quantizes. Codes
     do not move: (q - z)·s divided by s rounds to q - z again. Nor do those of logarithmic grids,
     whose values are 4 % apart, more than float16 rounds.
     """

@@ -1,4 +1,4 @@
-"""One quantizer per tensor where several say the same."""
+"""Merge the quantizers of a tensor that are the same."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from onnxq.quant.qparams import QParams
 class UnifyScales(Pass):
     """Merge FakeQuantize nodes that put the same tensor on the same grid.
 
-    With `widest`, quantizers of one tensor that differ take over the grid that reaches furthest;
-    that changes what the network computes, so each such tensor is reported. Without it they are
+    With `widest`, quantizers of one tensor that differ all take the grid that reaches furthest.
+    This changes what the network computes, so each such tensor is reported. Without it they are
     left alone.
     """
 
@@ -40,43 +40,47 @@ class UnifyScales(Pass):
                 continue
             grids = [params_of(node) for node in readers]
             if self.widest and not all(grid.same_grid(grids[0]) for grid in grids):
-                grids = _widen(model, source, readers, grids, trace)
+                _widen(model, source, readers, grids, trace)
             _merge(model, source, readers, grids, trace)
 
 
 def _widen(
     model: Model, source: gs.Tensor, nodes: list[gs.Node], grids: list[QParams], trace: Trace
-) -> list[QParams]:
-    """Give all nodes the widest of their grids; the grids they have then."""
+) -> None:
+    """Give all nodes the widest of their grids, also in the list `grids`."""
+    widest = _widest(grids)
+    if isinstance(widest, str):
+        trace.skip(f"'{source.name}'", widest)
+        return
+    for at, node in enumerate(nodes):
+        if not grids[at].same_grid(widest):
+            grids[at] = widest
+            set_params(model, node, widest)
+            trace.rewrote(node, f"takes the widest grid of '{source.name}'")
+
+
+def _widest(grids: list[QParams]) -> QParams | str:
+    """The finest of the grids that cover all others, or why there is none."""
     if len({(grid.axis, grid.block, grid.scale.shape) for grid in grids}) > 1:
-        trace.skip(f"'{source.name}'", "it is quantized both per tensor and per channel or block")
-        return grids
+        return "it is quantized both per tensor and per channel or block"
     kinds = {grid.qtype for grid in grids}
     if len(kinds) > 1 and any(kind.floating for kind in kinds):
-        trace.skip(f"'{source.name}'", "it is quantized to types whose values differ")
-        return grids
+        return "it is quantized to types whose values differ"
     lows, highs = zip(*(grid.range for grid in grids), strict=True)
     low, high = np.min(lows, axis=0), np.max(highs, axis=0)
-    covers = [np.all(grid.range[0] <= low) and np.all(grid.range[1] >= high) for grid in grids]
-    if not any(covers):
-        trace.skip(f"'{source.name}'", "none of its quantizers covers the range of all others")
-        return grids
-    # Of the grids that reach furthest, the finest.
-    finest = min((g for g, c in zip(grids, covers, strict=True) if c), key=lambda g: g.scale.max())
-    for node, grid in zip(nodes, grids, strict=True):
-        if not grid.same_grid(finest):
-            set_params(model, node, finest)
-            trace.rewrote(node, f"takes the widest grid of '{source.name}'")
-    return [finest] * len(nodes)
+    covering = [g for g in grids if np.all(g.range[0] <= low) and np.all(g.range[1] >= high)]
+    if not covering:
+        return "none of its quantizers covers the range of all others"
+    return min(covering, key=lambda grid: grid.scale.max())
 
 
 def _merge(
     model: Model, source: gs.Tensor, nodes: list[gs.Node], grids: list[QParams], trace: Trace
 ) -> None:
-    """Replace every node by an earlier one with the same grid that it can see."""
+    """Replace every node by an earlier one with the same grid whose output it can read."""
     maker = producer(source)
     home = maker.owner if maker is not None else getattr(source, "owner", model.graph)
-    # A quantizer in the graph that makes the tensor serves every body; others only their own.
+    # A quantizer in the graph that produces the tensor serves every body; others only their own.
     order = sorted(range(len(nodes)), key=lambda i: nodes[i].owner is not home)
     kept: dict[object, list[gs.Node]] = {}
     for node, grid in ((nodes[i], grids[i].grid_key()) for i in order):

@@ -1,8 +1,8 @@
-"""What a Concat joins as uint8 instead of int8: other codes, the same values.
+"""Store the inputs of a Concat as uint8 instead of int8: other codes, the same values.
 
     q + 128, z + 128, the range alike
 
-OpenVINO runs Concat on uint8 and takes int8 codes of Q/DQ for such, which is a quarter of the range
+OpenVINO runs Concat on uint8 and takes int8 codes of Q/DQ as uint8, which is a quarter of the range
 off. Codes that are uint8 in the file come out right.
 """
 
@@ -21,7 +21,7 @@ from onnxq.quant.unsigned_codes import unsigned
 
 @dataclass(frozen=True)
 class UnsignConcat(Pass):
-    """Store int8 codes of tensors that a Concat joins as uint8; values stay the same."""
+    """Store int8 codes of the inputs of a Concat as uint8; values stay the same."""
 
     name: ClassVar[str] = "unsign-concat"
     exact: ClassVar[bool] = True

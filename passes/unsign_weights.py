@@ -1,10 +1,10 @@
-"""Weights as uint8 where int8 kernels could saturate: other codes, the same values.
+"""Store weights as uint8 if int8 kernels could saturate: other codes, the same values.
 
     q + 128, z + 128, the range alike
 
-On x86 CPUs with AVX2 but without VNNI, onnxruntime adds pairs of u8 x s8 products in 16 bits, and
-clips. Products of u8 x u8 take another kernel, which does not. It is slower, so weights whose
-codes cannot saturate (`onnxq.analysis.accumulator_bounds`) stay int8.
+On x86 CPUs with AVX2 but without VNNI, onnxruntime adds pairs of u8 x s8 products in 16 bits, which
+clips their sum. Products of u8 x u8 take another kernel, which does not. It is slower, so weights
+whose codes cannot saturate (`onnxq.analysis.accumulator_bounds`) stay int8.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from onnxq.quant.unsigned_codes import unsigned
 
 @dataclass(frozen=True)
 class UnsignWeights(Pass):
-    """Store int8 weights as uint8 where a 16-bit sum of two products could saturate."""
+    """Store int8 weights as uint8 if a 16-bit sum of two products could saturate."""
 
     name: ClassVar[str] = "unsign-weights"
     exact: ClassVar[bool] = True

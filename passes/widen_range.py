@@ -1,8 +1,8 @@
 """Let activation quantizers use the whole range of their type.
 
-Some targets clamp at the type's own bounds and nowhere else. A quantizer trained on -127..127 then
-gets the code -128 as well: values below -127.5 steps become -128 steps instead of -127. Where the
-tensor is never negative nothing changes; elsewhere the trace names the tensor.
+Some targets clamp only at the bounds of the type. A quantizer trained on -127..127 then gets the
+code -128 as well: values below -127.5 steps become -128 steps instead of -127. Nothing changes for
+a tensor that is never negative. The trace names each widened quantizer.
 """
 
 from __future__ import annotations
@@ -34,14 +34,10 @@ class WidenRange(Pass):
             missing = (params.lo - kind.lo) + (kind.hi - params.hi)
             if missing == 0:
                 continue
+            given = f"{params.lo}..{params.hi}"
             if missing > 1:
-                trace.skip(
-                    node,
-                    f"its range {params.lo}..{params.hi} is {missing} codes narrower than {kind}; "
-                    "widening it would change more than one step",
-                )
+                reason = f"its range {given} is {missing} codes narrower than {kind}"
+                trace.skip(node, f"{reason}; widening it would change more than one step")
                 continue
             set_params(model, node, params.with_(qtype=kind, lo=kind.lo, hi=kind.hi))
-            trace.rewrote(
-                node, f"{params.lo}..{params.hi} -> {kind.lo}..{kind.hi}, one step at the end"
-            )
+            trace.rewrote(node, f"{given} -> {kind.lo}..{kind.hi}, one step at the end")
