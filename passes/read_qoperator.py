@@ -5,7 +5,7 @@
     MatMulInteger/ConvInteger -> Cast -> Mul            DQ -> MatMul/Conv, the scale in the weight
 
 Each is rewritten by itself; 'read-qdq' then reads the pairs. Dynamic quantization has no
-parameters to read and stays, with the reason.
+parameters to read, so it stays, with the reason.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class ReadQoperator(Pass):
         for node in model.nodes(*(f"{BLOCKED_DOMAIN}::{op}" for op in QOPERATORS)):
             trace.skip(
                 node,
-                "its weights are stored in blocks for the CPU that wrote the file; give the "
-                "model as it was before onnxruntime optimised it",
+                "its weights are stored in blocks for the CPU that wrote the file; use the model "
+                "as it was before onnxruntime optimised it",
             )
         for node in model.nodes(*DYNAMIC):
             trace.skip(
                 node,
                 "dynamic quantization: ranges are computed at run time. Quantize statically "
-                "(with calibration data), or give the float model",
+                "(with calibration data), or use the float model",
             )
         read_sums(make, trace)

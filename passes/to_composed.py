@@ -1,12 +1,12 @@
-"""The canonical form to elementary operators that every runtime and every training tool has.
+"""The canonical form to elementary operators that every runtime and training tool supports.
 
     FakeQuantize(x, s, z) of lo..hi    x -> Div s -> Round -> Add z -> Clip lo, hi -> Sub z -> Mul s
 
 All float32, with the same numbers to the last bit (NaN, which has no code, stays NaN here): the
 codes and their sums are integers below 2^24, and Add is written for z = 0 as well, since it turns
-the -0 that Round makes of -0.3 into 0. Scales and zero points per channel are shaped to broadcast,
-which takes the rank of the tensor. One scale per block, float8 codes and float16 data are refused
-together, by name.
+the -0 that Round returns for -0.3 into 0. Scales and zero points per channel are shaped to
+broadcast, which requires the rank of the tensor. One scale per block, float8 codes and float16 data
+are refused in one error that names them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import onnx_graphsurgeon as gs
 from onnxq.canonical import fake_quantize
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.dialects.writable import check_writable, no_broadcast, no_plain_grid
-from onnxq.edit import constant, describe, new_node, remove, variable
+from onnxq.edit import constant, new_node, remove, variable
 from onnxq.graph import Model
 from onnxq.operators.broadcast_shape import rank_of, spread
 from onnxq.pass_ import Pass, Trace
@@ -47,10 +47,9 @@ class ToComposed(Pass):
         if found:
             model.require_opset(11, "Round, and Clip with bounds as inputs")
         for node, params in found:
-            label = describe(node)  # writing takes the node apart
+            trace.rewrote(node, str(params.qtype))
             _write(node, params, model)
-            trace.rewrote(label, str(params.qtype))
-        # Biases stay floats; all others are told by the nodes.
+        # Biases stay floats; the nodes state all others.
         model.qparams.rows = model.qparams.of(Role.BIAS)
 
 
@@ -69,7 +68,7 @@ def _write(node: gs.Node, params: QParams, model: Model) -> None:
 
     def shaped(name: str, values: Array) -> gs.Constant:
         found = spread(values.astype(np.float32), params.axis, rank)
-        assert found is not None  # `_problem` has seen to it
+        assert found is not None  # `_problem` checked it
         return constant(model, f"{base}.{name}", found)
 
     scale, zero = shaped("scale", params.scale), shaped("zero_point", params.zero_point)

@@ -2,8 +2,8 @@
 
     one scale               LearnablePerTensorAffine(x, scale, zero_point, quant_min, quant_max)
     scale per channel       FakeQuantizeLearnablePerchannelAffine(x, scale, zero_point) with
-                            quant_min and quant_max as attributes and without the axis: it is 1 in
-                            front of ConvTranspose, else 0
+                            quant_min and quant_max as attributes and without the axis: it is 1
+                            before ConvTranspose, otherwise 0
     along another axis      FixedPerChannelAffine(x, scale, zero_point, ch_axis, quant_min,
                             quant_max), which states it
     logarithmic             NNIEQuantize(x, data_max)
@@ -11,10 +11,10 @@
 Scales and zero points are float32 vectors (zero points of the fixed operator are integers), bounds
 and axes come from Constant nodes. The operators are in ONNX's own domain without being ONNX, so
 only MQBench's tools and `read-mqbench` understand the file. One scale per block and float8 codes
-have no operator there and are refused together, by name.
+have no operator there and are refused in one error that names them.
 
-MQBench multiplies by 1/scale where FakeQuantize divides. A constant is put on the grid where that
-would move a code of it.
+MQBench multiplies by 1/scale, FakeQuantize divides. If that would move a code of a constant, the
+constant is put on the grid first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
 from onnxq.canonical.fake_quantize_log import FAKE_QUANTIZE_LOG
 from onnxq.dialects import mqbench
 from onnxq.dialects.writable import check_writable, no_plain_grid
-from onnxq.edit import constant, describe, new_node, new_values, replace_by_node, variable
+from onnxq.edit import constant, new_node, new_values, replace_by_node, variable
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.pass_ import Pass, Trace
@@ -54,21 +54,18 @@ class ToMqbench(Pass):
             fix="use integers with one scale per tensor or channel; to-qdq writes everything",
         )
         for node, params in found:
-            label = describe(node)  # writing takes the node apart
-            trace.rewrote(label, _write(node, params, model))
+            _write(node, params, model, trace)
         for node in model.nodes(FAKE_QUANTIZE_LOG):
-            label = describe(node)
+            trace.rewrote(node, mqbench.LOGARITHMIC)
             reach = np.asarray(fake_quantize_log.data_max_of(node), np.float32)
             base = node.name or node.outputs[0].name
             inputs = [node.inputs[0], _stated(model, f"{base}.data_max", reach, node)]
             replace_by_node(node, mqbench.LOGARITHMIC, inputs, model)
-            trace.rewrote(label, mqbench.LOGARITHMIC)
-        # Biases have no operator of their own; all others are told by the nodes.
+        # Biases have no operator of their own; the nodes state all others.
         model.qparams.rows = model.qparams.of(Role.BIAS)
 
 
-def _write(node: gs.Node, params: QParams, model: Model) -> str:
-    """Rewrite one FakeQuantize; says what it became."""
+def _write(node: gs.Node, params: QParams, model: Model, trace: Trace) -> None:
     base = node.name or node.outputs[0].name
     bounds: dict[str, Any] = {"quant_min": params.lo, "quant_max": params.hi}
     after: dict[str, Any] = {}
@@ -81,6 +78,7 @@ def _write(node: gs.Node, params: QParams, model: Model) -> str:
     else:
         op, after = mqbench.PER_CHANNEL_OF_AXIS, {"ch_axis": params.axis, **bounds}
         zero_type = np.int64
+    trace.rewrote(node, op)
     x, value = node.inputs[0], array(node.inputs[0])
     if value is not None:
         wanted = params.fake(value)
@@ -94,9 +92,7 @@ def _write(node: gs.Node, params: QParams, model: Model) -> str:
     ]
     for key, number in after.items():
         inputs.append(_stated(model, f"{base}.{key}", np.asarray(number, np.int64), node))
-    made = replace_by_node(node, op, inputs, model, attrs)
-    state_type(made, params)
-    return op
+    state_type(replace_by_node(node, op, inputs, model, attrs), params)
 
 
 def _stated(model: Model, name: str, value: Any, node: gs.Node) -> gs.Tensor:

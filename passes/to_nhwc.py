@@ -1,11 +1,11 @@
 """Channels last at the borders, and no Transpose in between that another one undoes.
 
 ONNX's convolutions and pools take channels first, and so do their weights. A graph for a target
-that feeds and reads images with channels last therefore holds a Transpose behind each such input
-and in front of each such output, and as few as possible elsewhere. Models that come from
-frameworks with channels last hold a pair around every convolution: each Transpose is pushed
-towards the outputs, through all operators that do not care about the layout, until it meets the
-one that undoes it, and both go. (`onnxq.analysis.channels_last` says which operators, and how.)
+that feeds and reads images with channels last therefore contains a Transpose after each such input
+and before each such output, and as few as possible elsewhere. Models that come from frameworks with
+channels last contain a pair around every convolution. Each Transpose is pushed towards the outputs,
+through all operators that do not depend on the layout, until it meets the one that undoes it. Both
+are then removed. `onnxq.analysis.channels_last` lists the operators and how they change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 import onnx_graphsurgeon as gs
 
-from onnxq.analysis.channels_last import Moved, ignores_layout, moved
+from onnxq.analysis.channels_last import ignores_layout, moved
 from onnxq.edit import (
     constant,
     new_node,
@@ -29,24 +29,15 @@ from onnxq.edit import (
 )
 from onnxq.graph import Model, domain_of
 from onnxq.graph.constants import is_constant
+from onnxq.graph.links import slot_of
 from onnxq.pass_ import Pass, Trace
 from onnxq.storage.exporter import sorted_nodes
 
-_SPATIAL = frozenset(
-    {
-        *(
-            "Conv",
-            "ConvTranspose",
-            "ConvInteger",
-            "QLinearConv",
-            "MaxPool",
-            "AveragePool",
-            "LpPool",
-        ),
-        *("GlobalAveragePool", "GlobalMaxPool", "BatchNormalization", "InstanceNormalization"),
-        *("LRN", "DepthToSpace", "SpaceToDepth"),
-    }
-)
+_SPATIAL = {
+    *("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool"),
+    *("GlobalAveragePool", "GlobalMaxPool", "BatchNormalization", "InstanceNormalization"),
+    *("LRN", "DepthToSpace", "SpaceToDepth"),
+}
 """Operators whose first input and output have channels first."""
 
 _Perm = tuple[int, ...]
@@ -54,10 +45,10 @@ _Perm = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ToNhwc(Pass):
-    """Cancel the Transposes of channels-last models; with signature=nhwc make images so outside.
+    """Cancel the Transposes of channels-last models; signature=nhwc makes images channels last.
 
-    With signature=keep inputs and outputs stay what they are. With signature=nhwc those that hold
-    channels first, since a convolution or pool reads or makes them, get channels last.
+    With signature=keep inputs and outputs stay as they are. With signature=nhwc those that have
+    channels first, since a convolution or pool reads or produces them, get channels last.
     """
 
     name: ClassVar[str] = "to-nhwc"
@@ -79,14 +70,13 @@ class ToNhwc(Pass):
 # -- inside -----------------------------------------------------------------------------------
 
 
-def first_to_last(rank: int) -> _Perm:
-    """The permutation that makes channels-last of channels-first."""
+def _first_to_last(rank: int) -> _Perm:
+    """The permutation from channels first to channels last."""
     return (0, *range(2, rank), 1)
 
 
-def last_to_first(rank: int) -> _Perm:
-    """The permutation that makes channels-first of channels-last."""
-    return (0, rank - 1, *range(1, rank - 1))
+def _inverse(perm: _Perm) -> _Perm:
+    return tuple(perm.index(i) for i in range(len(perm)))
 
 
 def _perm(node: gs.Node | None, owner: gs.Graph) -> _Perm | None:
@@ -97,59 +87,45 @@ def _perm(node: gs.Node | None, owner: gs.Graph) -> _Perm | None:
     if given is None or not 3 <= len(given) <= 5:
         return None
     perm = tuple(int(p) for p in given)
-    return perm if perm in (first_to_last(len(perm)), last_to_first(len(perm))) else None
+    to_last = _first_to_last(len(perm))
+    return perm if perm in (to_last, _inverse(to_last)) else None
 
 
 def _cancel(model: Model, node: gs.Node, trace: Trace) -> None:
-    """Take a Transpose out together with the one in front, where they undo each other."""
+    """Remove a Transpose together with the one before it, if they undo each other."""
     first = producer(node.inputs[0])
-    second, before = _perm(node, node.owner), _perm(first, node.owner)
-    if first is None or second is None or before is None or len(second) != len(before):
-        return
-    if tuple(before[i] for i in second) != tuple(range(len(second))):
+    before = _perm(first, node.owner)
+    if first is None or before is None or _perm(node, node.owner) != _inverse(before):
         return
     trace.rewrote(node, "undoes the Transpose before it")
     replace(node, by=first.inputs[0], model=model)
 
 
 def _push(model: Model, node: gs.Node, trace: Trace) -> None:
-    """Let `node` work in front of the Transposes that it reads, and put one behind it."""
-    makers = [producer(t) for t in node.inputs if t.name]
-    perm = next((p for m in makers if (p := _perm(m, node.owner)) is not None), None)
-    if perm is None:
+    """Move `node` before the Transposes that it reads, and put one after it."""
+    before = [producer(t) for t in node.inputs if t.name]
+    perm = next((p for t in before if (p := _perm(t, node.owner)) is not None), None)
+    change = None if perm is None else moved(node, perm, model.opset)
+    if perm is None or change is None:
         return
-    change = moved(node, perm, model.opset)
-    if change is None:
+    transposes = {index: producer(node.inputs[index]) for index in change.data}
+    if any(_perm(transpose, node.owner) != perm for transpose in transposes.values()):
         return
-    sources = _sources(node, change, perm)
-    if sources is None:
-        return
-    for index, source in sources.items():
-        set_input(node, index, source)
+    for index, transpose in transposes.items():
+        assert transpose is not None
+        set_input(node, index, transpose.inputs[0])
     for index, value in change.constants.items():
-        made = constant(model, node.inputs[index].name, value)
-        set_input(node, index, made)
+        set_input(node, index, constant(model, node.inputs[index].name, value))
     node.attrs.update(change.attrs)
     for slot, result in enumerate(list(node.outputs)):
         if not result.name:
             continue
         inner = variable(model, f"{result.name}.{_layout(perm, of_input=True)}", like=result)
         if inner.shape is not None and len(inner.shape) == len(perm):
-            inner.shape = [inner.shape[perm.index(i)] for i in range(len(perm))]
+            inner.shape = [inner.shape[i] for i in _inverse(perm)]
         set_output(node, slot, inner)
         _transpose(model, inner, result, perm, node.owner)
     trace.rewrote(node, "moved before the Transpose")
-
-
-def _sources(node: gs.Node, change: Moved, perm: _Perm) -> dict[int, gs.Tensor] | None:
-    """What the data inputs are in front of their Transposes; None where one has no such."""
-    found = {}
-    for index in change.data:
-        maker = producer(node.inputs[index])
-        if maker is None or _perm(maker, node.owner) != perm:
-            return None
-        found[index] = maker.inputs[0]
-    return found
 
 
 def _transpose(model: Model, x: gs.Tensor, y: gs.Tensor, perm: _Perm, graph: gs.Graph) -> None:
@@ -158,8 +134,8 @@ def _transpose(model: Model, x: gs.Tensor, y: gs.Tensor, perm: _Perm, graph: gs.
 
 
 def _layout(perm: _Perm, of_input: bool) -> str:
-    """How what a Transpose reads or makes is laid out."""
-    return "nchw" if (perm == first_to_last(len(perm))) == of_input else "nhwc"
+    """The layout of the input or output of a Transpose."""
+    return "nchw" if (perm == _first_to_last(len(perm))) == of_input else "nhwc"
 
 
 # -- the borders ------------------------------------------------------------------------------
@@ -168,33 +144,38 @@ def _layout(perm: _Perm, of_input: bool) -> str:
 def _channels_last_outside(model: Model, trace: Trace) -> None:
     graph = model.graph
     order = sorted_nodes(graph)
-    read, made = _images_read(order), _images_made(order)
+    read, produced = _images_read(order), _images_produced(order)
     for x in list(graph.inputs):
-        rank = 0 if x.shape is None else len(x.shape)
-        if id(x) not in read or not 3 <= rank <= 5 or model.is_output(x) or is_constant(x):
-            continue
-        inner = variable(model, f"{x.name}.nchw", like=x)
-        set_inputs([(node, index, inner) for node, index in users(x)])
-        assert x.shape is not None
-        x.shape = [x.shape[i] for i in first_to_last(rank)]
-        _transpose(model, x, inner, last_to_first(rank), graph)
-        trace.rewrote(f"input '{x.name}'", "channels last")
+        if id(x) in read and _has_image_rank(x) and not (model.is_output(x) or is_constant(x)):
+            inner, to_last = _inner(model, x)
+            _transpose(model, x, inner, _inverse(to_last), graph)
+            trace.rewrote(f"input '{x.name}'", "channels last")
     for y in list(graph.outputs):
-        rank = 0 if y.shape is None else len(y.shape)
-        maker = producer(y)
-        if id(y) not in made or not 3 <= rank <= 5 or maker is None or maker.owner is not graph:
+        source = producer(y)
+        if source is None or source.owner is not graph:
             continue
-        inner = variable(model, f"{y.name}.nchw", like=y)
-        set_inputs([(node, index, inner) for node, index in users(y)])
-        set_output(maker, next(i for i, t in enumerate(maker.outputs) if t is y), inner)
-        assert y.shape is not None
-        y.shape = [y.shape[i] for i in first_to_last(rank)]
-        _transpose(model, inner, y, first_to_last(rank), graph)
-        trace.rewrote(f"output '{y.name}'", "channels last")
+        if id(y) in produced and _has_image_rank(y):
+            inner, to_last = _inner(model, y)
+            set_output(source, slot_of(source.outputs, y), inner)
+            _transpose(model, inner, y, to_last, graph)
+            trace.rewrote(f"output '{y.name}'", "channels last")
+
+
+def _inner(model: Model, outer: gs.Tensor) -> tuple[gs.Tensor, _Perm]:
+    """A tensor with channels first for the consumers of `outer`, which gets channels last."""
+    inner = variable(model, f"{outer.name}.nchw", like=outer)
+    set_inputs([(node, index, inner) for node, index in users(outer)])
+    to_last = _first_to_last(len(outer.shape))
+    outer.shape = [outer.shape[i] for i in to_last]
+    return inner, to_last
+
+
+def _has_image_rank(tensor: gs.Tensor) -> bool:
+    return tensor.shape is not None and 3 <= len(tensor.shape) <= 5
 
 
 def _images_read(order: list[gs.Node]) -> set[int]:
-    """Tensors that a spatial operator reads, perhaps behind others that ignore the layout."""
+    """Tensors that a spatial operator reads, perhaps after others that ignore the layout."""
     found: set[int] = set()
     for node in reversed(order):
         if _is_spatial(node):
@@ -204,8 +185,8 @@ def _images_read(order: list[gs.Node]) -> set[int]:
     return found
 
 
-def _images_made(order: list[gs.Node]) -> set[int]:
-    """Tensors that a spatial operator makes, perhaps in front of others that ignore the layout."""
+def _images_produced(order: list[gs.Node]) -> set[int]:
+    """Tensors that a spatial operator produces, perhaps before others that ignore the layout."""
     found: set[int] = set()
     for node in order:
         if _is_spatial(node):

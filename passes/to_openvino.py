@@ -28,7 +28,7 @@ import onnx_graphsurgeon as gs
 from onnxq.canonical import fake_quantize
 from onnxq.dialects import openvino
 from onnxq.dialects.writable import check_writable, no_broadcast, no_plain_grid
-from onnxq.edit import constant, describe, replace_by_node
+from onnxq.edit import constant, replace_by_node
 from onnxq.graph import Model
 from onnxq.operators.broadcast_shape import rank_of, spread
 from onnxq.pass_ import Pass, Trace
@@ -52,9 +52,8 @@ class ToOpenvino(Pass):
             "everything, and OpenVINO reads that as well",
         )
         for node, params in found:
-            label = describe(node)  # writing takes the node apart
+            trace.rewrote(node, f"{_levels(params)} levels")
             _write(node, params, model)
-            trace.rewrote(label, f"{_levels(params)} levels")
         if found:
             model.opsets.setdefault(openvino.DOMAIN, 1)
             model.qparams.rows = model.qparams.of(Role.BIAS)

@@ -5,19 +5,19 @@
     DQ -> Gemm, Add, Mul, Concat, pooling, LeakyRelu, Sigmoid, Softmax, Where -> Q
                           onnxruntime's own QGemm, QLinearAdd ... (contrib)
 
-What has no integer operator, or none for its types, stays float between Q and DQ, with the
-reason. A float bias becomes int32 codes. Results may differ by one step from the float graph,
-which rounds at other places.
+Operators without an integer form, or without one for their types, stay float between Q and DQ,
+with the reason. A float bias becomes int32 codes. Results may differ by one step from the float
+graph, which rounds at other places.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
-from onnxq.dialects.node_rewrite import Declined
+from onnxq.dialects.node_rewrite import attempt
 from onnxq.dialects.qoperator_fusion import TWINS, fuse, is_candidate
-from onnxq.edit import describe
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
 from passes.to_qdq import ToQdq
@@ -35,12 +35,5 @@ class ToQoperator(Pass):
     def run(self, model: Model, trace: Trace) -> None:
         ToQdq().run(model, trace)
         for node in model.nodes(*TWINS):
-            if not is_candidate(node, self.contrib):
-                continue
-            label = describe(node)
-            try:
-                made = fuse(node, model)
-            except Declined as reason:
-                trace.skip(node, str(reason))
-            else:
-                trace.rewrote(label, made)
+            if is_candidate(node, self.contrib):
+                attempt(node, trace, partial(fuse, node, model))
