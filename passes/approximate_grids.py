@@ -55,15 +55,18 @@ def approximate(
     trace: Trace,
     keep_clamps: bool = True,
 ) -> None:
-    """Move a quantizer that breaks the rules of `spec` onto the nearest grid within them."""
+    """Move a quantizer that breaks the rules of `spec` onto the nearest grid within them.
+
+    With `keep_clamps`, a Relu or Clip clamps where the old grid did and the new one does not.
+    """
     if not any(spec.violations(params)):
         return
     read = data_of(node, params, signs)
     values, positive = read.values, read.non_negative
     fit = covering_fit(params, spec, values=values, non_negative=positive)
     if fit is None or any(spec.violations(fit)):
-        where = f"that of '{params.tensor}' ({params.qtype})"
-        trace.skip(node, f"no grid allowed by the rules is close to {where}")
+        old = f"that of '{params.tensor}' ({params.qtype})"
+        trace.skip(node, f"no grid allowed by the rules is close to {old}")
         return
     error = largest_error(params, fit, values=values, non_negative=positive)
     put_values(model, node, read)

@@ -42,13 +42,13 @@ def _why_it_stays(node: gs.Node, model: Model) -> str:
         return reason
     if not model.is_output(result):
         return "" if result.outputs else "its result is unused, as in the source file"
-    maker = producer(source)
-    if maker is None:
+    origin = producer(source)
+    if origin is None:
         kind = "initializer" if isinstance(source, gs.Constant) else "input"
         return f"it connects the graph {kind} '{source.name}' to an output"
     if model.is_output(source):
         return f"'{source.name}' and '{result.name}' are both outputs"
-    if maker.owner is not node.owner:
+    if origin.owner is not node.owner:
         return f"'{source.name}' comes from an enclosing graph and is an output of this one"
     return ""
 

@@ -53,7 +53,7 @@ class DropUnwritableQuantizers(Pass):
 
 def _leave_unrounded(model: Model, node: gs.Node) -> None:
     """Make the input of the quantizer the network output; consumers get their own quantizer."""
-    x, kept, reach = node.inputs[0], users(node.outputs[0]), data_max_of(node)
+    source, kept, reach = node.inputs[0], users(node.outputs[0]), data_max_of(node)
     if kept:
-        insert_at(model, x, lambda x, y, graph: make(model, x, y, reach, graph), kept, leaves=False)
-    replace(node, by=x, model=model)
+        insert_at(model, source, lambda x, y, g: make(model, x, y, reach, g), kept, leaves=False)
+    replace(node, by=source, model=model)

@@ -1,4 +1,4 @@
-"""Turn Constant nodes into initializers: both contain the same, but most tools know only those."""
+"""Turn Constant nodes into initializers, the only form of constants that most tools look at."""
 
 from __future__ import annotations
 

@@ -78,8 +78,8 @@ def _merge(
     model: Model, source: gs.Tensor, nodes: list[gs.Node], grids: list[QParams], trace: Trace
 ) -> None:
     """Replace every node by an earlier one with the same grid whose output it can read."""
-    maker = producer(source)
-    home = maker.owner if maker is not None else getattr(source, "owner", model.graph)
+    origin = producer(source)
+    home = origin.owner if origin is not None else getattr(source, "owner", model.graph)
     # A quantizer in the graph that produces the tensor serves every body; others only their own.
     order = sorted(range(len(nodes)), key=lambda i: nodes[i].owner is not home)
     kept: dict[object, list[gs.Node]] = {}
