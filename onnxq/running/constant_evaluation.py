@@ -1,12 +1,13 @@
 """Computes nodes whose inputs are all constant, in onnxruntime's reference session.
 
-So the numbers are the runtime's own. All nodes go into one session. Where onnxruntime refuses it,
-the first and the second half are tried in turn, down to the node at fault: a graph of n nodes
-with one such node costs about 2·log2(n) sessions.
+All nodes go into one session. If onnxruntime refuses it, the first and the second half are tried
+in turn, down to the node at fault: a graph of n nodes with one such node takes about 2·log2(n)
+sessions.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from onnxq.storage.tensors import SparseStoredValues, stored_size
 
 
 def known_values(tensor: gs.Tensor) -> Any:
-    """The values of an initializer or Constant node, as they are stored; None for others."""
+    """The stored values of an initializer or Constant node; None for other tensors."""
     if isinstance(tensor, gs.Constant):
         if getattr(tensor, "overridable", False):
             return None
@@ -39,7 +40,7 @@ class Evaluator:
     """Values of constant tensors, by identity, and how to compute more of them.
 
     Attributes:
-        values: what was computed: array by `id` of the tensor.
+        values: the computed arrays, by `id` of the tensor.
         refused: nodes that onnxruntime could not compute, with its reason.
     """
 
@@ -54,26 +55,20 @@ class Evaluator:
         return known_values(tensor) if found is None else found
 
     def sizes(self, nodes: Sequence[gs.Node]) -> dict[int, int]:
-        """Bytes of the inputs and outputs of `nodes`, by `id`, as far as they can be told."""
+        """Bytes of the inputs and outputs of `nodes`, by `id`, as far as they are known."""
         small, twins = self._model(nodes)
-        found: dict[int, int] = {}
-        try:
-            proto = infer(small.to_proto(weightless))
-        except UnsupportedModelError:
-            infos = {}
-        else:
-            infos = {info.name: info for info in proto.graph.value_info}
-        for key, twin in twins.items():
-            if isinstance(twin, gs.Constant):
-                found[key] = stored_size(twin)
-            elif twin.name in infos:
-                size = static_bytes(*decode_type(infos[twin.name]))
-                if size is not None:
-                    found[key] = size
-        return found
+        sizes: dict[str, int | None] = {}
+        with contextlib.suppress(UnsupportedModelError):
+            for info in infer(small.to_proto(weightless)).graph.value_info:
+                sizes[info.name] = static_bytes(*decode_type(info))
+        found = {
+            key: stored_size(twin) if isinstance(twin, gs.Constant) else sizes.get(twin.name)
+            for key, twin in twins.items()
+        }
+        return {key: size for key, size in found.items() if size is not None}
 
     def run(self, nodes: Sequence[gs.Node]) -> None:
-        """Compute what others read of `nodes` (in an order where producers come first)."""
+        """Compute the outputs of `nodes` that others read; producers must come first."""
         inside = {id(node) for node in nodes}
         wanted = [
             tensor
@@ -99,7 +94,7 @@ class Evaluator:
             self.values[id(tensor)] = results[twins[id(tensor)].name]
 
     def computable(self, nodes: Sequence[gs.Node]) -> list[gs.Node]:
-        """Those of `nodes` whose inputs are known or made by others of them."""
+        """The `nodes` whose inputs are known or computed by others of them."""
         made: set[int] = set()
         found = []
         for node in nodes:
@@ -111,7 +106,7 @@ class Evaluator:
     def _model(self, nodes: Sequence[gs.Node]) -> tuple[Model, dict[int, gs.Tensor]]:
         """A model of copies of `nodes` alone, and the copy of each tensor by its `id`.
 
-        All names are new: nodes of different bodies may make tensors of the same name.
+        All names are new: tensors in different bodies may have the same name.
         """
         small = new_model("constants", self.model.opset, max(self.model.ir_version, 4))
         twins: dict[int, gs.Tensor] = {}

@@ -1,8 +1,8 @@
 """Integer operators in numpy, with sums that never overflow.
 
-Sums of products of codes are taken in float64, which holds every integer up to 2^53: the order of
-additions and the width of registers play no part. What happens to a sum afterwards is one
-float32 product with sx * sw / sy and one rounding half to even, as onnxruntime does it:
+Sums of products of codes are computed in float64, which represents every integer up to 2^53: the
+order of additions and the width of registers make no difference. A sum is then multiplied once by
+sx * sw / sy in float32 and rounded once, half to even, as in onnxruntime:
 
     y = clamp(round(float32(sum) * (sx * sw / sy)) + zy)
 
@@ -50,21 +50,20 @@ def _along(values: Array, rank: int, axis: int | None) -> Array:
     return values.reshape(dims)
 
 
-def requantize(sums: Array, factor: Array, zero_point: Array, dtype: np.dtype[Any]) -> Array:
+def requantize(sums: Array, factor: Array, zero_point: Array) -> Array:
     """Codes of integer sums: one float32 product, rounded half to even, clamped."""
-    scaled = sums.astype(np.float32) * factor.astype(np.float32)
-    return _clamped(np.rint(scaled).astype(np.float64), zero_point, dtype)
+    return _codes(sums.astype(np.float32) * factor.astype(np.float32), zero_point)
 
 
 def quantize(real: Doubles, scale: Array, zero_point: Array) -> Array:
     """Codes of real values, rounded once, half to even."""
-    zero = zero_point.reshape(())
-    return _clamped(np.rint(real / scale.astype(np.float64).reshape(())), zero, zero.dtype)
+    return _codes(real / scale.astype(np.float64).reshape(()), zero_point)
 
 
-def _clamped(steps: Doubles, zero_point: Array, dtype: np.dtype[Any]) -> Array:
-    ends = np.iinfo(dtype)
-    return np.clip(steps + zero_point.astype(np.float64), ends.min, ends.max).astype(dtype)
+def _codes(steps: Array, zero_point: Array) -> Array:
+    ends = np.iinfo(zero_point.dtype)
+    codes = np.rint(steps).astype(np.float64) + zero_point.astype(np.float64).reshape(())
+    return np.clip(codes, ends.min, ends.max).astype(zero_point.dtype)
 
 
 # -- sums of products ---------------------------------------------------------------------------
@@ -87,16 +86,13 @@ def conv_sums(x: Doubles, weight: Doubles, attributes: Attributes) -> Doubles:
     return total.reshape(batch, filters, *windows.output)
 
 
-def _qlinear_conv(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+def _qlinear_conv(inputs: Inputs, attributes: Attributes) -> Array:
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = map(_given, inputs[:8])
-    codes = np.moveaxis(x, -1, 1) if last else x
-    sums = conv_sums(centred(codes, x_zero), centred(w, w_zero, 0), attributes)
-    bias = inputs[8] if len(inputs) > 8 else None
+    sums = conv_sums(centred(x, x_zero), centred(w, w_zero, 0), attributes)
+    bias = _optional(inputs, 8)
     if bias is not None:
         sums += _along(bias.astype(np.float64), sums.ndim, 1)
-    factor = _along(_factor(x_scale, w_scale, y_scale), sums.ndim, 1)
-    made = requantize(sums, factor, y_zero.reshape(()), y_zero.dtype)
-    return np.moveaxis(made, 1, -1) if last else made
+    return requantize(sums, _along(_factor(x_scale, w_scale, y_scale), sums.ndim, 1), y_zero)
 
 
 def _factor(x_scale: Array, w_scale: Array, y_scale: Array | None) -> Array:
@@ -105,27 +101,21 @@ def _factor(x_scale: Array, w_scale: Array, y_scale: Array | None) -> Array:
     return product if y_scale is None else product / y_scale.reshape(())
 
 
-def _qlinear_matmul(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+def _qlinear_matmul(inputs: Inputs, attributes: Attributes) -> Array:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = map(_given, inputs[:8])
-    sums = _rows(a, a_zero) @ _columns(b, b_zero)
     rows = _along(a_scale, max(a.ndim, 2), -2) if a.ndim > 1 else a_scale
     factor = _factor(rows, _along(b_scale, 1, -1), y_scale)
-    return requantize(sums, factor, y_zero.reshape(()), y_zero.dtype)
+    return requantize(_product(a, a_zero, b, b_zero), factor, y_zero)
 
 
-def _rows(codes: Array, zero_point: Array | None) -> Doubles:
-    """The left operand of a product: zero points run along its rows."""
-    return centred(codes, zero_point, -2 if codes.ndim > 1 else None)
+def _product(a: Array, a_zero: Array | None, b: Array, b_zero: Array | None) -> Doubles:
+    """The matrix product of centred codes: zero points run along rows of a and columns of b."""
+    return centred(a, a_zero, -2 if a.ndim > 1 else None) @ centred(b, b_zero, -1)
 
 
-def _columns(codes: Array, zero_point: Array | None) -> Doubles:
-    """The right operand of a product: zero points run along its columns."""
-    return centred(codes, zero_point, -1)
-
-
-def _qgemm(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+def _qgemm(inputs: Inputs, attributes: Attributes) -> Array:
     a, a_scale, a_zero, b, b_scale, b_zero = map(_given, inputs[:6])
-    bias, y_scale, y_zero = (inputs[i] if len(inputs) > i else None for i in (6, 7, 8))
+    bias, y_scale, y_zero = (_optional(inputs, i) for i in (6, 7, 8))
     left = centred(a, a_zero)
     right = centred(b, b_zero, 0 if attributes.get("transB") else 1)
     sums = (left.T if attributes.get("transA") else left) @ (
@@ -137,21 +127,19 @@ def _qgemm(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
     factor = _factor(alpha * a_scale, b_scale, y_scale)
     if y_scale is None:
         return sums.astype(np.float32) * factor
-    zero = np.zeros((), a.dtype) if y_zero is None else y_zero.reshape(())
-    return requantize(sums, factor, zero, zero.dtype)
+    return requantize(sums, factor, np.zeros((), a.dtype) if y_zero is None else y_zero)
 
 
-def _matmul_integer(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+def _matmul_integer(inputs: Inputs, attributes: Attributes) -> Array:
     a, b = map(_given, inputs[:2])
-    a_zero, b_zero = (inputs[i] if len(inputs) > i else None for i in (2, 3))
-    return (_rows(a, a_zero) @ _columns(b, b_zero)).astype(np.int64).astype(np.int32)
-
-
-def _conv_integer(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
-    x, w = map(_given, inputs[:2])
-    x_zero, w_zero = (inputs[i] if len(inputs) > i else None for i in (2, 3))
-    sums = conv_sums(centred(x, x_zero), centred(w, w_zero, 0), attributes)
+    sums = _product(a, _optional(inputs, 2), b, _optional(inputs, 3))
     return sums.astype(np.int64).astype(np.int32)
+
+
+def _conv_integer(inputs: Inputs, attributes: Attributes) -> Array:
+    x, w = map(_given, inputs[:2])
+    x, w = centred(x, _optional(inputs, 2)), centred(w, _optional(inputs, 3), 0)
+    return conv_sums(x, w, attributes).astype(np.int64).astype(np.int32)
 
 
 # -- operators on real values -------------------------------------------------------------------
@@ -160,14 +148,13 @@ def _conv_integer(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
 def _dequantized(inputs: Inputs, at: int) -> Doubles:
     """The real values of the operand at position `at`: exact in double."""
     codes, scale = _given(inputs[at]), _given(inputs[at + 1])
-    zero_point = inputs[at + 2] if len(inputs) > at + 2 else None
-    return centred(codes, zero_point) * scale.astype(np.float64).reshape(())
+    return centred(codes, _optional(inputs, at + 2)) * scale.astype(np.float64).reshape(())
 
 
-def _elementwise(function: Callable[..., Any]) -> Kernel:
+def _on_reals(function: Callable[..., Any]) -> Kernel:
     """An operator that applies `function` to the real values of its operands."""
 
-    def kernel(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+    def kernel(inputs: Inputs, attributes: Attributes) -> Array:
         count = 2 if len(inputs) > 6 else 1
         real = function(attributes, *(_dequantized(inputs, 3 * i) for i in range(count)))
         return _quantized(real, inputs, 3 * count)
@@ -177,59 +164,42 @@ def _elementwise(function: Callable[..., Any]) -> Kernel:
 
 def _quantized(real: Doubles, inputs: Inputs, at: int) -> Array:
     """Codes of the result, whose scale is at position `at`."""
-    zero_point = inputs[at + 1] if len(inputs) > at + 1 else None
+    zero_point = _optional(inputs, at + 1)
     if zero_point is None:  # 0 in the type of the operands
         operand = next(v for v in inputs if v is not None and v.dtype in (np.int8, np.uint8))
         zero_point = np.zeros((), operand.dtype)
     return quantize(real, _given(inputs[at]), zero_point)
 
 
-def _qlinear_mul(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+def _qlinear_mul(inputs: Inputs, attributes: Attributes) -> Array:
     a, a_scale, b, b_scale, y_scale = (_given(inputs[i]) for i in (0, 1, 3, 4, 6))
     products = centred(a, inputs[2]) * centred(b, inputs[5])
-    zero = inputs[7] if len(inputs) > 7 and inputs[7] is not None else np.zeros((), a.dtype)
+    zero = _optional(inputs, 7)
     factor = _factor(a_scale, b_scale.reshape(()), y_scale)
-    return requantize(products, factor, zero.reshape(()), zero.dtype)
+    return requantize(products, factor, np.zeros((), a.dtype) if zero is None else zero)
 
 
-def _qlinear_concat(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+def _qlinear_concat(inputs: Inputs, attributes: Attributes) -> Array:
     positions = QOPERATORS["QLinearConcat"].positions(len(inputs))
-    real = [_dequantized(inputs, at) for at in positions]
-    joined = np.concatenate(real, attributes["axis"])
+    joined = np.concatenate([_dequantized(inputs, at) for at in positions], attributes["axis"])
     return quantize(joined, _given(inputs[0]), _given(inputs[1]))
 
 
-def _qlinear_where(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
+def _qlinear_where(inputs: Inputs, attributes: Attributes) -> Array:
     real = np.where(_given(inputs[0]), _dequantized(inputs, 1), _dequantized(inputs, 4))
     return _quantized(real, inputs, 7)
 
 
-def _pooled(inputs: Inputs, last: bool, pool: Callable[[Doubles], Doubles]) -> Array:
-    real = _dequantized(inputs, 0)
-    made = pool(np.moveaxis(real, -1, 1) if last else real)
-    return _quantized(np.moveaxis(made, 1, -1) if last else made, inputs, 3)
-
-
-def _average_pool(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
-    def pool(real: Doubles) -> Doubles:
-        windows = Windows.of(attributes, real.shape[2:], tuple(attributes["kernel_shape"]))
-        whole = bool(attributes.get("count_include_pad", 0))
-        padded, inside = windows.pad(real), windows.counted(whole)
-        total, count = np.zeros((*real.shape[:2], *windows.output)), np.zeros(windows.output)
-        for offset in itertools.product(*map(range, windows.kernel)):
-            place: Place = (..., *windows.slices(offset))
-            total = total + padded[place]
-            count = count + inside[place]
-        return np.asarray(total / count)
-
-    return _pooled(inputs, last, pool)
-
-
-def _global_average_pool(inputs: Inputs, attributes: Attributes, last: bool) -> Array:
-    def pool(real: Doubles) -> Doubles:
-        return _mean(real, tuple(range(2, real.ndim)), keep=True)
-
-    return _pooled(inputs, last, pool)
+def _average_pool(attributes: Attributes, x: Doubles) -> Doubles:
+    windows = Windows.of(attributes, x.shape[2:], tuple(attributes["kernel_shape"]))
+    padded = windows.pad(x)
+    inside = windows.counted(bool(attributes.get("count_include_pad", 0)))
+    total, count = np.zeros((*x.shape[:2], *windows.output)), np.zeros(windows.output)
+    for offset in itertools.product(*map(range, windows.kernel)):
+        place: Place = (..., *windows.slices(offset))
+        total = total + padded[place]
+        count = count + inside[place]
+    return np.asarray(total / count)
 
 
 def _softmax(attributes: Attributes, x: Doubles) -> Doubles:
@@ -242,15 +212,16 @@ def _softmax(attributes: Attributes, x: Doubles) -> Doubles:
     return np.asarray(shifted / shifted.sum(axis, keepdims=True)).reshape(x.shape)
 
 
+def _global_average_pool(attributes: Attributes, x: Doubles) -> Doubles:
+    return _reduce_mean({"axes": range(2, x.ndim)}, x)
+
+
 def _reduce_mean(attributes: Attributes, x: Doubles) -> Doubles:
-    axes = tuple(attributes.get("axes", range(x.ndim)))
-    return _mean(x, axes, keep=bool(attributes.get("keepdims", 1)))
-
-
-def _mean(x: Doubles, axes: tuple[int, ...], *, keep: bool) -> Doubles:
     """The mean; of nothing it is NaN, without numpy's warning."""
+    axes = tuple(attributes.get("axes", range(x.ndim)))
     count = math.prod(x.shape[axis] for axis in axes)
-    return np.asarray(x.sum(axes, keepdims=keep) / np.float64(count))
+    total = x.sum(axes, keepdims=bool(attributes.get("keepdims", 1)))
+    return np.asarray(total / np.float64(count))
 
 
 def _leaky_relu(attributes: Attributes, x: Doubles) -> Doubles:
@@ -258,16 +229,20 @@ def _leaky_relu(attributes: Attributes, x: Doubles) -> Doubles:
 
 
 def _given(value: Array | None) -> Array:
-    """An input that the operator cannot do without."""
+    """A required input."""
     if value is None:
         raise InvalidModelError(
             "an integer operator lacks a required input",
-            fix="the file is not a valid ONNX model: export it again",
+            fix="export the model again: the file is not a valid ONNX model",
         )
     return value
 
 
-Kernel = Callable[[Inputs, Attributes, bool], Array]
+def _optional(inputs: Inputs, at: int) -> Array | None:
+    return inputs[at] if at < len(inputs) else None
+
+
+Kernel = Callable[[Inputs, Attributes], Array]
 
 KERNELS: Mapping[str, Kernel] = {
     "QLinearConv": _qlinear_conv,
@@ -275,24 +250,26 @@ KERNELS: Mapping[str, Kernel] = {
     "QGemm": _qgemm,
     "MatMulInteger": _matmul_integer,
     "ConvInteger": _conv_integer,
-    "QLinearAdd": _elementwise(lambda attributes, a, b: a + b),
+    "QLinearAdd": _on_reals(lambda attributes, a, b: a + b),
     "QLinearMul": _qlinear_mul,
     "QLinearConcat": _qlinear_concat,
-    "QLinearAveragePool": _average_pool,
-    "QLinearGlobalAveragePool": _global_average_pool,
-    "QLinearLeakyRelu": _elementwise(_leaky_relu),
-    "QLinearSigmoid": _elementwise(lambda attributes, x: 1 / (1 + np.exp(-x))),
-    "QLinearSoftmax": _elementwise(_softmax),
-    "QLinearReduceMean": _elementwise(_reduce_mean),
+    "QLinearAveragePool": _on_reals(_average_pool),
+    "QLinearGlobalAveragePool": _on_reals(_global_average_pool),
+    "QLinearLeakyRelu": _on_reals(_leaky_relu),
+    "QLinearSigmoid": _on_reals(lambda attributes, x: 1 / (1 + np.exp(-x))),
+    "QLinearSoftmax": _on_reals(_softmax),
+    "QLinearReduceMean": _on_reals(_reduce_mean),
     "QLinearWhere": _qlinear_where,
 }
-"""The kernel of each operator: inputs (None if left out), attributes, channels last."""
+"""The kernel of each operator: inputs (None if left out) and attributes, channels second."""
 
 
 def compute(op: str, domain: str, inputs: Inputs, attributes: Attributes) -> Array:
     """The output of one integer operator."""
+    pools = op in QOPERATORS and QOPERATORS[op].pools
+    last = pools and is_channels_last(domain, attributes)
+    if last:
+        inputs = [np.moveaxis(_given(inputs[0]), -1, 1), *inputs[1:]]
     with np.errstate(all="ignore"):  # as in a runtime, scales too large give infinities
-        return KERNELS[op](inputs, attributes, is_channels_last(domain, attributes))
-
-
-__all__ = ["KERNELS", "centred", "compute", "conv_sums", "quantize", "requantize"]
+        made = KERNELS[op](inputs, attributes)
+    return np.moveaxis(made, 1, -1) if last else made

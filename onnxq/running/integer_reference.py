@@ -1,15 +1,16 @@
-"""Runs models that hold integer operators, exactly.
+"""Runs models that contain integer operators, exactly.
 
 onnxruntime's 8-bit kernels add pairs of u8 × s8 products in 16 bits on a CPU without VNNI, at
-every optimisation level, so its sessions are no reference for QLinearConv and its kin. Here the
-integer operators of the main graph are computed by `integer_kernels`, and the nodes between them,
-as many at a time as possible, by onnxruntime's reference session.
+every optimisation level, so its sessions are no reference for QLinearConv and similar operators.
+Here `integer_kernels` computes the integer operators of the main graph, and onnxruntime's reference
+session the nodes between them, as many at a time as possible.
 
-Integer operators inside bodies (If, Loop) are left to onnxruntime with the node that holds them.
+onnxruntime also computes integer operators inside bodies (If, Loop), with the node that holds them.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -50,11 +51,11 @@ class _Segment:
     reads: list[str] = field(default_factory=list)
     makes: list[str] = field(default_factory=list)
     sessions: dict[tuple[int, ...], Session] = field(default_factory=dict)
-    """Sessions by the lengths of the int64 vectors that they read."""
+    """Sessions, by the lengths of their int64 vector inputs."""
 
 
 class IntegerModel:
-    """A model cut into integer operators and what lies between them."""
+    """A model split into integer operators and the segments between them."""
 
     def __init__(
         self,
@@ -68,50 +69,51 @@ class IntegerModel:
         graph = opened.proto.graph
         self._constants = {t.name: t for t in graph.initializer}
         self._loaded: dict[str, Array] = {}
-        self._steps = list(_steps(ordered(graph)))
+        self._parts = list(_parts(ordered(graph)))
         self._connect({*wanted, *(o.name for o in graph.output)})
 
     def _connect(self, wanted: set[str]) -> None:
-        """Find out what each segment needs from others and what others need from it."""
+        """Find the tensors that each segment takes from others and computes for others."""
         needed = set(wanted)
-        for step in reversed(self._steps):
-            if not isinstance(step, _Segment):
-                needed.update(step.input)
+        for part in reversed(self._parts):
+            if not isinstance(part, _Segment):
+                needed.update(part.input)
                 continue
-            made = [name for node in step.nodes for name in node.output if name]
+            made = [name for node in part.nodes for name in node.output if name]
             own = set(made)
-            step.makes = [name for name in made if name in needed]
-            read = dict.fromkeys(n for node in step.nodes for n in reads(node) if n)
-            step.reads = [name for name in read if name not in own]
-            needed.update(step.reads)
+            part.makes = [name for name in made if name in needed]
+            read = dict.fromkeys(n for node in part.nodes for n in reads(node) if n)
+            part.reads = [name for name in read if name not in own]
+            needed.update(part.reads)
 
     def run(self, feeds: Mapping[str, Array], wanted: Sequence[str]) -> dict[str, Array]:
         """The tensors named in `wanted`."""
         values: dict[str, Array] = dict(feeds)
-        for step in self._steps:
-            if isinstance(step, _Segment):
-                if step.makes:
-                    values.update(self._run(step, values))
+        for part in self._parts:
+            if isinstance(part, _Segment):
+                if part.makes:
+                    values.update(self._run(part, values))
                 continue
-            given = [self._value(name, values, step) if name else None for name in step.input]
-            attributes = {a.name: helper.get_attribute_value(a) for a in step.attribute}
-            values[step.output[0]] = compute(step.op_type, step.domain, given, attributes)
+            given = [self._value(name, values, part) if name else None for name in part.input]
+            attributes = {a.name: helper.get_attribute_value(a) for a in part.attribute}
+            values[part.output[0]] = compute(part.op_type, part.domain, given, attributes)
         return {name: self._value(name, values) for name in wanted}
 
     def _value(
-        self, name: str, values: Mapping[str, Array], reader: onnx.NodeProto | None = None
+        self, name: str, values: Mapping[str, Array], consumer: onnx.NodeProto | None = None
     ) -> Array:
         if name in values:
             return values[name]
-        if name in self._loaded:
-            return self._loaded[name]
         if name not in self._constants:
-            who = "the graph" if reader is None else f"node '{reader.name or reader.output[0]}'"
+            who = (
+                "the graph" if consumer is None else f"node '{consumer.name or consumer.output[0]}'"
+            )
             raise VerifyError(
                 f"tensor '{name}', read by {who}, is neither given nor computed",
                 fix="give a value for every input",
             )
-        self._loaded[name] = StoredValues(self._constants[name], self._opened.folder).load()
+        if name not in self._loaded:
+            self._loaded[name] = StoredValues(self._constants[name], self._opened.folder).load()
         return self._loaded[name]
 
     def _run(self, segment: _Segment, values: Mapping[str, Array]) -> dict[str, Array]:
@@ -122,16 +124,14 @@ class IntegerModel:
             and name not in values
             and self._constants[name].data_location != onnx.TensorProto.EXTERNAL
         }
-        visible = [n for n in segment.reads if n not in held and self._known(n, values)]
-        feeds = {name: self._value(name, values) for name in visible}
+        # Other names are local to bodies in the segment.
+        constants = self._constants.keys() - held.keys()
+        outer = [name for name in segment.reads if name in values or name in constants]
+        feeds = {name: self._value(name, values) for name in outer}
         lengths = tuple(value.size for value in feeds.values() if _may_be_a_shape(value))
         if lengths not in segment.sessions:
             segment.sessions[lengths] = self._session(segment, feeds, list(held.values()))
         return segment.sessions[lengths].run(feeds)
-
-    def _known(self, name: str, values: Mapping[str, Array]) -> bool:
-        """Whether a name read in a segment comes from outside it; others live in its bodies."""
-        return name in values or name in self._constants
 
     def _session(
         self, segment: _Segment, feeds: Mapping[str, Array], constants: list[onnx.TensorProto]
@@ -145,7 +145,7 @@ class IntegerModel:
         small.graph.initializer.extend(constants)
         for name, value in feeds.items():
             kind = helper.np_dtype_to_tensor_dtype(value.dtype)
-            # onnxruntime takes the unknown length of the sizes of a Resize for 0.
+            # onnxruntime reads an unknown length of the sizes of a Resize as 0.
             shape: list[Any] = [value.size] if _may_be_a_shape(value) else [None] * value.ndim
             small.graph.input.append(helper.make_tensor_value_info(name, kind, shape))
         small.graph.output.extend(onnx.ValueInfoProto(name=name) for name in segment.makes)
@@ -156,19 +156,8 @@ def _may_be_a_shape(value: Array) -> bool:
     return value.ndim == 1 and value.dtype == np.int64
 
 
-def _steps(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto | _Segment]:
+def _parts(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto | _Segment]:
     """Integer operators one by one; runs of other nodes together."""
-    run: list[onnx.NodeProto] = []
-    for node in nodes:
-        if not is_integer_operator(node):
-            run.append(node)
-            continue
-        if run:
-            yield _Segment(run)
-            run = []
-        yield node
-    if run:
-        yield _Segment(run)
-
-
-__all__ = ["IntegerModel", "holds_integer_operators", "is_integer_operator"]
+    for integer, run in itertools.groupby(nodes, is_integer_operator):
+        found = list(run)
+        yield from found if integer else [_Segment(found)]

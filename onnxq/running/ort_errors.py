@@ -8,7 +8,7 @@ from onnxq.errors import InvalidModelError, LoadError, OnnxqError, UnsupportedMo
 
 _STATUS = re.compile(r".*\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _LOAD = re.compile(r"^Load model from .*? failed: ?")
-# A C++ source position, with the signature of the function where one follows.
+# A C++ source position, with the signature of the function if one follows.
 _SOURCE = re.compile(
     r"(?:[\w:<>&*, ]+\([^()]*\) )?/onnxruntime_src/\S+\s+(?:[\w:&* ]+::[^()]*\([^()]*\) )?"
 )
@@ -23,16 +23,8 @@ _REFUSALS: tuple[tuple[str, type[OnnxqError], str], ...] = (
     ("External data", LoadError, "copy the external data file next to the model"),
     ("rotobuf parsing failed", LoadError, _CHECK_FILE),
     ("No graph was found", LoadError, _CHECK_FILE),
-    (
-        "is not a registered function/op",
-        UnsupportedModelError,
-        _READ_DIALECT,
-    ),
-    (
-        "No Op registered for",
-        UnsupportedModelError,
-        _READ_DIALECT,
-    ),
+    ("is not a registered function/op", UnsupportedModelError, _READ_DIALECT),
+    ("No Op registered for", UnsupportedModelError, _READ_DIALECT),
     ("opset import", InvalidModelError, "add the domain to the model's opset imports"),
     ("IR version", UnsupportedModelError, "save the model with an older IR version"),
     ("opset", UnsupportedModelError, "save the model with an opset that onnxruntime supports"),
@@ -52,11 +44,11 @@ def ort_errors() -> tuple[type[Exception], ...]:
 
 
 def reason(error: BaseException) -> str:
-    """The text of onnxruntime on one line, without its codes and its own source paths."""
+    """The message of onnxruntime on one line, without status codes and source paths."""
     text = _full_reason(error)
     if len(text) <= _LONGEST:
         return text
-    # The node comes first, what is wrong with it at the end.
+    # The node is named first, the fault at the end.
     return f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 
@@ -68,7 +60,7 @@ def _full_reason(error: BaseException) -> str:
 
 
 def refusal(label: str, error: BaseException) -> OnnxqError:
-    """The error to raise when no session could be made of the model `label`."""
+    """The error for a model, called `label`, for which no session could be created."""
     what = f"onnxruntime cannot load {label}: {reason(error)}"
     for sign, kind, fix in _REFUSALS:
         if sign in _full_reason(error):

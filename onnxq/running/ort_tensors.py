@@ -1,7 +1,7 @@
-"""Values on their way into and out of onnxruntime.
+"""Conversion of arrays to and from onnxruntime.
 
-onnxruntime's Python interface knows the types of numpy. bfloat16, float8 and the types below 8
-bits cross as raw bytes instead; below 8 bits the bytes are packed, as in a TensorProto.
+onnxruntime's Python interface supports the types of numpy. bfloat16, float8 and the types below 8
+bits are passed as raw bytes instead; below 8 bits the bytes are packed, as in a TensorProto.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from onnxq.storage.tensors import numpy_dtype
 class TensorSpec:
     """An input or output of a session.
 
-    A dimension is a number, the name of a symbol, or None where the model says nothing. The
-    shape of a tensor of unknown rank is (), as that of a scalar: onnxruntime does not tell them
-    apart. `dtype` is None where the value is not a tensor.
+    A dimension is a number, the name of a symbol, or None if the model does not specify it. The
+    shape of a tensor of unknown rank is (), as that of a scalar: onnxruntime does not distinguish
+    them. `dtype` is None if the value is not a tensor.
     """
 
     name: str
@@ -61,7 +61,7 @@ def to_ort(spec: TensorSpec, array: Array) -> Any:
     if is_native(spec):
         return OrtValue.ortvalue_from_numpy(array)
     packed = numpy_helper.from_array(array).raw_data
-    # onnxruntime takes the shape from the buffer, whose packed bytes are fewer than its elements.
+    # onnxruntime takes the shape from the buffer, which has fewer packed bytes than elements.
     raw = np.zeros(array.size * array.itemsize, np.uint8)
     raw[: len(packed)] = np.frombuffer(packed, np.uint8)
     buffer = raw.view(np.dtype(f"u{array.itemsize}")).reshape(array.shape)

@@ -11,7 +11,7 @@ samples. For an input of rank r whose first dimension in the model is b, an arra
 * r - 1, b unknown or 1: one sample without its batch axis, which is added.
 
 Inputs with one sample are repeated for the others; any other difference in number is an error.
-Values are converted only where that cannot change them, or between float types. A file is read
+Values are converted only if that does not change them, or between float types. A file is read
 piece by piece: memory holds one sample, not the data set.
 """
 
@@ -86,7 +86,7 @@ def random_feed(
 ) -> Feed:
     """Sample `index` of a seeded series, the same whatever the number of samples.
 
-    Floats are N(0, 1), or where the input has a range normal around its middle, with a sixth of
+    Floats are N(0, 1). If the input has a range, they are normal around its middle, with a sixth of
     its width as deviation, and clipped to it. 32- and 64-bit integers are 0 or 1, valid as indices
     of nearly any table; 8- and 16-bit integers, which are seldom indices, span 0 to 255 (or the
     type's maximum).
@@ -137,14 +137,13 @@ def fill_dims(session: Session, seed: int = 0) -> tuple[TensorSpec, ...]:
     """The session's inputs with every open dimension given a size the model runs with.
 
     An open first dimension of a tensor with two or more is the batch: 1. All others get the first
-    size of `LADDER` that works, or a smaller one where the fixed dimensions are large already; a
+    size of `LADDER` that works, or a smaller one if the fixed dimensions are large already; a
     symbol has one size throughout (of those that are also on other axes, only the first
     dimension of the first input is a batch). If none works, the batch gets the size of the others
-    too. A size that leaves empty tensors or makes NaN, as a pooling larger than its input does, is
-    taken only if there is no better one.
+    too. A size that makes empty tensors or NaN, as a pooling larger than its input does, is used
+    only if there is no better one.
     """
-    open_dims = [d for i in session.inputs for d in i.shape if not _is_size(d)]
-    if not open_dims:
+    if all(_is_size(d) for i in session.inputs for d in i.shape):
         return session.inputs
     tried = list(dict.fromkeys(_filled(session.inputs, *rung) for rung in _rungs(session.inputs)))
     tried = [filled for filled in tried if _values(filled) <= MOST_VALUES] or tried[:1]
@@ -180,7 +179,7 @@ def _rungs(inputs: Sequence[TensorSpec]) -> list[tuple[int, int]]:
 
 
 def _values(inputs: Iterable[TensorSpec]) -> int:
-    """How many values a sample has."""
+    """The number of values in a sample."""
     return sum(math.prod(d for d in i.shape if isinstance(d, int)) for i in inputs)
 
 
@@ -213,28 +212,29 @@ def _filled(inputs: Iterable[TensorSpec], batch: int, size: int) -> tuple[Tensor
 
 def _records(data: Data, inputs: Sequence[TensorSpec]) -> Iterator[Record]:
     if isinstance(data, (str, os.PathLike)):
-        path = Path(data)
-        if os.path.isdir(path):
-            try:
-                files = sorted(p for p in path.iterdir() if p.suffix in (".npy", ".npz"))
-            except OSError as error:
-                raise LoadError(
-                    f"folder '{path}' cannot be read ({error.strerror})",
-                    fix="check its permissions",
-                ) from error
-            if not files:
-                raise LoadError(
-                    f"folder '{path}' contains no .npy or .npz file", fix="put the samples into it"
-                )
-            for file in files:
-                yield _file_record(file, inputs)
-        else:
-            yield _file_record(path, inputs)
+        for file in _files(Path(data)):
+            yield _file_record(file, inputs)
     elif isinstance(data, (Mapping, np.ndarray)):
         yield _item_record("data", data, inputs)
     else:
         for index, item in enumerate(data or ()):
             yield _item_record(f"sample {index} of the data", item, inputs)
+
+
+def _files(path: Path) -> list[Path]:
+    if not os.path.isdir(path):
+        return [path]
+    try:
+        files = sorted(p for p in path.iterdir() if p.suffix in (".npy", ".npz"))
+    except OSError as error:
+        raise LoadError(
+            f"folder '{path}' cannot be read ({error.strerror})", fix="check its permissions"
+        ) from error
+    if not files:
+        raise LoadError(
+            f"folder '{path}' contains no .npy or .npz file", fix="put the samples into it"
+        )
+    return files
 
 
 def _file_record(path: Path, inputs: Sequence[TensorSpec]) -> Record:
@@ -273,7 +273,7 @@ def _feeds(where: str, record: Mapping[str, Stack], inputs: Sequence[TensorSpec]
     for spec in inputs:
         stack = record.get(spec.name)
         if stack is None and len(inputs) == len(record) == 1:
-            (stack,) = record.values()  # one array, one input: no doubt what is meant
+            (stack,) = record.values()  # one array and one input need no name
         if stack is None:
             listed = ", ".join(record) or "none"
             raise LoadError(
@@ -298,7 +298,7 @@ def _feeds(where: str, record: Mapping[str, Stack], inputs: Sequence[TensorSpec]
 
 
 def _split(where: str, spec: TensorSpec, stack: Stack) -> tuple[int, Iterator[Array]]:
-    """How many samples `stack` holds for this input, and the samples."""
+    """The number of samples in `stack` for this input, and the samples."""
     if not _may_become(stack.dtype, spec.dtype):
         raise LoadError(
             f"{where}: the {stack.dtype} array for input '{spec.name}' cannot be "
@@ -309,11 +309,11 @@ def _split(where: str, spec: TensorSpec, stack: Stack) -> tuple[int, Iterator[Ar
     if rank == 0:  # a scalar, or a tensor of unknown rank: taken as it is
         return 1, stack.pieces(None)
     batch = spec.shape[0] if _is_size(spec.shape[0]) else None
-    if len(given) == rank + 1 and _fits(given[1:], spec.shape):
+    if len(given) == rank + 1 and _matches(given[1:], spec.shape):
         return given[0], (piece[0] for piece in stack.pieces(1))
-    if len(given) == rank - 1 and batch in (None, 1) and _fits(given, spec.shape[1:]):
+    if len(given) == rank - 1 and batch in (None, 1) and _matches(given, spec.shape[1:]):
         return 1, (piece[None] for piece in stack.pieces(None))
-    if len(given) == rank and _fits(given[1:], spec.shape[1:]):
+    if len(given) == rank and _matches(given[1:], spec.shape[1:]):
         if given[0] == batch or (batch is None and rank == 1):
             return 1, stack.pieces(None)
         size = 1 if batch is None else int(batch)
@@ -326,7 +326,7 @@ def _split(where: str, spec: TensorSpec, stack: Stack) -> tuple[int, Iterator[Ar
     )
 
 
-def _fits(shape: Sequence[int], wanted: Sequence[int | str | None]) -> bool:
+def _matches(shape: Sequence[int], wanted: Sequence[int | str | None]) -> bool:
     return all(not _is_size(w) or s == w for s, w in zip(shape, wanted, strict=True))
 
 
@@ -336,7 +336,7 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 
 
 def _may_become(given: np.dtype[Any], wanted: np.dtype[Any] | None) -> bool:
-    """Whether some values of the one type can be told in the other: `cast` looks at each."""
+    """Whether the other type can represent some values of the given one: `cast` checks each."""
     if wanted is None or given == wanted:
         return True
     if wanted.kind == "O":
@@ -347,12 +347,12 @@ def _may_become(given: np.dtype[Any], wanted: np.dtype[Any] | None) -> bool:
 
 
 def cast(where: str, spec: TensorSpec, array: Array) -> Array:
-    """The sample in the input's type, refused where that would change its values."""
+    """The sample in the input's type; raises if that would change its values."""
     wanted = spec.dtype
     if wanted is None or array.dtype == wanted or (wanted.kind == "O" and array.dtype.kind in "UT"):
         return array
     if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
-        return array.view(wanted)  # bfloat16 and the like: .npy files forget the name of the type
+        return array.view(wanted)  # bfloat16 and others: .npy files lose the name of the type
     if array.dtype.kind in "biuf" or is_float(array.dtype):
         with np.errstate(over="ignore", invalid="ignore"):
             made = array.astype(wanted)
@@ -361,15 +361,14 @@ def cast(where: str, spec: TensorSpec, array: Array) -> Array:
                 return made
         elif not is_float(array.dtype) and _same_integers(array, made):
             return made
-    size = math.prod(array.shape)
     raise LoadError(
         f"{where}: the {array.dtype} array for input '{spec.name}' cannot be converted to "
-        f"{wanted} without changing its values ({size} elements)",
+        f"{wanted} without changing its values ({array.size} elements)",
         fix=f"save it as {wanted}",
     )
 
 
 def _same_integers(array: Array, made: Array) -> bool:
-    # -1 becomes 255 in uint8 and comes back as -1: the signs tell.
+    # -1 becomes 255 in uint8 and comes back as -1: only the signs differ.
     back = made.astype(array.dtype)
     return bool(np.all((back == array) & ((made < 0) == (array < 0))))

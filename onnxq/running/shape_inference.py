@@ -1,12 +1,11 @@
 """Types and shapes that onnx can infer, without the bytes of weights.
 
-Only small constants are handed over with their values: those are the ones that give shapes
-(Reshape, Slice, Expand ...). So external data is never read, and 2 GiB are no limit.
+Only small constants are passed with their values: these specify shapes (Reshape, Slice, Expand
+...). External data is never read, and 2 GiB are no limit.
 
-Shapes that a model computes (Shape, Gather, Concat ...) are followed too. For that, onnx makes an
-unknown dimension of every entry of every vector that arithmetic reads, also of data. A vector as
-long as a file says it is may take all memory; where there is a long one, onnx infers from types
-alone.
+Shapes that a model computes (Shape, Gather, Concat ...) are followed too. For that, onnx creates an
+unknown dimension for every entry of every vector that arithmetic reads, even if it is data. A long
+vector could take all memory, so onnx infers from types alone if there is one.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _GENERATED = "unk__"
 
 
 def weightless(constant: gs.Constant) -> TensorProto:
-    """The TensorProto of a constant, without values where it is large or in another file."""
+    """The TensorProto of a constant, without values if it is large or in another file."""
     values = constant._values
     external = isinstance(values, StoredValues) and values.external is not None
     if not external and stored_size(constant) <= _SMALL:
@@ -42,7 +41,7 @@ def weightless(constant: gs.Constant) -> TensorProto:
 
 
 def infer(proto: ModelProto) -> ModelProto:
-    """`proto` with the value_info that onnx infers; UnsupportedModelError where it cannot."""
+    """`proto` with the value_info that onnx infers; UnsupportedModelError if it cannot."""
     check_before_inference(proto, "onnx cannot infer shapes")
     try:
         inferred = shape_inference.infer_shapes(proto)
@@ -57,11 +56,11 @@ def infer(proto: ModelProto) -> ModelProto:
 
 
 def _infos(graph: GraphProto) -> Iterator[ValueInfoProto]:
-    """What is known of the tensors of a graph and of its bodies."""
+    """The types of the tensors of a graph and of its bodies."""
     yield from (*graph.input, *graph.value_info, *graph.output)
     for node in graph.node:
         for attribute in node.attribute:
-            for body in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+            for body in (attribute.g, *attribute.graphs):
                 yield from _infos(body)
 
 
@@ -71,7 +70,7 @@ def _is_long(info: ValueInfoProto) -> bool:
 
 
 def without_made_up_names(info: ValueInfoProto) -> ValueInfoProto:
-    """`info` with unknown dimensions left open: a made-up name may mean another size elsewhere."""
+    """`info` without invented names of dimensions: one may mean another size elsewhere."""
     dims = info.type.tensor_type.shape.dim
     if not any(d.dim_param.startswith(_GENERATED) for d in dims):
         return info
@@ -84,7 +83,7 @@ def without_made_up_names(info: ValueInfoProto) -> ValueInfoProto:
 
 
 def static_bytes(dtype: np.dtype[Any] | None, shape: list[Any] | None) -> int | None:
-    """Size in memory of a tensor; None where the type or a dimension is not known."""
+    """Size in memory of a tensor; None if its type or a dimension is unknown."""
     if dtype is None or shape is None or any(not isinstance(d, int) for d in shape):
         return None
     return int(math.prod(shape) * dtype.itemsize)

@@ -1,6 +1,6 @@
 """Weights too large for one protobuf message, kept in a file while a session needs them.
 
-Protobuf's limit is 2 GiB. A larger model in memory reaches onnxruntime as a small message
+Protobuf's limit is 2 GiB. A larger model in memory is passed to onnxruntime as a small message
 whose weights are external data in a temporary folder. The user's folders are never written to.
 """
 
@@ -21,20 +21,17 @@ from onnxq.storage.tensors import stored_size, to_external, to_tensor_proto
 
 _FILE = "weights.bin"
 _KEPT = 1024  # smaller tensors stay inline: onnxruntime reads shapes and scales while loading
-_LARGE = 1 << 20  # constants of a Model from here on are streamed, never held in memory
+_LARGE = 1 << 20  # constants of a Model of at least this size are streamed, never held in memory
 
 
 class Spill:
     """A temporary folder with one file of weights.
 
-    It is made when first needed and removed with the last session that holds this object.
-
-    Attributes:
-        folder: where the weights lie, if there are any.
+    It is created when first needed and removed with the last session that holds this object.
     """
 
     def __init__(self) -> None:
-        self.folder: Path | None = None
+        self.folder: Path | None = None  # None: there are no weights yet
 
     def write(self, constant: gs.Constant) -> TensorProto:
         """The TensorProto of a constant of a Model; the bytes of a large one are streamed."""
@@ -44,7 +41,7 @@ class Spill:
         return self._append(bare, chunks())
 
     def lighten(self, proto: ModelProto) -> ModelProto:
-        """A copy of `proto` without the bytes of its initializers, which are moved here."""
+        """A copy of `proto` whose large initializers are in the file."""
         light = ModelProto()
         _copy_fields(proto, light, but="graph")
         _copy_fields(proto.graph, light.graph, but="initializer")

@@ -1,18 +1,18 @@
 """Refuses windows (Conv, pooling) that are larger than the input they move over.
 
-Shape inference, in onnx as in onnxruntime, goes on with the negative dimension that such a window
-makes, and ends the whole process at a Slice of it. A Conv that meets a tensor of rank 0 or 1 at run
-time ends it too; onnxruntime checks the rank only where the model states it.
+Such a window makes a negative dimension. Shape inference, in onnx as in onnxruntime, accepts it and
+crashes the whole process at a Slice of it. A Conv of a tensor of rank 0 or 1 at run time crashes it
+too; onnxruntime checks the rank only if the model states it.
 
-So shapes are followed node by node here, as far as onnx infers them for one node alone. What it
-cannot infer is left to the libraries, which refuse it themselves.
+So shapes are followed node by node here, as far as onnx infers them for a single node. The
+libraries themselves refuse what it cannot infer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, defs
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
 from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError, infer_node_outputs
 
@@ -34,7 +34,7 @@ def has_windows(model: ModelProto) -> bool:
 
 
 def check_before_inference(model: ModelProto, label: str) -> None:
-    """Raise UnsupportedModelError where shape inference would end the process."""
+    """Raise UnsupportedModelError if shape inference would crash the process."""
     if any(node.op_type == "Slice" for node in model.graph.node) and has_windows(model):
         check_windows(model, label)
 
@@ -42,7 +42,10 @@ def check_before_inference(model: ModelProto, label: str) -> None:
 def check_windows(
     model: ModelProto, label: str, given: Mapping[str, tuple[int, ...]] | None = None
 ) -> None:
-    """Raise UnsupportedModelError at the first window without room, for inputs of these shapes."""
+    """Raise UnsupportedModelError at the first window larger than its input.
+
+    `given` specifies shapes of model inputs.
+    """
     versions = {o.domain: o.version for o in model.opset_import}
     types, values = _known(model.graph, given or {})
     for own in model.graph.node:
@@ -71,11 +74,17 @@ def _known(
     graph: GraphProto, given: Mapping[str, tuple[int, ...]]
 ) -> tuple[dict[str, TypeProto], dict[str, TensorProto]]:
     """Types of inputs and constants, and the values of small integer constants."""
-    types: dict[str, TypeProto] = {}
+    types = {
+        info.name: _open_dims(info.type)
+        for info in graph.input
+        if info.type.tensor_type.HasField("shape")
+    }
     for info in graph.input:
-        types.update(_typed(info, given.get(info.name)))
+        if info.name in given:
+            kind = info.type.tensor_type.elem_type
+            types[info.name] = helper.make_tensor_type_proto(kind, given[info.name])
     for tensor in graph.initializer:
-        types[tensor.name] = _type(tensor.data_type, tuple(tensor.dims))
+        types[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
     values = {
         t.name: t
         for t in graph.initializer
@@ -87,26 +96,12 @@ def _known(
     return types, values
 
 
-def _typed(info: ValueInfoProto, given: tuple[int, ...] | None) -> dict[str, TypeProto]:
-    tensor = info.type.tensor_type
-    if given is not None:
-        return {info.name: _type(tensor.elem_type, given)}
-    if not tensor.HasField("shape"):
-        return {}
-    made = TypeProto()
-    made.CopyFrom(info.type)
+def _open_dims(kind: TypeProto) -> TypeProto:
+    """A type without negative dimensions, as some exporters write open ones."""
+    made = _retyped(kind, kind.tensor_type.elem_type)
     for dim in made.tensor_type.shape.dim:
-        if dim.dim_value < 0:  # how some exporters write an open dimension
+        if dim.dim_value < 0:
             dim.ClearField("dim_value")
-    return {info.name: made}
-
-
-def _type(kind: int, shape: tuple[int, ...]) -> TypeProto:
-    made = TypeProto()
-    made.tensor_type.elem_type = kind
-    made.tensor_type.shape.SetInParent()
-    for dim in shape:
-        made.tensor_type.shape.dim.add(dim_value=dim)
     return made
 
 
@@ -118,7 +113,7 @@ def _retyped(kind: TypeProto, elements: int) -> TypeProto:
 
 
 def _float_twin(node: NodeProto) -> NodeProto | None:
-    """A node of ONNX whose result has the shape of this one's; None where there is none."""
+    """A node of ONNX whose result has the same shape; None if there is none."""
     if node.domain and node.op_type in ("FakeQuantize", "QuantizeLinear", "DequantizeLinear"):
         return NodeProto(
             op_type="Identity", name=node.name, input=node.input[:1], output=node.output
@@ -146,7 +141,7 @@ def _check_rank(node: NodeProto, types: Mapping[str, TypeProto], label: str) -> 
     shape = types[node.input[0]].tensor_type.shape if node.input[0] else None
     if shape is not None and len(shape.dim) < 2:
         raise UnsupportedModelError(
-            f"{label}: node '{_name(node)}' ({node.op_type}) gets '{node.input[0]}' of rank "
+            f"{label}: node '{_name(node)}' ({node.op_type}) reads '{node.input[0]}' of rank "
             f"{len(shape.dim)}, and onnxruntime crashes on it",
             fix="state the shapes of the model's inputs, or give samples of the right shape",
         )

@@ -137,7 +137,7 @@ def test_numbers_beyond_float32_are_infinite_without_a_warning() -> None:
     scale, zero, codes = np.float32(3e38), np.int8(0), np.int8([[1, -1]])
     made = compute("QLinearMatMul", "", [codes, scale, zero, codes.T, scale, zero, scale, zero], {})
     assert made.shape == (1, 1)
-    assert requantize(np.float64([1]), np.float32([2]), zero, zero.dtype) == 2
+    assert requantize(np.float64([1]), np.float32([2]), zero) == 2
 
 
 # -- layers -----------------------------------------------------------------------------------

@@ -212,7 +212,7 @@ def test_conv_sums_agree_with_plain_loops() -> None:
 
 def test_requantizing_rounds_half_to_even_and_clamps() -> None:
     sums = np.array([-1000.0, 1, 3, 5, 1000])
-    got = requantize(sums, np.asarray(0.5, F32), np.asarray(10, np.uint8), U8)
+    got = requantize(sums, np.asarray(0.5, F32), np.asarray(10, np.uint8))
     np.testing.assert_array_equal(got, [0, 10, 12, 12, 255])
 
 

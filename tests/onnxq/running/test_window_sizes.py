@@ -76,6 +76,6 @@ def test_a_convolution_of_a_vector_is_refused_when_it_is_fed(rank: int) -> None:
     proto.graph.input[0].type.tensor_type.ClearField("shape")
     proto.graph.output[0].type.tensor_type.ClearField("shape")
     session = sessions.reference(proto)
-    with pytest.raises(UnsupportedModelError, match=rf"node 'y' .* gets 'a' of rank {rank}"):
+    with pytest.raises(UnsupportedModelError, match=rf"node 'y' .* reads 'a' of rank {rank}"):
         session.run({"x": np.ones((2,) * rank, np.float32)})
     assert session.run({"x": np.ones((1, 1, 1, 1), np.float32)})["y"].shape == (1, 1, 1, 1)
