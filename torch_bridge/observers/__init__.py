@@ -1,6 +1,6 @@
-"""Observers: what to remember of a tensor, and which scale and zero point follow.
+"""Observers: statistics of a tensor, and the scale and zero point that follow from them.
 
-Each is one file; its docstring holds the formula. A new one is a file and a line here.
+Each is one file; its docstring holds the formula. A new one needs a file and an entry here.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-r"""The base of all observers: look at tensors, keep a bounded statistic, give scale and zero.
+r"""The base of all observers: see tensors, keep a bounded statistic, give scale and zero point.
 
-A batch goes through three steps, of which a subclass replaces those it needs:
+A batch goes through three steps; a subclass overrides those it needs:
 
     extremes    min and max of the batch, per tensor, channel or block   (here, checked for NaN)
-    propose     the range that this batch alone would ask for
+    propose     the range that this batch alone asks for
     merge       that range joined with the ranges of earlier batches
 
 In a distributed run every step works on the statistics of *all* processes, reduced while the
-batch is observed. The state is thus the same on every process at any time (also where wrappers
-broadcast buffers), equal to that of one process seeing the whole batches, and `calculate` needs
-no communication. Hence observing is a collective: every process observes as often as the others;
-one that has no data left passes an empty tensor.
+batch is observed. So the state is the same on every process at any time (even if wrappers
+broadcast buffers), and equals that of one process that sees whole batches; `calculate` needs no
+communication. Hence observing is a collective: every process observes equally often, and a process
+without data passes an empty tensor.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Observer(nn.Module):
         spec: The quantizer that the statistic is for.
 
     Attributes:
-        name: What messages call this observer; set by its owner.
+        name: Its name in messages, set by its owner.
     """
 
     only_a_start: ClassVar[bool] = False
-    """Whether its scale is one to learn from, rather than to keep."""
+    """Whether its scale is a start for learning, and not one to keep."""
 
     min_val: Tensor
     max_val: Tensor
@@ -56,14 +56,14 @@ class Observer(nn.Module):
         self.remember("batches", torch.tensor(0))
         self.register_load_state_dict_pre_hook(_take_sizes)  # type: ignore[no-untyped-call]
 
-    # -- what subclasses replace --------------------------------------------------------------
+    # -- methods that subclasses override -----------------------------------------------------
 
     def propose(self, rows: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """The range this batch asks for.
 
         Args:
-            rows: This process's values, float32, shape (*S, n), where S is () per tensor, (C,)
-                per channel; n is 0 where only other processes have data.
+            rows: This process's values, float32, shape (*S, n). S is () per tensor and (C,) per
+                channel; n is 0 if only other processes have data.
             low: Minimum over all processes, shape S.
             high: Maximum over all processes, shape S.
         """
@@ -81,11 +81,11 @@ class Observer(nn.Module):
         """The scale in float64, positive and finite."""
         return scales.scale_of(*self.range(), self.spec)
 
-    # -- what owners call ---------------------------------------------------------------------
+    # -- methods that owners call -------------------------------------------------------------
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> None:
-        """Take the statistic of `x` into account; an empty tensor changes nothing."""
+        """Include `x` in the statistic; an empty tensor changes nothing."""
         rows = self._rows(x.detach().float())
         low, high, state = self._extremes(rows)
         if state == _BROKEN:
@@ -102,7 +102,7 @@ class Observer(nn.Module):
             raise self._error("has not seen any data", "run calibration batches through the model")
         if not self.spec.per_channel and self.min_val.ndim:
             raise self._error(
-                f"holds {self.min_val.numel()} ranges, but quantizes per tensor",
+                f"has {self.min_val.numel()} ranges, but quantizes per tensor",
                 "load a checkpoint of the same scheme, or call reset() and calibrate again",
             )
         scale = self.scale()
@@ -110,7 +110,7 @@ class Observer(nn.Module):
 
     @property
     def ready(self) -> bool:
-        """Whether something was observed."""
+        """Whether it has seen data."""
         return bool(self.batches > 0)
 
     def reset(self) -> None:
@@ -121,7 +121,7 @@ class Observer(nn.Module):
     # -- parts --------------------------------------------------------------------------------
 
     def remember(self, name: str, initial: Tensor) -> None:
-        """Make `name` a part of the state, saved in checkpoints and set back by `reset`."""
+        """Make `name` part of the state, saved in checkpoints and restored by `reset`."""
         self._initial[name] = initial
         self.register_buffer(name, initial.clone())
 
@@ -134,8 +134,8 @@ class Observer(nn.Module):
             return x.new_empty(*self.min_val.shape, 0)
         if not -x.ndim <= axis < x.ndim:
             raise self._error(
-                f"works along axis {axis}, which a tensor of shape {list(x.shape)} does not have",
-                "quantize this tensor per tensor, or along an axis it has",
+                f"has its scales along axis {axis}, which shape {list(x.shape)} does not have",
+                "quantize this tensor with one scale, or along one of its axes",
             )
         if self.spec.block:
             rows = self._block_rows(x, axis % x.ndim)
@@ -144,7 +144,7 @@ class Observer(nn.Module):
             rows = x.movedim(axis, 0).reshape(x.shape[axis], n)
         if self.min_val.ndim and self.min_val.shape != rows.shape[:-1]:
             raise self._error(
-                f"has seen {list(self.min_val.shape)} channels and now gets {[*rows.shape[:-1]]}",
+                f"has seen {list(self.min_val.shape)} channels, and now {[*rows.shape[:-1]]}",
                 "call reset() before observing another tensor",
             )
         return rows
@@ -153,25 +153,24 @@ class Observer(nn.Module):
         size, block = x.shape[axis], self.spec.block
         if size % block:
             raise self._error(
-                f"has blocks of {block}, which do not divide {size} (axis {axis} of shape "
-                f"{list(x.shape)})",
+                f"has blocks of {block}, which do not divide axis {axis} of shape {list(x.shape)}",
                 "choose a block size that divides the axis",
             )
         split = (*x.shape[:axis], size // block, block, *x.shape[axis + 1 :])
         return x.reshape(split).movedim(axis + 1, -1)
 
     def _extremes(self, rows: Tensor) -> tuple[Tensor, Tensor, float]:
-        """Minimum and maximum over all processes, and whether there is data and all finite."""
+        """Minimum and maximum over all processes, and whether there is data and it is finite."""
         shape = rows.shape[:-1]
         if rows.numel():
-            low, high = torch.aminmax(rows, dim=-1)  # hands on NaN, and shows Inf
+            low, high = torch.aminmax(rows, dim=-1)  # NaN and infinity propagate
             finite = torch.isfinite(low).all() & torch.isfinite(high).all()
             state = torch.where(finite, _FINITE, _BROKEN)
         else:
             low = rows.new_full(shape, torch.inf)
             high, state = -low, rows.new_tensor(_EMPTY)
-        # One reduction for all three. The state goes along so that all processes raise together;
-        # were only one to raise, the others would wait for it forever.
+        # One reduction for all three. It includes the state, so all processes raise together;
+        # if only one raised, the others would wait for it forever.
         packed = largest(torch.cat([-low.flatten(), high.flatten(), state.float().reshape(1)]))
         rest, state = packed[:-1], packed[-1]
         half = len(rest) // 2
@@ -201,7 +200,7 @@ class Observer(nn.Module):
 
 
 def _take_sizes(module: Observer, state_dict: Mapping[str, Any], prefix: str, *_: object) -> None:
-    """Before a checkpoint is loaded, give each buffer the size that the checkpoint has."""
+    """Give each buffer the size that it has in the checkpoint, before that is loaded."""
     for name in module._initial:
         saved, buffer = state_dict.get(prefix + name), getattr(module, name)
         if isinstance(saved, Tensor) and saved.shape != buffer.shape:

@@ -1,4 +1,4 @@
-r"""The range of the latest batch, cut at some standard deviations from the mean.
+r"""The range of the latest batch, clipped at some standard deviations from the mean.
 
 min = max(min(x), mu - k * sigma),    max = min(max(x), mu + k * sigma),    k = 2.6
 """
@@ -18,7 +18,6 @@ class ClipStd(LastBatch):
     """Mean plus and minus `std_scale` standard deviations, within the values seen.
 
     Args:
-        spec: The quantizer.
         std_scale: Standard deviations kept on each side.
     """
 

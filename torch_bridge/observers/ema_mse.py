@@ -1,19 +1,18 @@
-"""Moving average of the ranges whose grids lose least of each batch."""
+"""Moving average of the ranges of least error in each batch."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from torch_bridge.arithmetic.spec import QuantizerSpec
-from torch_bridge.observers.ema import Ema
+from torch_bridge.observers.ema_minmax import EmaMinMax
 from torch_bridge.observers.mse import CANDIDATES, best_range, check_search
 
 
-class EmaMSE(Ema):
+class EmaMSE(EmaMinMax):
     """The search of `MSE`, averaged over the batches.
 
     Args:
-        spec: The quantizer.
         candidates: Number of factors tried, at most 100.
         power: Exponent of the error.
         ema_ratio: Weight of the past.

@@ -1,4 +1,4 @@
-r"""Moving average of batch ranges that were cut at a quantile of |x|.
+r"""Moving average of batch ranges that were clipped at a quantile of |x|.
 
 For each batch, |x| is counted in `bins` bins of width w = max|x| / bins. With i the first bin up
 to which at least `quantile` of the values lie,
@@ -15,17 +15,16 @@ from torch import Tensor
 
 from onnxq.errors import OptionError
 from torch_bridge.arithmetic.spec import QuantizerSpec
-from torch_bridge.observers.ema import Ema
+from torch_bridge.observers.ema_minmax import EmaMinMax
 from torch_bridge.observers.histogram import count_bins
 from torch_bridge.observers.reduce import total
 
 
-class EmaQuantile(Ema):
-    """Moving average of quantile-clipped batch ranges.
+class EmaQuantile(EmaMinMax):
+    """Moving average of the clipped ranges of the batches.
 
     Args:
-        spec: The quantizer.
-        quantile: Share of |x| that is kept, 0 < quantile <= 1.
+        quantile: Share of |x| that is not clipped, 0 < quantile <= 1.
         bins: Number of bins for each batch.
         ema_ratio: Weight of the past.
     """

@@ -2,8 +2,8 @@ r"""The error of a tensor on each of several grids.
 
     error(s, z) = sum |s * (clamp(round(x / s) + z, lo, hi) - z) - x|^power
 
-A search wants this for dozens of grids. Blocks of the tensor are compared with several grids at
-a time: temporaries stay within `BLOCK` elements, small enough for the cache, whatever the tensor.
+A search needs this for dozens of grids. Blocks of the tensor are compared with several grids at a
+time, so temporaries have at most `BLOCK` elements and stay in the cache.
 """
 
 from __future__ import annotations

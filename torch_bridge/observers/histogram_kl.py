@@ -1,17 +1,17 @@
 r"""The clipping threshold whose grid changes the distribution of |x| least (relative entropy).
 
-Let h be the histogram of |x| over all data other than exact zeros, which every grid has and which
-would drown the rest after a ReLU, and L the number of magnitudes the codes can tell apart. For
-a threshold at bin i, P is h[:i] with everything beyond i added to its last bin; Q is h[:i] merged
-into L equal groups and spread again, each group evenly over its bins that are not empty. Both
-are normalised, and a little of the uniform distribution is mixed into Q, so that values clipped
-into an empty bin cost much but not infinitely much:
+Let h be the histogram of |x| over all data except exact zeros, which every grid contains and which
+would dominate after a ReLU, and L the number of magnitudes that the codes can distinguish. For a
+threshold at bin i, P is h[:i] with everything beyond i added to its last bin. Q is h[:i] merged
+into L equal groups and spread again, each group evenly over its bins that are not empty. Both are
+normalised, and a little of the uniform distribution is mixed into Q, so values clipped into an
+empty bin have a high but finite cost:
 
     KL(i) = sum_j P_j * ln(P_j / Q'_j),    Q' = (1 - eps) * Q + eps / i,    eps = 1e-4
 
 The threshold T is the upper edge of the bin i of least KL, among every `stride`-th i from L on and
-the last bin in use, which clips nothing; the range is max(min, -T) .. min(max, T). Where no more
-than L bins are in use there is nothing to gain, and nothing is clipped.
+the last bin in use, which clips nothing. The range is max(min, -T) .. min(max, T). If at most L
+bins are in use, nothing is clipped: there would be nothing to gain.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ class HistogramKL(Histogram):
     """Entropy calibration over a histogram of all values seen.
 
     Args:
-        spec: The quantizer.
         bins: Number of bins, a power of two; half of them for each sign.
-        stride: Distance of the thresholds compared, in bins.
+        stride: Distance between compared thresholds, in bins.
     """
 
     def __init__(self, spec: QuantizerSpec, *, bins: int = 4096, stride: int = 16) -> None:
@@ -61,15 +60,15 @@ class HistogramKL(Histogram):
         used = torch.where(rows > 0, torch.arange(1, half + 1, device=rows.device), 0).amax(-1)
         levels = self._levels().reshape(-1)
         best = torch.full_like(used, half)
-        for level in set(levels.tolist()):  # one value, or two if some channels have no sign
+        for level in set(levels.tolist()):  # one value, or two if some channels have one sign
             some = (levels == level) & (used > level)
             if some.any():
                 best[some] = self._search(rows[some], used[some], level)
         return best.reshape(self.exponent.shape)
 
     def _levels(self) -> Tensor:
-        """Magnitudes that codes can tell apart, for each row."""
-        codes = self.spec.hi - self.spec.lo + 1
+        """The number of magnitudes that the codes can distinguish, for each row."""
+        codes = self.spec.levels
         signed = torch.full_like(self.exponent, max(1, codes // 2))
         if self.spec.symmetric:
             return signed if self.spec.lo < 0 else signed.fill_(codes)
@@ -79,7 +78,7 @@ class HistogramKL(Histogram):
     def _search(self, rows: Tensor, used: Tensor, levels: int) -> Tensor:
         """The bin of least divergence for rows that use more than `levels` bins."""
         least = torch.empty_like(used, dtype=torch.float64)
-        for i in set(used.tolist()):  # no clipping, which each row has at a bin of its own
+        for i in set(used.tolist()):  # without clipping, at each row's own bin
             some = used == i
             least[some] = Magnitudes(rows[some]).divergence(i, levels)
         best, magnitudes = used.clone(), Magnitudes(rows)
@@ -93,9 +92,9 @@ class HistogramKL(Histogram):
 class Magnitudes:
     """Histograms of magnitudes, shape (rows, bins), and their divergence at a threshold.
 
-    Within a group Q' has one value for all bins that are not empty, so that the sum over bins of
-    P_j ln Q'_j is one over groups. With running sums of h, of h ln h and of the filled bins, a
-    threshold costs time for `levels` groups instead of `i` bins.
+    Within a group Q' has one value for all bins that are not empty, so the sum over bins of
+    P_j ln Q'_j is a sum over groups. With running sums of h, of h ln h and of the filled bins, a
+    threshold takes time for `levels` groups instead of `i` bins.
     """
 
     def __init__(self, rows: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Observers that describe the latest batch only, as an initial value for training wants."""
+"""Observers that describe only the latest batch, as needed for initial values of training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch_bridge.observers.base import Observer
 
 
 class LastBatch(Observer):
-    """Base of the observers that keep nothing of earlier batches."""
+    """Base of the observers that forget earlier batches."""
 
     def merge(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """The new range."""

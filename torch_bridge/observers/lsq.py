@@ -1,6 +1,6 @@
 r"""Initial step size of learned step size quantization, from the latest batch.
 
-s = 2 * mean|x| / sqrt(hi),    z = 0, or clamp(lo - round(min / s)) where not symmetric
+s = 2 * mean|x| / sqrt(hi),    z = 0, or clamp(lo - round(min / s)) if not symmetric
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LSQ(LastBatch):
         self.remember("mean_abs", torch.tensor(0.0))
 
     def propose(self, rows: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """The range of the batch; its mean magnitude is kept."""
+        """The range of the batch; its mean magnitude is stored."""
         self.mean_abs = mean(rows.abs()).float()
         return low, high
 

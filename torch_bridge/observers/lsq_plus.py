@@ -3,8 +3,8 @@ r"""Initial scale and offset of LSQ+, from the latest batch.
     symmetric    s = max(|mu - 3 sigma|, |mu + 3 sigma|) / 2^(b - 1),    z = 0
     affine       s and z of the range min..max
 
-2^(b - 1) is half the number of codes, (hi - lo + 1) / 2, and all of them where lo >= 0: then no
-code is spent on negative values.
+2^(b - 1) is half the number of codes, (hi - lo + 1) / 2, or all of them if lo >= 0: then no code is
+spent on negative values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LSQPlus(LastBatch):
         self.remember("std", torch.tensor(0.0))
 
     def propose(self, rows: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """The range of the batch; its mean and standard deviation are kept."""
+        """The range of the batch; its mean and standard deviation are stored."""
         self.mean, self.std = (value.float() for value in mean_and_std(rows))
         return low, high
 
@@ -44,7 +44,7 @@ class LSQPlus(LastBatch):
         if not spec.symmetric:
             return super().scale()
         mean, reach = self.mean.double(), 3 * self.std.double()
-        codes = (spec.hi - spec.lo + 1) / (2 if spec.lo < 0 else 1)
+        codes = spec.levels / (2 if spec.lo < 0 else 1)
         return scales.usable(
             torch.maximum((mean - reach).abs(), (mean + reach).abs()) / codes, spec
         )

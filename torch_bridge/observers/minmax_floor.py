@@ -1,12 +1,12 @@
-r"""The power of two that fits the latest batch best.
+r"""The power of two of least error on the latest batch.
 
 The scale is 2^-e. The search starts at the finest grid that clips nothing,
 
     e0 = floor(-log2 s0),   s0 = max(min / lo, max / hi)   (affine: (max - min) / (hi - lo)),
 
-and takes, of e0 .. e0 + tries - 1, the exponent with the least sum (fq(x) - x)^2, on a tie the
-lowest. e is at most `max_exponent`, the finest grid of fixed-point targets, and an all-zero
-tensor gets that one. The errors are summed while the batch is seen; no tensor is kept.
+and takes, of e0 .. e0 + tries - 1, the exponent with the least sum (fq(x) - x)^2, the lowest of
+equal ones. e is at most `max_exponent`, the finest grid of fixed-point targets, which is also that
+of an all-zero tensor. The errors are summed while the batch is seen; no tensor is kept.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ class MinMaxFloor(LastBatch):
     """Power-of-two scale of least squared error on the latest batch.
 
     Args:
-        spec: The quantizer.
-        tries: Number of exponents compared; 1 never clips, as wanted for network inputs.
+        tries: Number of exponents compared; 1 never clips, as needed for network inputs.
         max_exponent: The finest scale is 2^-max_exponent.
     """
 
@@ -46,7 +45,7 @@ class MinMaxFloor(LastBatch):
         self.remember("exponent", torch.tensor(0, dtype=torch.int32))
 
     def propose(self, rows: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """The range of the batch; its best exponent is kept."""
+        """The range of the batch; its best exponent is stored."""
         self.exponent = self.best_exponent(rows, low, high)
         return low, high
 
@@ -57,8 +56,8 @@ class MinMaxFloor(LastBatch):
     def best_exponent(self, rows: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """The exponent of least error for every row, int32."""
         finest = self._covering_scale(low, high).clamp(min=2.0**-self.max_exponent)
-        # frexp is exact where a logarithm may be off by one: s = m * 2^k with 1/2 <= m < 1, so
-        # ceil(log2 s) is k, or k - 1 where s is 2^(k-1) itself.
+        # frexp is exact, while a logarithm may be off by one: s = m * 2^k with 1/2 <= m < 1, so
+        # ceil(log2 s) is k, or k - 1 if s is 2^(k-1) itself.
         mantissa, power = finest.frexp()
         start = -torch.where(mantissa == 0.5, power - 1, power)
         tries = torch.arange(self.tries, device=low.device).reshape(-1, *[1] * low.ndim)

@@ -2,8 +2,8 @@ r"""Mean and standard deviation of a batch over all processes.
 
     mu = sum x / n,    sigma = sqrt(sum (x - mu)^2 / n)
 
-Two passes in float64: the textbook difference of squares loses all digits where sigma << mu. The
-divisor is n, not n - 1, so that a single value has sigma = 0.
+Two passes in float64: the textbook difference of squares loses all digits if sigma << mu. The
+divisor is n, not n - 1, so a single value has sigma = 0.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-r"""The range whose grid loses least of each batch.
+r"""The range of least error in each batch.
 
 For each batch, f* = argmin_f sum |fq(x; f * min, f * max) - x|^power over the factors
-f = 1, 0.99, 0.98, ... (`candidates` of them; on a tie the widest range), where fq rounds to the
-grid that `scales` gives to the range. The batch asks for f* * min .. f* * max; batches are united.
+f = 1, 0.99, 0.98, ... (`candidates` of them; the widest of equal ranges). fq rounds to the grid
+that `scales` gives to the range. The batch asks for f* * min .. f* * max, and the result covers the
+ranges of all batches.
 """
 
 from __future__ import annotations
@@ -21,10 +22,9 @@ STEP = 0.01
 
 
 class MSE(Observer):
-    """Range of least error in each batch, united over the batches.
+    """The union of the ranges of least error in each batch.
 
     Args:
-        spec: The quantizer.
         candidates: Number of factors tried, at most 100.
         power: Exponent of the error; 2 for the mean squared error.
     """
@@ -43,7 +43,7 @@ class MSE(Observer):
 
 
 def check_search(candidates: int, power: float) -> None:
-    """Refuse options without a meaning."""
+    """Refuse meaningless options."""
     if not 1 <= candidates <= round(1 / STEP):
         raise OptionError(f"candidates is {candidates}", fix="choose 1 to 100")
     if not power > 0:

@@ -1,11 +1,11 @@
-r"""The range that holds a given share of all values seen, on each side.
+r"""The range that contains a given share of all values seen, on each side.
 
 With F(b) the share of values in bins up to b (see `histogram`),
 
     max = upper edge of the first bin with F(b) >= quantile, but at most the largest value seen
     min = the same for -x, negated
 
-so at least that share of the values is <= max, and less than it lies a bin width below max.
+so at least that share of the values is <= max, and less than it is a bin width below max.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ class Percentile(Histogram):
     """Two-sided quantile of all values seen.
 
     Args:
-        spec: The quantizer.
-        quantile: Share of the values that each end leaves inside, 0.5 < quantile <= 1.
+        quantile: Share of the values that each end does not clip, 0.5 < quantile <= 1.
         bins: Number of bins, a power of two.
     """
 
@@ -34,7 +33,7 @@ class Percentile(Histogram):
         self.quantile = quantile
 
     def range(self) -> tuple[Tensor, Tensor]:
-        """The quantiles, within what was seen."""
+        """The quantiles, within the values seen."""
         high = torch.minimum(self._upper(self.counts), self.max_val.double())
         low = torch.maximum(-self._upper(self.counts.flip(-1)), self.min_val.double())
         return low, high

@@ -1,7 +1,7 @@
 r"""The power of two that most batches ask for.
 
-Each batch votes for the exponent that `minmax_floor` finds for it; the scale is 2^-e of the
-exponent e with most votes, on a tie the lowest, which clips least.
+Each batch votes for the exponent that `minmax_floor` finds for it. The scale is 2^-e of the
+exponent e with most votes, the lowest of equal ones, which clips least.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ class PoTMode(MinMaxFloor):
     """Power-of-two scale chosen by most batches.
 
     Args:
-        spec: The quantizer.
         tries: Number of exponents compared in each batch.
         max_exponent: The finest scale is 2^-max_exponent.
     """

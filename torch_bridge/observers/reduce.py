@@ -1,7 +1,7 @@
 """Sums and maxima over the processes of a torch.distributed run.
 
-Both are the identity in a single process. They are collectives: every process has to make the
-same calls in the same order, as with the gradients of data-parallel training.
+Both are the identity in a single process. They are collectives: every process must make the same
+calls in the same order, as with the gradients of data-parallel training.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def largest(values: Tensor) -> Tensor:
 
 
 def _distributed() -> bool:
-    # Asked on every call: the process group may be set up after this module was imported.
+    # Checked on every call: the process group may be set up after this module is imported.
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 

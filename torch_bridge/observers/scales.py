@@ -6,14 +6,14 @@ r"""Scale s and integer zero point z of a range, for codes lo..hi.
                           s = (max - min) / (hi - lo),   z = clamp(lo - round(min / s), lo, hi)
 
 round is half to even. With `power_of_two`, s becomes 2^round(log2 s): the *nearest* power of two
-on the logarithmic axis, so that up to a factor sqrt(2) of the range may be clipped, or wasted; z
-follows from the rounded s. s is kept within the normal float32 numbers, so that an all-zero range
-gives a scale that is positive and finite.
+on the logarithmic axis, so a factor of up to sqrt(2) of the range may be clipped or wasted; z
+follows from the rounded s. s is kept within the normal float32 numbers, so an all-zero range gives
+a scale that is positive and finite.
 
 Scales are computed in float64 and only the result is rounded to float32. For -a..a on 0..255 the
 quotient min / s is the tie -127.5 for every a. A scale already rounded to float32 would break it
-one way or the other, and so would the last bit in float64; the quotient rounded to float32 is
--127.5 always, and z = 128.
+one way or the other, and so would the last bit in float64. The quotient rounded to float32 is
+always -127.5, hence z = 128.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def scale_of(low: Tensor, high: Tensor, spec: QuantizerSpec) -> Tensor:
 
 
 def usable(scale: Tensor, spec: QuantizerSpec) -> Tensor:
-    """`scale` as the grid of `spec` can have it: a power of two if it must, positive, finite."""
+    """`scale` made positive and finite, and a power of two if `spec` requires it."""
     scale = scale.double().clamp(SMALLEST, LARGEST)
     return torch.exp2(scale.log2().round()).clamp(max=2.0**127) if spec.power_of_two else scale
 
 
 def zero_point_of(low: Tensor, scale: Tensor, spec: QuantizerSpec) -> Tensor:
-    """The int32 zero point that puts `low`, or 0 where that is lower, on the lowest code."""
+    """The int32 zero point that maps the lower of `low` and 0 to the lowest code."""
     if spec.symmetric:
         zero_point = torch.zeros_like(scale)
     else:

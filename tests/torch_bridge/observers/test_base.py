@@ -188,7 +188,7 @@ def test_a_range_per_channel_is_not_used_per_tensor():
     out.load_state_dict(
         observed(OBSERVERS["minmax"], SPECS["int8-channel"], batches()).state_dict()
     )
-    with pytest.raises(QParamsError, match=r"'conv1\.input' holds 4 ranges.*per tensor"):
+    with pytest.raises(QParamsError, match=r"'conv1\.input' has 4 ranges.*per tensor"):
         out.calculate()
 
 
@@ -269,13 +269,13 @@ def test_no_data_is_an_error(kind):
 @pytest.mark.parametrize(
     ("spec", "shape", "what"),
     [
-        (make_spec(axis=2), (3, 4), r"along axis 2, which a tensor of shape \[3, 4\]"),
+        (make_spec(axis=2), (3, 4), r"along axis 2, which shape \[3, 4\]"),
         (make_spec(axis=-3), (3, 4), r"along axis -3"),
-        (make_spec(axis=0), (5, 4), r"has seen \[3\] channels and now gets \[5\]"),
-        (make_spec(axis=1, block=4), (3, 6), r"blocks of 4, which do not divide 6"),
+        (make_spec(axis=0), (5, 4), r"has seen \[3\] channels, and now \[5\]"),
+        (make_spec(axis=1, block=4), (3, 6), r"blocks of 4, which do not divide axis 1"),
     ],
 )
-def test_a_shape_that_does_not_fit_is_an_error(spec, shape, what):
+def test_a_shape_that_does_not_match_is_an_error(spec, shape, what):
     out = OBSERVERS["minmax"](spec)
     if spec.axis == 0:
         out(torch.ones(3, 4))
