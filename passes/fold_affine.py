@@ -21,7 +21,7 @@ import onnx_graphsurgeon as gs
 from onnxq.edit import describe, only_reader, op_name
 from onnxq.folding.affine import ELEMENTWISE, IDENTITY, Affine, CannotFold, batch_norm, elementwise
 from onnxq.folding.fold_into_layer import Folding
-from onnxq.folding.linear import Layer, check_channel_axis, other_use, read_layer
+from onnxq.folding.linear import LinearLayer, check_channel_axis, other_use, read_layer
 from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
 from onnxq.operators.weight_axis import LINEAR_OPS
@@ -78,7 +78,7 @@ def _affine_reader(x: gs.Tensor) -> gs.Node | None:
     return None
 
 
-def _chain(layer: Layer, model: Model, trace: Trace) -> tuple[list[gs.Node], Affine]:
+def _chain(layer: LinearLayer, model: Model, trace: Trace) -> tuple[list[gs.Node], Affine]:
     """The affine nodes after the layer, as long as each is read only by the next."""
     x, step = layer.node.outputs[0], IDENTITY
     chain: list[gs.Node] = []
@@ -101,7 +101,7 @@ def _chain(layer: Layer, model: Model, trace: Trace) -> tuple[list[gs.Node], Aff
     return chain, step
 
 
-def _is_bias(layer: Layer, chain: list[gs.Node]) -> bool:
+def _is_bias(layer: LinearLayer, chain: list[gs.Node]) -> bool:
     """Whether the chain is one Add after a MatMul, which has no other place for a bias."""
     return layer.node.op == "MatMul" and len(chain) == 1 and chain[0].op == "Add"
 

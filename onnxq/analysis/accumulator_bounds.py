@@ -37,7 +37,7 @@ from onnxq.arrays import pieces
 from onnxq.canonical.fake_quantize import container, is_fake_quantize, params_of
 from onnxq.canonical.quantizers import quantizer_behind
 from onnxq.folding.affine import CannotFold
-from onnxq.folding.linear import Layer, bias_of, read_layer
+from onnxq.folding.linear import LinearLayer, bias_of, read_layer
 from onnxq.graph import Model
 from onnxq.graph.dequantized import codes_of
 from onnxq.operators.weight_axis import LINEAR_OPS
@@ -100,7 +100,7 @@ def input_quantizer(
     return node if is_fake_quantize(node) else None
 
 
-def _bounds(layer: Layer, x: QParams, w: QParams) -> Bounds:
+def _bounds(layer: LinearLayer, x: QParams, w: QParams) -> Bounds:
     codes = codes_of(layer.values, w, container(w.qtype).dtype)
     whole = codes.load() if isinstance(codes, StoredValues) else codes
     assert x.lo is not None and x.hi is not None
@@ -128,14 +128,14 @@ def _bounds(layer: Layer, x: QParams, w: QParams) -> Bounds:
     return Bounds(layer.node, int(least.min()), int(most.max()), worst, *ends)
 
 
-def _rows(layer: Layer) -> int:
+def _rows(layer: LinearLayer) -> int:
     """The number of rows that `_by_channel` makes of the whole weight."""
     shape = layer.values.shape
     stack = math.prod(shape[:-2]) if layer.node.op == "MatMul" else 1
     return layer.where.channels(shape) * stack
 
 
-def _parts(layer: Layer, shape: tuple[int, ...]) -> Iterator[tuple[pieces.Index, slice]]:
+def _parts(layer: LinearLayer, shape: tuple[int, ...]) -> Iterator[tuple[pieces.Index, slice]]:
     """Parts of the weight, and the rows of the whole to which their rows belong.
 
     A row is cut at even places only, which keeps pairs of neighbours together.
@@ -166,7 +166,7 @@ def _parts(layer: Layer, shape: tuple[int, ...]) -> Iterator[tuple[pieces.Index,
                 yield (*front, slice(start, min(start + step, shape[-2])), slice(None)), rows
 
 
-def _by_channel(layer: Layer, codes: Ints, *, channels_last: bool = False) -> Ints:
+def _by_channel(layer: LinearLayer, codes: Ints, *, channels_last: bool = False) -> Ints:
     """The weights that each output channel sums over, one row per channel."""
     if layer.node.op == "ConvTranspose":
         groups = layer.where.groups * codes.shape[0] // layer.values.shape[0]
@@ -190,13 +190,13 @@ def _pair_ends(rows: Ints, low: int, high: int) -> tuple[int, int]:
     return int(down.min(initial=0)), int(up.max(initial=0))
 
 
-def _is_depthwise(layer: Layer) -> bool:
+def _is_depthwise(layer: LinearLayer) -> bool:
     """Whether every output channel reads one input channel: such kernels multiply in 32 bits."""
     grouped = layer.node.attrs.get("group", 1) > 1
     return bool(layer.node.op == "Conv" and layer.values.shape[1] == 1 and grouped)
 
 
-def _bias_codes(layer: Layer, x: QParams, w: QParams) -> Array:
+def _bias_codes(layer: LinearLayer, x: QParams, w: QParams) -> Array:
     """The bias in steps of the sums, one per row of `_by_channel`."""
     try:
         bias, _ = bias_of(layer)

@@ -25,7 +25,14 @@ from onnxq.edit import (
     variable,
 )
 from onnxq.folding.affine import Affine, quiet
-from onnxq.folding.linear import Layer, bias_add, bias_of, rounded, scaled_inputs, scaled_outputs
+from onnxq.folding.linear import (
+    LinearLayer,
+    bias_add,
+    bias_of,
+    rounded,
+    scaled_inputs,
+    scaled_outputs,
+)
 from onnxq.folding.rescale_weight import Rescaled
 from onnxq.graph import Model
 from onnxq.graph.constants import array, is_constant
@@ -48,7 +55,7 @@ class Folding:
     _changed_bias: dict[str, tuple[gs.Tensor, set[Reader]]] = field(default_factory=dict)
 
     @quiet
-    def behind(self, layer: Layer, chain: list[gs.Node], step: Affine) -> None:
+    def behind(self, layer: LinearLayer, chain: list[gs.Node], step: Affine) -> None:
         """Let the layer compute `step`, which the nodes of `chain` behind it compute now.
 
         `chain` starts at the layer; nothing else reads what lies between. Raises CannotFold, and
@@ -87,7 +94,7 @@ class Folding:
         set_output(node, 0, result)
 
     @quiet
-    def before(self, layer: Layer, front: gs.Node, step: Affine) -> None:
+    def before(self, layer: LinearLayer, front: gs.Node, step: Affine) -> None:
         """Let the layer compute `step`, which `front`, read by it alone, computes now."""
         node, model = layer.node, self.model
         weight, added = scaled_inputs(layer, step)
@@ -132,7 +139,7 @@ class Folding:
 
     # -- committing -----------------------------------------------------------------------------
 
-    def _set_weight(self, layer: Layer, made: Array | Rescaled | None) -> None:
+    def _set_weight(self, layer: LinearLayer, made: Array | Rescaled | None) -> None:
         node, fake, model = layer.node, layer.fake, self.model
         if made is None and is_constant(layer.source):
             return

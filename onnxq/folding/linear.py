@@ -37,7 +37,7 @@ from onnxq.storage.exporter import describe
 
 
 @dataclass(slots=True)
-class Layer:
+class LinearLayer:
     """A linear layer with a constant weight."""
 
     node: gs.Node
@@ -88,7 +88,7 @@ def _combined(op: str, a: Array, b: Array) -> Array:
     return np.asarray(a * b if op == "Mul" else a / b)
 
 
-def read_layer(node: gs.Node) -> Layer:
+def read_layer(node: gs.Node) -> LinearLayer:
     """The layer that `node` is; CannotFold where its weight is not known."""
     source = node.inputs[1]
     maker = producer(source)
@@ -108,10 +108,10 @@ def read_layer(node: gs.Node) -> Layer:
         raise CannotFold(f"the weight of {describe(node)} is empty")
     if node.op in ("Conv", "ConvTranspose"):
         layout = ChannelLayout(channels, weight.ndim - 1, weight.ndim)
-        return Layer(node, weight, where, fake, source, layout, weight.ndim)
+        return LinearLayer(node, weight, where, fake, source, layout, weight.ndim)
     rank = 2 if node.op == "Gemm" else _matmul_rank(node, weight.ndim)
     layout = ChannelLayout(channels, 1, rank or weight.ndim - 1)
-    return Layer(node, weight, where, fake, source, layout, rank)
+    return LinearLayer(node, weight, where, fake, source, layout, rank)
 
 
 def _matmul_rank(node: gs.Node, weight_rank: int) -> int | None:
@@ -141,7 +141,7 @@ def other_use(tensor: gs.Tensor, model: Model) -> str:
     return "is a graph output" if model.is_output(tensor) else "has another consumer"
 
 
-def check_channel_axis(layer: Layer, norm: gs.Node) -> None:
+def check_channel_axis(layer: LinearLayer, norm: gs.Node) -> None:
     """BatchNormalization works on axis 1; a MatMul has its channels on the last one."""
     if layer.node.op != "MatMul":
         return
@@ -173,7 +173,7 @@ def bias_add(node: gs.Node, model: Model) -> gs.Node | None:
 # -- arithmetic -------------------------------------------------------------------------------
 
 
-def scaled_outputs(layer: Layer, gain: Array, flip: bool = True) -> Array | Rescaled:
+def scaled_outputs(layer: LinearLayer, gain: Array, flip: bool = True) -> Array | Rescaled:
     """The weight times one gain per output channel."""
     weight, fake = layer.weight, layer.fake
     if fake is None:
@@ -184,7 +184,7 @@ def scaled_outputs(layer: Layer, gain: Array, flip: bool = True) -> Array | Resc
     return rescale(fake_quantize.params_of(fake), weight, layer.where, gain, flip)
 
 
-def scaled_inputs(layer: Layer, step: Affine) -> tuple[Array, Array]:
+def scaled_inputs(layer: LinearLayer, step: Affine) -> tuple[Array, Array]:
     """The weight times one gain per input channel, and what the shifts add to each output."""
     node, weight = layer.node, layer.weight
     if layer.fake is not None:
@@ -222,7 +222,7 @@ def _is_padded(node: gs.Node) -> bool:
     )
 
 
-def bias_of(layer: Layer) -> tuple[Array | None, np.dtype[np.generic]]:
+def bias_of(layer: LinearLayer) -> tuple[Array | None, np.dtype[np.generic]]:
     """What the layer adds to each output channel, in float64, and the type of its bias."""
     node, dtype = layer.node, layer.values.dtype
     tensor = inputs_of(node, 3)[2] if node.op in BIAS_INPUT else None

@@ -9,7 +9,7 @@ import pytest
 
 from onnxq.folding.affine import Affine, CannotFold, quiet
 from onnxq.folding.linear import (
-    Layer,
+    LinearLayer,
     bias_add,
     bias_of,
     read_layer,
@@ -36,7 +36,7 @@ def model_of(op: str, x: tuple[int, ...], *constants: np.ndarray, **attrs: Any) 
     return from_proto(b.model(b.op(op, b.input("x", x), *args, **attrs)))
 
 
-def layer_of(op: str, x: tuple[int, ...], *constants: np.ndarray, **attrs: Any) -> Layer:
+def layer_of(op: str, x: tuple[int, ...], *constants: np.ndarray, **attrs: Any) -> LinearLayer:
     return read_layer(model_of(op, x, *constants, **attrs).nodes(op)[0])
 
 
