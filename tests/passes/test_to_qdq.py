@@ -218,7 +218,7 @@ def test_bias_row_whose_readers_are_gone_is_an_error() -> None:
     model = quantize(conv(), "x")
     row = QParams("b", qtype("int32"), np.float32(0.1), 0, role=Role.BIAS)
     model.qparams.add(row.with_(readers=(Reader("elsewhere", 2),)))
-    with pytest.raises(PassError, match="none of its readers"):
+    with pytest.raises(PassError, match="none of its consumers"):
         apply(model, ToQdq())
 
 
