@@ -16,13 +16,13 @@ class Change:
     """The model before the first of them."""
     after: Model
     traces: tuple[Trace, ...]
-    """Of the lossy passes that rewrote something."""
+    """The traces of the lossy passes that rewrote something."""
 
     def notes(self) -> list[str]:
-        """The changes in words: some places of every pass."""
-        told = []
+        """The changes in words, with some places for every pass."""
+        notes = []
         for trace in self.traces:
             shown = "; ".join(trace.rewrites[:5])
             more = f"; and {len(trace.rewrites) - 5} more" if len(trace.rewrites) > 5 else ""
-            told.append(f"{trace.name} changes what the model computes: {shown}{more}")
-        return told
+            notes.append(f"{trace.name} changes what the model computes: {shown}{more}")
+        return notes

@@ -1,28 +1,28 @@
-"""How much one tensor differs between two runs, gathered sample by sample.
+"""The difference of one tensor between two runs, gathered sample by sample.
 
 Three units:
 
-* steps: |a - b| / step, where the tensor has a quantization step. Both values are rounded floats,
+* steps: |a - b| / step, if the tensor has a quantization step. Both values are rounded floats,
   so a quotient within that rounding of a whole number counts as the whole number.
-* relative: max |a - b| / max |a| over all samples, where a float tensor has no step.
+* relative: max |a - b| / max |a| over all samples, if a float tensor has no step.
 * exact: |a - b| of integers, booleans and strings that are not codes. Any difference fails.
 
-NaN and infinities must be at the same places with the same sign. They are counted where they
-do not, and take no part in the numbers otherwise.
+NaN and infinities must be at the same places with the same sign. Mismatches are counted; otherwise
+such values are ignored.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import ml_dtypes
 import numpy as np
 
 from onnxq.errors import VerifyError
-from onnxq.proof.step_size import Step
+from onnxq.proof.step_size import StepSize
 from onnxq.quant.qparams import Array
 from onnxq.running.samples import is_float
 
@@ -32,8 +32,6 @@ _MOVED_STEPS = 0.5
 _MOVED_RELATIVE = 1e-6
 # In types as coarse as bfloat16 rounding alone exceeds a step: never round away more than this.
 _WIDEST_ROUNDING = 0.25
-
-
 _NO_ENDS = math.inf, -math.inf
 _PIECE = 1 << 16
 """Elements compared at a time: memory does not grow with the tensors, and caches hold them."""
@@ -41,7 +39,7 @@ _PIECE = 1 << 16
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What still counts as equal."""
+    """The largest differences that count as equal."""
 
     max_steps: float = 1.0
     max_moved: float = 0.01
@@ -49,81 +47,67 @@ class Tolerance:
     max_absolute: float = 1e-6
     """Float noise: a tensor without a step that differs by less agrees, however small it is."""
     max_mean_steps: float = math.inf
-    """For where single elements may be far off, but not many."""
+    """For outputs of which single elements may be far off, but not many."""
     max_mean_relative: float = math.inf
     max_mean_spread: float = math.inf
-    """The mean as a share of what the trusted values span. Where it is limited, values that are
-    all the same must have been so."""
+    """The mean as a share of the span of the trusted values. If it is limited, values that are all
+    equal must be so in the trusted model, too."""
 
 
 @dataclass(frozen=True)
 class TensorDiff:
-    """The difference of one tensor over all samples.
-
-    Attributes:
-        name: the tensor in the trusted model.
-        other: the tensor in the other model.
-        op: type of the node that makes it.
-        node: name of that node.
-        unit: what `max` and `mean` are measured in.
-        step: the (largest) quantization step, if the unit is steps.
-        max: largest difference.
-        mean: mean difference.
-        moved: share of elements that differ by half a step (relative: by 1e-6; exact: at all).
-        count: number of elements compared.
-        nonfinite: number of places where only one side has NaN or infinity.
-        finite: number of elements that took part, being numbers on both sides.
-        size: largest magnitude in the trusted model, what a relative difference is relative to.
-        tolerance: the limits `passed` is judged by.
-        mean_spread: mean difference as a share of the trusted model's highest less lowest value.
-        collapsed: whether all values of the other model are one, and not those of the trusted.
-        constant: whether all values of the trusted model are one.
-        source_nan: number of places where the trusted model has NaN.
-    """
+    """The difference of one tensor over all samples."""
 
     name: str
+    """The tensor in the trusted model."""
     other: str
+    """The tensor in the other model."""
     op: str
     node: str
+    """Its producer: type and name."""
     unit: Unit
+    """The unit of `max` and `mean`."""
     step: float | None
+    """The (largest) quantization step, if the unit is steps."""
     max: float
     mean: float
     moved: float
+    """Share of elements that differ by half a step (relative: by 1e-6; exact: at all)."""
     count: int
     nonfinite: int
+    """Number of places at which only one side has NaN or infinity."""
     finite: int
+    """Number of elements that are finite on both sides."""
     size: float
+    """Largest magnitude in the trusted model, to which a relative difference refers."""
     tolerance: Tolerance
     mean_spread: float = 0.0
+    """Mean difference as a share of the span of the trusted model's values."""
     collapsed: bool = False
+    """Whether all values of the other model are equal, and not those of the trusted one."""
     constant: bool = False
+    """Whether all values of the trusted model are equal."""
     source_nan: int = 0
+    """Number of places at which the trusted model has NaN."""
 
     @property
     def severity(self) -> float:
         """The difference as a multiple of what is tolerated; above 1 it fails."""
+        limits = self.tolerance
         if self.nonfinite:
             return math.inf
         if self.unit == "exact":
             return math.inf if self.moved else 0.0
-        if self.collapsed and math.isfinite(self.tolerance.max_mean_spread):
+        if self.collapsed and math.isfinite(limits.max_mean_spread):
             return math.inf
-        spread = _ratio(self.mean_spread, self.tolerance.max_mean_spread)
         if self.unit == "relative":
-            if self.max * self.size <= self.tolerance.max_absolute:
+            if self.max * self.size <= limits.max_absolute:
                 return 0.0
-            return max(
-                _ratio(self.max, self.tolerance.max_relative),
-                _ratio(self.mean, self.tolerance.max_mean_relative),
-                spread,
-            )
-        return max(
-            _ratio(self.max, self.tolerance.max_steps),
-            _ratio(self.mean, self.tolerance.max_mean_steps),
-            _ratio(self.moved, self.tolerance.max_moved),
-            spread,
-        )
+            pairs = [(self.max, limits.max_relative), (self.mean, limits.max_mean_relative)]
+        else:
+            pairs = [(self.max, limits.max_steps), (self.mean, limits.max_mean_steps)]
+            pairs.append((self.moved, limits.max_moved))
+        return max(_ratio(*pair) for pair in (*pairs, (self.mean_spread, limits.max_mean_spread)))
 
     @property
     def passed(self) -> bool:
@@ -131,23 +115,21 @@ class TensorDiff:
         return self.severity <= 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict for json.dumps; numbers JSON cannot write become None."""
-        fields = asdict(self) | {"passed": self.passed}
-        return {k: _json_number(v) for k, v in fields.items() if k != "tolerance"}
+        """A JSON object; infinities and NaN become None."""
+        fields = vars(self) | {"passed": self.passed}
+        del fields["tolerance"]
+        infinite = {k for k, v in fields.items() if isinstance(v, float) and not math.isfinite(v)}
+        return fields | dict.fromkeys(infinite)
 
 
 def _ratio(value: float, limit: float) -> float:
     return value / limit if limit else (math.inf if value else 0.0)
 
 
-def _json_number(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 class RunningDiff:
     """The statistics of one tensor; memory does not grow with the samples."""
 
-    def __init__(self, name: str, other: str, step: Step | None) -> None:
+    def __init__(self, name: str, other: str, step: StepSize | None) -> None:
         self._name, self._other, self._step = name, other, step
         self._unit: Unit = "relative" if step is None else "steps"
         self._max = self._sum = self._plain_sum = 0.0
@@ -155,7 +137,7 @@ class RunningDiff:
         self._count = self._finite = self._moved = self._nonfinite = self._source_nan = 0
 
     def add(self, a: Array, b: Array) -> None:
-        """Take the two values of one sample in."""
+        """Add the two values of one sample."""
         kinds = _kind(a.dtype), _kind(b.dtype)
         if a.shape != b.shape or kinds[0] != kinds[1]:
             raise VerifyError(
@@ -210,14 +192,14 @@ class RunningDiff:
         if self._step is None:
             self._unit = "exact"
         self._finite += a.size
-        if not numeric:
-            moved = np.asarray(a != b)
-            self._gather(moved.astype(np.float64), moved)
-            return
-        for x, y in _as_they_are(a, b):
-            # float64 only for the size of a difference; whether there is one is decided before
+        for start in range(0, a.size, _PIECE):
+            x, y = (values.reshape(-1)[start : start + _PIECE] for values in (a, b))
+            # In the type of the values: float64 is only for the size of a difference.
             moved = np.asarray(x != y)
-            self._gather(np.abs(x.astype(np.float64) - y.astype(np.float64)), moved)
+            delta = moved.astype(np.float64)
+            if numeric:
+                delta = np.abs(x.astype(np.float64) - y.astype(np.float64))
+            self._gather(delta, moved)
 
     def _gather(self, delta: Array, moved: Array) -> None:
         self._max = max(self._max, float(delta.max()))
@@ -225,8 +207,8 @@ class RunningDiff:
         self._moved += int(np.count_nonzero(moved))
 
     def result(self, op: str, node: str, tolerance: Tolerance) -> TensorDiff:
-        """The difference over all samples taken in so far."""
-        # A trusted tensor of zeros has no size of its own; the other's is used.
+        """The difference over all samples added so far."""
+        # The size of a trusted tensor of zeros is that of the other one.
         sizes = _largest(self._ends_a), _largest(self._ends_b)
         size = (sizes[0] or sizes[1] or 1.0) if self._unit == "relative" else 1.0
         span_a, span_b = (max(0.0, high - low) for low, high in (self._ends_a, self._ends_b))
@@ -253,7 +235,7 @@ class RunningDiff:
 
 
 def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Arrays of one shape, or that spread to it, as float64 in pieces: never as a whole."""
+    """Arrays of one shape, or that broadcast to it, as float64 in pieces: never as a whole."""
     walk = np.nditer(
         [*arrays],
         ["external_loop", "buffered", "zerosize_ok"],
@@ -268,15 +250,8 @@ def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
             yield tuple(found)
 
 
-def _as_they_are(a: Array, b: Array) -> Iterator[tuple[Array, Array]]:
-    """Two arrays of one shape in pieces, each in its own type."""
-    left, right = a.reshape(-1), b.reshape(-1)
-    for start in range(0, left.size, _PIECE):
-        yield left[start : start + _PIECE], right[start : start + _PIECE]
-
-
 def _widened(ends: tuple[float, float], values: Array) -> tuple[float, float]:
-    """Lowest and highest value so far, with some more."""
+    """`ends` (lowest and highest value), widened to contain `values`."""
     low, high = ends
     return (
         min(low, float(values.min(initial=math.inf))),
@@ -285,7 +260,7 @@ def _widened(ends: tuple[float, float], values: Array) -> tuple[float, float]:
 
 
 def _largest(ends: tuple[float, float]) -> float:
-    """The largest magnitude between two ends; 0 where there is no value."""
+    """The largest magnitude between two ends; 0 if there is no value."""
     return 0.0 if ends == _NO_ENDS else max(map(abs, ends))
 
 

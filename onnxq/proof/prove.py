@@ -1,9 +1,9 @@
 """Proves a conversion: the written files are read back and compared with the source.
 
-A model is run as written. One of operators that onnxruntime does not have, or that round elsewhere
-than the float graph does (QLinearConv ...), is read back into the canonical form, which must then
-be that of the source; optimised sessions still run it as it is. A side file is read back and
-applied to the clean model beside it. A lossy change is no part of a proof: it is measured.
+A model is run as written. If it has operators that onnxruntime does not have, or that round at
+other places than the float graph (QLinearConv ...), it is read back into the canonical form, which
+must then match the source; optimised sessions still run it unchanged. A side file is read back and
+applied to the clean model beside it. A lossy change is not part of a proof: it is measured.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
 
 COST = "requantized (cost)"
-"""What the proof is called that judges how much moving quantizers cost."""
-
+"""Name of the proof that judges the cost of moving quantizers."""
 
 KEPT = 64 << 20
 """Most bytes of samples and results of the trusted model that are kept for the next comparison."""
@@ -52,16 +51,16 @@ KEPT = 64 << 20
 
 @dataclass(frozen=True)
 class Proof:
-    """One comparison of what was written with what was read."""
+    """One comparison of a written file with the source."""
 
     what: str
     report: Report
     refused: str = ""
-    """Why the runtime would not run the file as asked; nothing is proven then."""
+    """The reason why the runtime did not run the file as asked; then nothing is proven."""
 
     @property
     def passed(self) -> bool:
-        """Whether the file ran as asked and computes what the source does."""
+        """Whether the file ran as asked and computes the same as the source."""
         return self.report.passed and not self.refused
 
     def to_json(self) -> dict[str, Any]:
@@ -80,9 +79,9 @@ class Proven:
 
     proofs: tuple[Proof, ...]
     notes: list[str]
-    """Limits of the proof, and what onnxruntime computes differently."""
+    """Limits of the proof, and differences of onnxruntime."""
     cost: Report | None
-    """The difference that a lossy change makes; None without one."""
+    """The difference caused by a lossy change; None without one."""
 
 
 def prove(
@@ -120,8 +119,13 @@ def prove(
             proofs += _meanings(shown, deployed.model, meant, trusted, running, limits)
         else:
             made = deployed if kind == "deployed" else Running(deployed.model, kind)
-            proofs.append(_kernels(shown, kind, compare(trusted, made, limits[kind])))
-            notes += [] if proofs[-1].refused else _kernels_off(proofs[-1].report)
+            report = compare(trusted, made, limits[kind])
+            if report.sessions[1] == kind:
+                proofs.append(Proof(f"{shown} ({kind})", report))
+                notes += _kernels_off(report)
+            else:
+                why = f"onnxruntime refuses the {kind} session"
+                proofs.append(Proof(f"{shown} ({kind}: refused)", report, why))
     if "deployed" in backend.sessions:
         notes += _saturation(deployed)
     del deployed  # its session holds memory
@@ -143,7 +147,9 @@ def prove(
     proofs.append(Proof("up to the change (canonical)", report))
     cost = compare(before, trusted, _ANYTHING)
     if any(t.name == "approximate-grids" for t in change.traces):
-        proofs.append(Proof(COST, _judged(cost, _bearable(table))))
+        limit = _bearable(table)
+        judged = tuple(replace(output, tolerance=limit) for output in cost.outputs)
+        proofs.append(Proof(COST, replace(cost, outputs=judged)))
     return Proven(tuple(proofs), notes, cost)
 
 
@@ -157,10 +163,10 @@ def _meanings(
 ) -> list[Proof]:
     """Compare the meaning of a file, in the reference session, with `trusted`, which runs `source`.
 
-    onnxruntime computes some operators (AveragePool) by another kernel from some opset on, which
-    rounds the last bit of a sum another way; what lies between two codes may then land on either.
-    A file in a later opset than its source is proven against the source in that opset, and what
-    the opset alone changes is judged as such flips are.
+    From some opset on, onnxruntime computes some operators (AveragePool) with another kernel, which
+    rounds the last bit of a sum differently; a value between two codes may then become either.
+    A file in a later opset than its source is proven against the source in that opset, and the
+    effect of the opset alone is judged as such flips are.
     """
     model = from_proto(file.proto, file.folder)
     opset = model.opset
@@ -171,7 +177,7 @@ def _meanings(
     if report.passed or opset <= source.opset:
         return [Proof(what, report)]
     raised = source.clone()
-    raised.require_opset(opset, "that of what was written")
+    raised.require_opset(opset, "the opset of the written file")
     later = running(raised)
     return [
         Proof(what, compare(later, made, limits["reference"])),
@@ -180,13 +186,6 @@ def _meanings(
             compare(trusted, later, limits["deployed"]),
         ),
     ]
-
-
-def _kernels(shown: str, kind: Kind, report: Report) -> Proof:
-    """A comparison in an optimised session, which onnxruntime may refuse."""
-    if report.sessions[1] == kind:
-        return Proof(f"{shown} ({kind})", report)
-    return Proof(f"{shown} ({kind}: refused)", report, f"onnxruntime refuses the {kind} session")
 
 
 def _side_file(
@@ -213,7 +212,7 @@ _NOT_RUN = (openvino.DOMAIN, qonnx.DOMAIN)
 
 
 def _reaches(table: QParamTable, read: QParamTable) -> Report:
-    """How far the largest magnitudes of a file are from those of the table: one rounding."""
+    """The differences of the largest magnitudes in a file from those of the table: one rounding."""
     found = {row.tensor: row for row in read}
     diffs = []
     for row in table.of(Role.ACTIVATION):
@@ -227,10 +226,10 @@ def _reaches(table: QParamTable, read: QParamTable) -> Report:
 
 
 def _sessions(backend: Backend, source: Model) -> tuple[tuple[Kind, ...], list[str]]:
-    """The sessions to compare in, with a note on what must be left out."""
+    """The sessions to compare in, with a note on omitted ones."""
     first = backend.outputs[0]
     if isinstance(first, OnnxFile) and first.clean:
-        return (), []  # a float model proves nothing: the files beside it are read back
+        return (), []  # a float model proves nothing: side files are read back
     inner = [n for n in source.nodes(FAKE_QUANTIZE) if n.owner is not source.graph]
     if not inner or backend.sessions == ("reference",):
         return backend.sessions, []
@@ -241,31 +240,22 @@ def _sessions(backend: Backend, source: Model) -> tuple[tuple[Kind, ...], list[s
     return ("reference",), [note]
 
 
-def _judged(report: Report, by: Tolerance) -> Report:
-    """The report with other limits."""
-    return replace(
-        report,
-        outputs=tuple(replace(o, tolerance=by) for o in report.outputs),
-        layers=tuple(replace(o, tolerance=by) for o in report.layers),
-    )
-
-
 def _tolerance(source: Model, table: QParamTable, kind: Kind) -> Tolerance:
-    """What may differ: next to nothing in the reference session, which is the proof.
+    """The tolerated difference: next to nothing in the reference session, which is the proof.
 
-    Optimised sessions are compared to find gross faults. An integer kernel rounds sums where the
-    float graph rounds products, so a value between two codes may land on either, and what reads
-    it goes along. With b bits such a flip is 2^-b of a tensor's range, and where it comes from
+    Optimised sessions are compared to find gross faults. An integer kernel rounds sums while the
+    float graph rounds products, so a value between two codes may become either, and so may the
+    values computed from it. With b bits such a flip is 2^-b of a tensor's range. If it comes from
     the coarsest tensor, of c bits, it is 2^(f - c) steps of the finest one, of f bits. Four flips
     that add up are still rounding: 4 * 2^(f - c) steps. (An output without a step: 10 % with 8
     bits, twice that for each bit less.)
 
     With 2 bits that allows any code. But flips are rare, faults are not: the average over an
-    output may not exceed a sixteenth of the range at any width: 2^f / 16 steps (one
-    at least), or 1/8 of the largest magnitude.
+    output may not exceed a sixteenth of the range at any width: 2^f / 16 steps (at least
+    one), or 1/8 of the largest magnitude.
 
-    The same holds for float16 models, which onnxruntime rounds here or there depending on what
-    surrounds them.
+    The same holds for float16 models, which onnxruntime rounds at places that depend on the
+    surrounding nodes.
     """
     half = any(n.inputs[1].dtype == np.float16 for n in source.nodes(FAKE_QUANTIZE))
     if kind == "reference" and not half:
@@ -283,11 +273,11 @@ def _tolerance(source: Model, table: QParamTable, kind: Kind) -> Tolerance:
 
 
 def _bearable(table: QParamTable) -> Tolerance:
-    """What quantizers that had to be moved may cost: on average a sixteenth of the range.
+    """The tolerated cost of moved quantizers: on average a sixteenth of the range.
 
-    Single elements may be further off, since rounding differently is the point of it. But where
-    the outputs differ more than that on average, what was trained is gone. The range is what the
-    outputs span in fact, since a grid may reach much further than its values ever do.
+    Single elements may be further off, since rounding differently is the purpose. But if the
+    outputs differ more than that on average, the effect of training is lost. The range is the span
+    of the outputs, since a grid may extend much further than its values.
     """
     bits = [_bits(row) for row in table.of(Role.ACTIVATION)] or [8]
     return Tolerance(
@@ -301,25 +291,25 @@ def _bearable(table: QParamTable) -> Tolerance:
 
 
 def _bits(row: QParams) -> int:
-    """How many bits the codes in use take: 0..15 are 4 bits, in whatever type they are stored."""
+    """The number of bits that the codes need: 0..15 are 4 bits, whatever type stores them."""
     assert row.lo is not None
     assert row.hi is not None
     return row.qtype.bits if row.qtype.floating else (row.hi - row.lo).bit_length()
 
 
 def _kernels_off(report: Report) -> list[str]:
-    """A note where integer kernels are further off than one step, though within their limit."""
+    """Notes on integer kernels that are off by more than one step, though within their limit."""
     return [
         f"onnxruntime's integer kernels are up to {o.max:.3g} steps off at '{o.name}' "
-        f"({o.mean:.2g} on average; the limit is {o.tolerance.max_steps:.3g}): they round sums "
-        "where the float graph rounds products"
+        f"({o.mean:.2g} on average; the limit is {o.tolerance.max_steps:.3g}): they round sums, "
+        "the float graph rounds products"
         for o in report.outputs
         if o.unit == "steps" and o.max > 1 and o.passed
     ]
 
 
 def _saturation(deployed: Trusted) -> list[str]:
-    """A warning where onnxruntime's default session gives other numbers on this CPU."""
+    """A warning if onnxruntime's default session gives other numbers on this CPU."""
     try:
         off = saturation(deployed)
     except OnnxqError as error:
@@ -334,11 +324,11 @@ def _saturation(deployed: Trusted) -> list[str]:
 
 
 def table_told(whole: QParamTable, read: QParamTable, weights: bool) -> QParamTable:
-    """The table as a side file tells it; `weights`: whether the format can hold weights.
+    """The table that a side file specifies; `weights`: whether the format can contain weights.
 
-    A row that names no readers is for all of them, as whoever else reads the file takes it. Only
-    what the format cannot hold comes from the converted graph: biases, and the weights of formats
-    for activations. What it could hold and does not tell is not there.
+    A row that names no consumers is for all of them, as in other tools that read the file. Only
+    rows that the format cannot contain come from the converted graph: biases, and the weights of
+    formats for activations. Any other row must be in the file.
     """
     found = {row.tensor for row in read}
     rows = read.of(Role.ACTIVATION, Role.WEIGHT)

@@ -1,9 +1,9 @@
 """The quantization step of a tensor, found in the structure of the graph.
 
-A tensor has a step where its values lie on a grid: it is made by DequantizeLinear or FakeQuantize
-with a constant scale, or picked from such values by an operator that moves or selects elements.
-The step is the scale: one number, or one per channel or block. Codes (the integers a quantizer
-makes) have step 1. Values of float8 codes lie on no even grid, so they have none.
+A tensor has a step if its values lie on a grid: its producer is DequantizeLinear or FakeQuantize
+with a constant scale, or an operator that moves or selects such values. The step is the scale: one
+number, or one per channel or block. Codes (the integers after a quantizer) have step 1. Values of
+float8 codes lie on no even grid, so they have none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onnxq.quant.qtypes import QTYPES
 from onnxq.running.sessions import OpenModel
 from onnxq.storage.tensors import StoredValues
 
-# What they return are values of their first input, or a bound such as Relu's 0.
+# They return values of their first input, or a bound such as Relu's 0.
 _SELECTING = MOVES | {"Clip", "Pad", "ReduceMax", "ReduceMin", "Relu"}
 _QUANTIZERS = {"QuantizeLinear", "DynamicQuantizeLinear"}
 _FLOAT8 = {kind.onnx for kind in QTYPES.values() if kind.floating}
@@ -30,7 +30,7 @@ _UNCHANGED = {"Identity", "Dropout", "Relu"}  # elementwise: a scale per channel
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class StepSize:
     """The scale of a tensor: 0-d, 1-D along `axis`, or one per `block` elements of `axis`."""
 
     scale: Array
@@ -63,10 +63,10 @@ class Steps:
         self._folder = model.folder
         self._constants = {t.name: t for t in graph.initializer}
         self._producers = {name: node for node in graph.node for name in node.output if name}
-        self._found: dict[str, Step | None] = {}
+        self._found: dict[str, StepSize | None] = {}
 
-    def of(self, name: str) -> Step | None:
-        """The step of a tensor, or None where its values lie on no known grid."""
+    def of(self, name: str) -> StepSize | None:
+        """The step of a tensor, or None if its values lie on no known grid."""
         # Iterative: a chain of selecting operators can be longer than Python's stack.
         pending, visited = [name], {name}
         while pending:
@@ -90,7 +90,7 @@ class Steps:
         nearest = node.op_type == "Resize" and attribute(node, "mode", b"nearest") == b"nearest"
         return [node.input[0]] if node.op_type in _SELECTING or nearest else []
 
-    def _combine(self, name: str, sources: list[str]) -> Step | None:
+    def _combine(self, name: str, sources: list[str]) -> StepSize | None:
         node = self._producers.get(name)
         if node is None:
             return None
@@ -104,12 +104,12 @@ class Steps:
                 return None
         return first
 
-    def _own(self, node: onnx.NodeProto) -> Step | None:
-        """The step a node gives its output by itself."""
+    def _own(self, node: onnx.NodeProto) -> StepSize | None:
+        """The step of a quantizer's output."""
         if node.input and self._has_float8_codes(node):
             return None
         if node.op_type in _QUANTIZERS or node.op_type.startswith("QLinear"):
-            return Step(np.ones(()))
+            return StepSize(np.ones(()))
         fake = (node.domain, node.op_type) == ("onnxq", "FakeQuantize")
         if (node.op_type != "DequantizeLinear" and not fake) or len(node.input) < 2:
             return None
@@ -120,17 +120,17 @@ class Steps:
         if not np.all(np.isfinite(scale) & (scale > 0)):
             return None
         if scale.size == 1:
-            return Step(scale.reshape(()))
-        return Step(scale, attribute(node, "axis", 1), attribute(node, "block_size", 0))
+            return StepSize(scale.reshape(()))
+        return StepSize(scale, attribute(node, "axis", 1), attribute(node, "block_size", 0))
 
     def _has_float8_codes(self, node: onnx.NodeProto) -> bool:
-        """Whether its zero point, or its codes where it has none, are constants of float8."""
+        """Whether its zero point, or without one its codes, are constants of float8."""
         typed = node.input[2] if len(node.input) > 2 and node.input[2] else node.input[0]
         stored = self._constants.get(typed)
         return stored is not None and stored.data_type in _FLOAT8
 
     def constant(self, name: str) -> Array | None:
-        """The value of a constant: an initializer, a Constant node, or either behind a Cast."""
+        """The value of a constant: an initializer, a Constant node, or either after a Cast."""
         for _ in range(len(self._producers) + 1):
             if name in self._constants:
                 return StoredValues(self._constants[name], self._folder).load()
@@ -157,7 +157,5 @@ def _constant_value(node: onnx.NodeProto) -> Array | None:
 
 def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
     """The value of an attribute, or the default."""
-    for attribute in node.attribute:
-        if attribute.name == name:
-            return helper.get_attribute_value(attribute)
-    return default
+    found = (helper.get_attribute_value(a) for a in node.attribute if a.name == name)
+    return next(found, default)

@@ -34,7 +34,7 @@ class Running:
 
     @cached_property
     def session(self) -> Session:
-        """The session, opened when first needed; its own `kind` tells of a fallback."""
+        """The session, opened when first needed; after a fallback, its own `kind` differs."""
         return runtime.session(self.model, self.kind, self.taps)
 
     @cached_property
@@ -74,7 +74,7 @@ class Trusted(Running):
         keep: int = 0,
     ) -> None:
         if seed < 0:
-            raise OptionError(f"the seed {seed} is negative", fix="give 0 or more")
+            raise OptionError(f"the seed {seed} is negative", fix="give a seed of at least 0")
         super().__init__(source, kind, taps)
         self._data, self._count, self._seed = data, count, seed
         self._kept: list[tuple[Feed, dict[str, Array]]] = []

@@ -1,8 +1,8 @@
-"""The proof: run two models on the same inputs and measure how far their tensors are apart.
+"""The proof: run two models on the same inputs and measure how far their tensors differ.
 
-The first model is trusted. Outputs decide whether the comparison passes; with `per_layer` the
-tensors that both models have by the same name are measured too, in the order of the first, and
-the first one beyond the tolerance shows where the models part.
+The first model is trusted. Outputs decide whether the comparison passes. With `per_layer`, tensors
+that have the same name in both models are measured too, in the order of the first model, and the
+first one beyond the tolerance shows where the models diverge.
 """
 
 from __future__ import annotations
@@ -31,30 +31,25 @@ _NEARLY_ZERO = 1e-4
 
 @dataclass(frozen=True)
 class Report:
-    """What a comparison found.
-
-    Attributes:
-        outputs: one difference per output.
-        layers: one per shared tensor, in the order of the first model (with `per_layer`).
-        samples: how many inputs were run.
-        sessions: the kind of session that really ran each model.
-        notes: what limits the proof: fallbacks, kernels that saturate.
-    """
+    """The result of a comparison."""
 
     outputs: tuple[TensorDiff, ...]
     layers: tuple[TensorDiff, ...]
+    """The shared tensors, in the order of the first model (with `per_layer`)."""
     samples: int
     sessions: tuple[str, str]
+    """The kinds of session that really ran the models."""
     notes: tuple[str, ...]
+    """Limits of the proof: fallbacks, kernels that saturate."""
 
     @property
     def passed(self) -> bool:
-        """Whether every output is within the tolerance; nothing compared is nothing proven."""
+        """Whether every output is within the tolerance and was compared at all."""
         return all(o.passed and o.finite for o in self.outputs)
 
     @property
     def worst(self) -> TensorDiff | None:
-        """The output that is farthest off, in multiples of what is tolerated."""
+        """The output with the largest difference, in multiples of the tolerance."""
         return max(self.outputs, key=lambda o: o.severity, default=None)
 
     @property
@@ -63,7 +58,7 @@ class Report:
         return next((layer for layer in self.layers if not layer.passed), None)
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict for json.dumps."""
+        """A JSON object."""
         first = self.first_divergence
         return {
             "passed": self.passed,
@@ -77,7 +72,7 @@ class Report:
 
 
 SOURCE = (Model, onnx.ModelProto, OpenModel, *PATH)
-"""What `verify` takes for a model."""
+"""The types of a model that `verify` accepts."""
 
 
 @takes(
@@ -107,7 +102,7 @@ def verify(
 ) -> Report:
     """Compare model `b` with the trusted model `a`, output by output.
 
-    Outputs pair by name, or by position where the names differ. Inputs come from `data` (see
+    Outputs are paired by name, or by position if the names differ. Inputs come from `data` (see
     `onnxq.running.samples`) or are `count` seeded random ones, in the range of the input's
     quantizer.
     """
@@ -115,7 +110,7 @@ def verify(
     models = open_model(a), open_model(b)
     plain = tuple(sessions) == ("reference", "reference")
     layers = _shared(models, plain) if per_layer else []
-    # Without optimisation taps change nothing: one session serves both purposes.
+    # Without optimisation, taps change nothing: one session is enough.
     taps = layers if plain else []
     trusted = Trusted(models[0], data, kind=sessions[0], taps=taps, count=count, seed=seed)
     other = Running(models[1], sessions[1], taps)
@@ -157,9 +152,9 @@ def compare(
     if not number:
         raise VerifyError("nothing was compared: there are no samples", fix="ask for at least one")
 
-    makers = _makers(trusted.graph)
+    producers = _producers(trusted.graph)
     found, within = (
-        tuple(r.result(*makers.get(name, ("", "")), limits) for (name, _), r in diffs.items())
+        tuple(r.result(*producers.get(name, ("", "")), limits) for (name, _), r in diffs.items())
         for diffs in (outputs, inner)
     )
     report = Report(found, within, number, (runs[0].kind, runs[1].kind), ())
@@ -171,7 +166,7 @@ def compare(
 def _check(sessions: tuple[Kind, ...]) -> None:
     if len(sessions) != 2:
         raise OptionError(
-            f"{len(sessions)} sessions for two models", fix="give one for each of the two models"
+            f"{len(sessions)} sessions for two models", fix="give one session for each model"
         )
     for kind in sessions:
         if kind not in get_args(Kind):
@@ -180,21 +175,14 @@ def _check(sessions: tuple[Kind, ...]) -> None:
             )
 
 
-def saturates(
-    model: ModelSource, data: Data = None, *, count: int = 4, seed: int = 0
-) -> TensorDiff | None:
-    """How far onnxruntime's default session is off on this CPU, or None where it is right.
+def saturation(deployed: Trusted) -> TensorDiff | None:
+    """How far onnxruntime's default session is off on this CPU, or None if it is right.
 
-    Compared with the `deployed` session, which differs from the default only in avoiding the
+    `deployed` runs in the `deployed` session, which differs from the default only in avoiding the
     kernels that saturate: so other effects of optimisation (up to a step) are no false alarm,
     and integer operators, which saturate in the reference session too, are covered. A model that
     the default session refuses raises.
     """
-    return saturation(Trusted(model, data, kind="deployed", count=count, seed=seed))
-
-
-def saturation(deployed: Trusted) -> TensorDiff | None:
-    """The same for a model that is open in the deployed session."""
     report = compare(deployed, Running(deployed.model, "shipped"), Tolerance(max_moved=1.0))
     return None if report.passed else report.worst
 
@@ -221,9 +209,9 @@ def _pair_outputs(first: onnx.GraphProto, second: onnx.GraphProto) -> list[tuple
 
 
 def _pair_inputs(first: Session, second: Session) -> dict[str, TensorSpec]:
-    """Which input of the second model takes the value of each input of the first."""
+    """For each input of the first model, the input of the second that gets its value."""
     names, specs = [i.name for i in first.inputs], {i.name: i for i in second.inputs}
-    if set(specs) <= set(names):  # a pass may have removed an input nobody reads
+    if set(specs) <= set(names):  # a pass may have removed an unused input
         return {n: specs[n] for n in names if n in specs}
     if len(names) != len(specs):
         raise VerifyError(
@@ -234,47 +222,41 @@ def _pair_inputs(first: Session, second: Session) -> dict[str, TensorSpec]:
 
 
 def _shared(models: tuple[OpenModel, OpenModel], plain: bool) -> list[str]:
-    """The tensors to look at: computed in both models, in the order of the first.
+    """The tensors to compare: computed in both models, in the order of the first.
 
-    In an optimised session (not `plain`) only activations made by DequantizeLinear: onnxruntime
-    copies that node for another reader, while any other tap would stop the fusion it is meant to
-    show, or (weights) make it refuse the model.
+    In an optimised session (not `plain`) only activations after DequantizeLinear: onnxruntime
+    copies that node for another consumer, while any other tap would prevent the fusion it is meant
+    to show, or (weights) make onnxruntime refuse the model.
     """
-    first, second = (_makers(m.proto.graph) for m in models)
-    varying = _varying(models[0].proto.graph)
+    first, second = (_producers(m.proto.graph) for m in models)
     return [
         name
-        for name in _in_order(models[0].proto.graph)
-        # Weights are no layers: passes rewrite them and keep their names.
-        if name in second and name in varying
+        for name in _varying(models[0].proto.graph)
+        if name in first and name in second
         if plain or first[name][0] == second[name][0] == "DequantizeLinear"
     ]
 
 
-def _makers(graph: onnx.GraphProto) -> dict[str, tuple[str, str]]:
-    """For each tensor that a node of the graph makes: the operator and the node's name."""
+def _producers(graph: onnx.GraphProto) -> dict[str, tuple[str, str]]:
+    """The producer of each tensor: operator and name of the node."""
     return {name: (n.op_type, n.name) for n in graph.node for name in n.output if name}
 
 
-def _in_order(graph: onnx.GraphProto) -> Iterator[str]:
-    """All tensors made in the graph, each after those it depends on."""
-    for node in ordered(graph):
-        yield from (name for name in node.output if name)
+def _varying(graph: onnx.GraphProto) -> dict[str, None]:
+    """The tensors that depend on an input of the graph, each after those it depends on.
 
-
-def _varying(graph: onnx.GraphProto) -> set[str]:
-    """The tensors that depend on an input of the graph."""
+    Weights are not among them: passes rewrite them and keep their names.
+    """
     fixed = {t.name for t in graph.initializer}
-    found = {i.name for i in graph.input} - fixed
-    makers = {name: node for node in graph.node for name in node.output if name}
-    for name in _in_order(graph):
-        if any(read in found for read in reads(makers[name])):
-            found.add(name)
+    found = dict.fromkeys(i.name for i in graph.input if i.name not in fixed)
+    for node in ordered(graph):
+        if any(name in found for name in reads(node)):
+            found.update(dict.fromkeys(filter(None, node.output)))
     return found
 
 
 def _weak(outputs: Iterable[TensorDiff]) -> Iterator[str]:
-    """Outputs that say little, whatever the comparison found."""
+    """Notes on outputs that prove little, whatever the result."""
     outputs = tuple(outputs)
     if outputs and all(diff.constant for diff in outputs):
         yield "the output is the same value everywhere on these inputs: give --data"

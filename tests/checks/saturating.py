@@ -10,7 +10,11 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxq.running.sessions import reference, shipped
+from onnxq.proof.difference import TensorDiff
+from onnxq.proof.trusted import Trusted
+from onnxq.proof.verify import saturation
+from onnxq.running.samples import Data
+from onnxq.running.sessions import ModelSource, reference, shipped
 from tests.models.zoo import ZOO, inputs
 
 Ints = NDArray[np.int64]
@@ -32,3 +36,8 @@ def cpu_saturates() -> bool:
     feeds = inputs(proto)
     results = [next(iter(run(proto).run(feeds).values())) for run in (reference, shipped)]
     return not np.allclose(*results)
+
+
+def saturates(model: ModelSource, data: Data = None) -> TensorDiff | None:
+    """How far onnxruntime's default session is off on this CPU, or None if it is right."""
+    return saturation(Trusted(model, data, kind="deployed"))

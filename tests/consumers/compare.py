@@ -24,7 +24,7 @@ import pytest
 import onnxq
 from onnxq.backend import Backend, backends
 from onnxq.proof.difference import RunningDiff, Tolerance
-from onnxq.proof.step_size import Step, Steps
+from onnxq.proof.step_size import Steps, StepSize
 from onnxq.running import sessions
 from onnxq.running.sessions import open_model
 from tests.checks.tables import TableRow
@@ -175,7 +175,7 @@ def measure(
         step = steps.of(name)
         if step is None:
             unit = "1/127 of the largest magnitude"
-            step = Step(np.asarray(max(np.abs(w).max() for w in wanted) / 127))
+            step = StepSize(np.asarray(max(np.abs(w).max() for w in wanted) / 127))
         diff = RunningDiff(name, name, step)
         for number, value in enumerate(wanted):
             diff.add(value, found[f"{name}/{number}"])

@@ -18,7 +18,7 @@ from onnxq.graph import Model, from_proto, load, save
 from onnxq.graph.constants import array
 from onnxq.operators.weight_axis import weight_axis
 from onnxq.pipeline import Pipeline
-from onnxq.proof.verify import saturates, verify
+from onnxq.proof.verify import verify
 from onnxq.quant.qparams import QParams, Role
 from onnxq.quant.qtypes import qtype
 from onnxq.running import sessions
@@ -26,6 +26,7 @@ from onnxq.storage import model_files
 from passes.apply_qparams import ApplyQParams
 from passes.phases import CLEAN, FOLD, READ
 from passes.to_qdq import ToQdq
+from tests.checks.saturating import saturates
 from tests.models.build import apply, bit_equal, ops, parse, quantize, run, weight
 from tests.models.zoo import ZOO, inputs
 

@@ -8,11 +8,11 @@ import onnxq
 from onnxq.backend import find_backend
 from onnxq.edit import producer
 from onnxq.graph import from_proto
-from onnxq.proof.verify import saturates
 from onnxq.quant.qparams import Role
 from onnxq.running import sessions as runtime
 from onnxq.workflows import demo
 from tests.checks.optimized import optimized_ops
+from tests.checks.saturating import saturates
 from tests.models.networks import NETWORKS, quantized, samples
 from tests.models.zoo import CNN, ZOO, inputs
 from tests.onnxq.backends.check import proven

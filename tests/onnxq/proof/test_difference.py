@@ -11,7 +11,7 @@ import pytest
 
 from onnxq.errors import VerifyError
 from onnxq.proof.difference import RunningDiff, TensorDiff, Tolerance
-from onnxq.proof.step_size import Step
+from onnxq.proof.step_size import StepSize
 
 
 def diff(
@@ -20,7 +20,7 @@ def diff(
     dtype: object = np.float32,
     tolerance: Tolerance | None = None,
 ) -> TensorDiff:
-    running = RunningDiff("t", "u", None if step is None else Step(np.asarray(step)))
+    running = RunningDiff("t", "u", None if step is None else StepSize(np.asarray(step)))
     for a, b in pairs:
         running.add(np.asarray(a, dtype), np.asarray(b, dtype))
     return running.result("Conv", "conv1", tolerance or Tolerance())
@@ -164,7 +164,7 @@ def test_pieces_add_up_to_the_whole(dtype: object, steps: np.ndarray | None) -> 
     a = rng.integers(-40, 40, shape) * 0.25
     b = a + rng.integers(-2, 3, shape) * (rng.random(shape) < 0.1)
     a[0, 0, 5], a[6, 1, 7], b[6, 1, 7], b[3, 2, 1] = np.inf, np.nan, np.nan, -np.inf
-    step = None if steps is None else Step(steps, axis=1)
+    step = None if steps is None else StepSize(steps, axis=1)
     running = RunningDiff("t", "t", step)
     running.add(np.asarray(a, dtype), np.asarray(b, dtype))
     found = running.result("", "", Tolerance())
@@ -183,8 +183,8 @@ def test_pieces_add_up_to_the_whole(dtype: object, steps: np.ndarray | None) -> 
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8])
-@pytest.mark.parametrize("step", [None, Step(np.asarray(0.5)), Step(np.ones(64), axis=0)])
-def test_memory_does_not_grow_with_the_tensor(dtype: type, step: Step | None) -> None:
+@pytest.mark.parametrize("step", [None, StepSize(np.asarray(0.5)), StepSize(np.ones(64), axis=0)])
+def test_memory_does_not_grow_with_the_tensor(dtype: type, step: StepSize | None) -> None:
     a = np.ones((64, 1 << 16), dtype)
     b = a + np.ones((), dtype)
     running = RunningDiff("t", "t", step)

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import parser
 
-from onnxq.proof.step_size import Step, Steps
+from onnxq.proof.step_size import Steps, StepSize
 from onnxq.running.sessions import open_model
 from tests.models import zoo
 
@@ -89,7 +89,7 @@ def test_a_step_per_channel_follows_its_axis(axis: str) -> None:
 
 
 def test_a_step_per_block_is_repeated() -> None:
-    step = Step(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=1, block=3)
+    step = StepSize(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=1, block=3)
     np.testing.assert_array_equal(step.along((2, 5)), [[1, 1, 1, 2, 2], [3, 3, 3, 4, 4]])
     found = steps(
         "y = DequantizeLinear<axis = 1, block_size = 2>(q, many)",

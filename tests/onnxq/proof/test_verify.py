@@ -14,11 +14,11 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxq.errors import LoadError, VerifyError
 from onnxq.graph import from_proto
-from onnxq.proof.verify import Report, saturates, verify
+from onnxq.proof.verify import Report, verify
 from onnxq.quant.qparams import Array
 from onnxq.running import sessions
 from tests.checks.optimized import optimized_ops
-from tests.checks.saturating import cpu_saturates, saturated_products
+from tests.checks.saturating import cpu_saturates, saturated_products, saturates
 from tests.models.foreign_files import FOLDER as FIXTURES
 
 
