@@ -4,8 +4,8 @@
     Conv2d        FusedConv2d               QatConv2d          FusedQatConv2d
     ...           layer [+ bn] [+ act]      FQ(W)              FQ(W·f) [+ act], deployed in eval
 
-All four have `weight` and `bias` under these names; the fused ones hold `bn` and `activation`,
-the quantized ones `weight_fake_quant` and, where wanted, `bias_fake_quant`, `input_fake_quant`.
+All four have `weight` and `bias`. The fused ones add `bn` and `activation`, the quantized ones
+`weight_fake_quant` and, if wanted, `bias_fake_quant` and `input_fake_quant`.
 """
 
 from torch_bridge.nn.bn_state import fold_bn, folded_bn, freeze_bn_stats, unfreeze_bn_stats

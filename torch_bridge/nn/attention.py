@@ -1,11 +1,11 @@
-"""Multi-head attention taken apart into layers and products that can be quantized.
+"""Multi-head attention as separate layers and products, which can be quantized.
 
     q, k, v = W_q x + b_q, W_k y + b_k, W_v z + b_v         split into h heads of d / h features
     a       = softmax(q k^T / sqrt(d / h) + mask)
     out     = W_o (a v) + b_o
 
-torch's own module multiplies with slices of one stacked weight inside one function, where no
-quantizer can be inserted.
+torch's own module multiplies with slices of one stacked weight inside one function, in which
+quantizers cannot be inserted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Attention(nn.Module):
     """nn.MultiheadAttention in separate layers."""
 
     in_proj_bias = None
-    """Shows torch's encoder layers that their fast path, which skips modules, is not possible."""
+    """Prevents the fast path of torch's encoder layers, which skips modules."""
 
     def __init__(self, source: nn.MultiheadAttention) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Attention(nn.Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As nn.MultiheadAttention; `is_causal` is a hint there, and the mask decides."""
+        """The same as nn.MultiheadAttention; `is_causal` is only a hint, the mask decides."""
         batched = query.dim() == 3
         if not batched:
             query, key, value = (t.unsqueeze(0) for t in (query, key, value))
@@ -103,7 +103,7 @@ class Attention(nn.Module):
 
 
 def expand_attention(model: nn.Module) -> tuple[nn.Module, list[str]]:
-    """`model` with every nn.MultiheadAttention replaced, and reasons for those that stay."""
+    """`model` with every nn.MultiheadAttention replaced, and a note on those that stay."""
     if type(model) is nn.MultiheadAttention:
         holder = nn.ModuleList([model])
         _, notes = expand_attention(holder)
@@ -139,7 +139,7 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
 
 
 def _additive(mask: Tensor, like: Tensor) -> Tensor:
-    """A mask to add: True in a boolean mask means 'not this one'."""
+    """A mask to add; True in a boolean mask excludes a position."""
     if mask.dtype is not torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, -math.inf)

@@ -1,4 +1,4 @@
-"""Batch normalisation written as a gain and a bias of the layer before it.
+"""Batch normalisation as a gain and a bias of the layer before it.
 
 f = γ / √(v + ε)                    gain per output channel, from the running variance
 BN(conv(x, W) + b) = conv(x, W·f) + (b - μ)·f + β       with the running statistics
@@ -21,7 +21,7 @@ SMALLEST_GAIN = 1e-5
 
 
 def gain(bn: _BatchNorm) -> Tensor:
-    """γ / √(v + ε), by the same float operations wherever it is needed."""
+    """γ / √(v + ε), always by the same float operations."""
     deviation = torch.sqrt(_as_read(bn, bn.running_var) + bn.eps)
     return torch.reciprocal(deviation) if bn.weight is None else bn.weight / deviation
 
@@ -45,13 +45,12 @@ def _(x: Tensor) -> Tensor:
 
 
 def _as_read(bn: _BatchNorm, statistic: Tensor | None) -> Tensor:
-    """A running statistic, for good: the batch norm moves it later in the same step.
+    """A running statistic as it is now: the batch norm updates it later in the same step.
 
-    torch.compile may compute again in the backward pass what it needs from the forward pass, and
-    then read the moved statistic (torch 2.13 and before). What an operator unknown to it returns,
-    it keeps.
+    torch.compile may recompute parts of the forward pass in the backward pass, and then read the
+    updated statistic (torch 2.13 and before). It keeps the results of operators unknown to it.
     """
-    assert statistic is not None  # `why_not_foldable` said so
+    assert statistic is not None  # checked by `why_not_foldable`
     compiled = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
     return _snapshot(statistic) if compiled and bn.training else statistic
 
@@ -62,7 +61,7 @@ def why_not_foldable(layer: nn.Module, bn: _BatchNorm) -> str:
         return "it keeps no running statistics (track_running_stats=False)"
     channels = out_channels(layer)
     if bn.num_features != channels:
-        return f"it normalises {bn.num_features} channels, but the layer makes {channels}"
+        return f"it normalises {bn.num_features} channels, but the layer computes {channels}"
     return ""
 
 

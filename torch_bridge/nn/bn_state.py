@@ -21,8 +21,8 @@ _FROZEN_HERE = "frozen_by_freeze_bn_stats"
 def freeze_bn_stats(model: nn.Module) -> nn.Module:
     """Stop every batch norm of `model` from using or collecting batch statistics.
 
-    Holds through `model.train()`. Batch norms inside fused layers are frozen there; those that
-    belong to no layer become FrozenBatchNorm modules with the same parameters.
+    `model.train()` does not undo it. Batch norms inside fused layers are frozen there; others
+    become FrozenBatchNorm modules with the same parameters.
     """
     frozen: dict[int, nn.Module] = {}
     for place in _alone(model):
@@ -39,7 +39,7 @@ def freeze_bn_stats(model: nn.Module) -> nn.Module:
 
 @takes(model=nn.Module)
 def unfreeze_bn_stats(model: nn.Module) -> nn.Module:
-    """Undo `freeze_bn_stats`; batch norms that the model's author froze stay frozen."""
+    """Undo `freeze_bn_stats`; batch norms that were frozen before it stay frozen."""
     thawed: dict[int, nn.Module] = {}
     for place in _alone(model):
         if isinstance(place.child, FrozenBatchNorm) and getattr(place.child, _FROZEN_HERE, False):
@@ -54,10 +54,10 @@ def unfreeze_bn_stats(model: nn.Module) -> nn.Module:
 
 
 def fold_bn(model: nn.Module) -> nn.Module:
-    """Fold every batch norm of the fused quantized layers of `model`, in place and for good.
+    """Fold every batch norm of the fused quantized layers of `model`, in place and permanently.
 
-    Eval computes the same before and after: the folded weight and bias are made by the operations
-    that eval uses. An exporter then writes them as they are, rather than folding by its own.
+    Eval mode computes the same before and after, since it folds by the same operations. An exporter
+    then writes the folded weight and bias instead of folding by its own arithmetic.
     """
     for module in model.modules():
         if isinstance(module, FusedQatLayer):
@@ -67,7 +67,7 @@ def fold_bn(model: nn.Module) -> nn.Module:
 
 @contextlib.contextmanager
 def folded_bn(model: nn.Module) -> Iterator[nn.Module]:
-    """`model` with its batch norms folded; afterwards it has its own parameters again."""
+    """Fold the batch norms of `model` inside the block, then restore its parameters."""
     layers = [module for module in model.modules() if isinstance(module, FusedQatLayer)]
     kept = [(layer.weight, layer.bias, layer.bn) for layer in layers]
     try:
@@ -78,5 +78,5 @@ def folded_bn(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def _alone(model: nn.Module) -> list[Place]:
-    """The places of all modules except those held by a fused layer."""
+    """The places of all modules except those in a fused layer."""
     return [place for place in places(model) if not isinstance(place.parent, HasBatchNorm)]

@@ -1,4 +1,4 @@
-"""Every place in a model that holds a module, shared modules at each of their places."""
+"""Every place in a model that holds a module; a shared module has several."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Place(NamedTuple):
 
 
 def places(model: nn.Module) -> Iterator[Place]:
-    """All places below `model`, parents first; safe against edits while iterating."""
+    """All places below `model`, parents first; the model may be edited while iterating."""
     for path, child in list(model.named_modules(remove_duplicate=False)):
         if path:
             prefix, _, name = path.rpartition(".")

@@ -2,7 +2,8 @@
 
     y = γ * (x - μ) / √(v + ε) + β      with the running μ and v, in training too
 
-γ and β may still be trained. The state has the names of BatchNorm's, so checkpoints load.
+γ and β may still be trained. The state has the same names as that of BatchNorm, so checkpoints
+load.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _STATE = {"weight", "bias", "running_mean", "running_var"}
 
 
 class FrozenBatchNorm(_BatchNorm):
-    """A batch norm that `train()` leaves in evaluation mode."""
+    """A batch norm that stays in evaluation mode."""
 
     thawed_class: ClassVar[type[_BatchNorm]]
 
@@ -79,10 +80,10 @@ FROZEN: dict[type[nn.Module], type[FrozenBatchNorm]] = {
 
 
 def replace_foreign_frozen(model: nn.Module) -> list[str]:
-    """Replace other libraries' frozen batch norms (buffers only) by this one; names replaced.
+    """Replace frozen batch norms of other libraries (buffers only), and return their paths.
 
-    Detection libraries write their own FrozenBatchNorm2d, which a tracer takes apart into
-    arithmetic; as a module it can be folded into the convolution before it.
+    Detection libraries have their own FrozenBatchNorm2d, which a tracer decomposes into arithmetic.
+    As a module it can be folded into the convolution before it.
     """
     made: dict[int, nn.Module] = {}
     replaced = []
@@ -94,12 +95,8 @@ def replace_foreign_frozen(model: nn.Module) -> list[str]:
 
 
 def _is_foreign_frozen(module: nn.Module) -> bool:
-    buffers = dict(module.named_buffers(recurse=False))
-    return (
-        type(module).__name__ == "FrozenBatchNorm2d"
-        and not isinstance(module, FrozenBatchNorm)
-        and buffers.keys() >= _STATE
-    )
+    named = type(module).__name__ == "FrozenBatchNorm2d" and not isinstance(module, FrozenBatchNorm)
+    return named and dict(module.named_buffers(recurse=False)).keys() >= _STATE
 
 
 def _from_buffers(foreign: nn.Module) -> FrozenBatchNorm2d:

@@ -1,9 +1,9 @@
 """Float layers with the batch normalisation and the activation that follow them.
 
-    y = activation(BN(layer(x)))        `bn` and `activation` may each be absent
+    y = activation(BN(layer(x)))        `bn` and `activation` are optional
 
 A fused layer is a subclass of the torch layer, so `weight` and `bias` keep their names in the
-state; the batch normalisation is the child `bn`, the activation the child `activation`. The
+state. The batch normalisation is the child `bn`, the activation the child `activation`. The
 quantized forms use the same names and add their quantizers.
 """
 
@@ -49,7 +49,7 @@ class HasBatchNorm(nn.Module):
         self.bn_frozen = isinstance(bn, FrozenBatchNorm)
 
     def freeze_bn(self) -> None:
-        """Use the running statistics, and leave them as they are, in training too."""
+        """Use the running statistics without updating them, in training too."""
         self.bn_frozen = True
         if self.bn is not None:
             self.bn.eval()
@@ -61,7 +61,7 @@ class HasBatchNorm(nn.Module):
             self.bn.train(self.training)
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode of every child, except that frozen statistics stay frozen."""
+        """Set the mode of every child, but keep frozen statistics frozen."""
         super().train(mode)
         if self.bn_frozen and self.bn is not None:
             self.bn.eval()
@@ -72,7 +72,7 @@ class FusedLayer(HasBatchNorm):
     """The base of all fused float layers."""
 
     fused_pattern: str = ""
-    """Name of the pattern that made it; chooses its quantized form."""
+    """Name of the pattern that made it, which determines its quantized form."""
 
     @classmethod
     def from_float(cls, layer: nn.Module, *others: nn.Module) -> Self:

@@ -1,28 +1,28 @@
-"""Quantized layers with batch normalisation and activation: what is trained is what is deployed.
+"""Quantized layers with batch normalisation and activation, trained as they are deployed.
 
 With f = γ / √(v + ε) from the running variance, the deployed layer is
 
     y = act(layer(x, FQ(W·f), FQ_b((b - μ)·f + β)))                                     (deployed)
 
-and that is what is computed in eval and with frozen statistics: no batch normalisation is left
-to export or fold. With batch statistics (training) it is
+This is computed in eval mode and with frozen statistics: no batch normalisation is left to export
+or fold. With batch statistics (training) it is
 
     y = act(BN(layer(x, FQ(W·f) / f, b)) + e),   e = FQ_b(b') - b',  b' = (b - μ)·f + β    (batch)
 
-The weights are quantized on the deployed grid, and unscaled before the layer rather than after it
-(a layer is linear in its weights), so BN sees activations of the float size and its running
-statistics stay those of the float model. e is the error that quantizing the deployed bias makes
-(0 without a bias quantizer); before BN the batch mean would cancel it. f is a constant in the
-backward pass of this form: γ learns through BN.
+The weights are quantized on the deployed grid, and unscaled before the layer, not after it (a layer
+is linear in its weights). So BN sees activations of the float magnitude and its running statistics
+stay those of the float model. e is the error of quantizing the deployed bias (0 without a bias
+quantizer); before BN the batch mean would cancel it. f is a constant in the backward pass of this
+form: γ learns through BN.
 
-γ < 0 needs nothing special: f / f = 1. Where |f| < SMALLEST_GAIN (γ = 0: all that the channel
-adds to the output is β) the channel uses its float weights in the batch form, so that nothing is
-divided by 0 and γ, W and the statistics learn as in the float model.
+γ < 0 needs no special case: f / f = 1. If |f| < SMALLEST_GAIN (γ = 0: the channel only adds β to
+the output), the channel uses its float weights in the batch form. So nothing is divided by 0, and
+γ, W and the statistics learn as in the float model.
 """
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,24 +39,15 @@ from torch_bridge.nn.qat import QatLayer
 
 
 class FusedQatLayer(HasBatchNorm, QatLayer):
-    """The base of all fused quantized layers."""
+    """The base of all fused quantized layers; `from_float` takes fused and bare float layers."""
 
-    @classmethod
-    def from_float(
-        cls,
-        layer: nn.Module,
-        weight_quantizer: nn.Module,
-        bias_quantizer: nn.Module | None = None,
-        input_quantizer: nn.Module | None = None,
-    ) -> Self:
-        """The quantized form of a fused float layer (or of a bare one)."""
-        made = super().from_float(layer, weight_quantizer, bias_quantizer, input_quantizer)
-        if not isinstance(layer, HasBatchNorm):
-            made._join(None, None)
-        return made
+    def _attach(self, weight: nn.Module, bias: nn.Module | None, input_: nn.Module | None) -> None:
+        super()._attach(weight, bias, input_)
+        if not hasattr(self, "bn"):
+            self._join(None, None)
 
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """The batch form where the batch norm trains, else the deployed form."""
+        """The batch form if the batch norm trains, else the deployed form."""
         x = self.quantize_input(input)
         if self.bn is not None and self.bn.training:
             y = self._batch_form(self.bn, x, *args, **kwargs)
@@ -76,7 +67,7 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
         return weight, folded_bias(self.bn, self.bias, f)
 
     def fold_bn(self) -> None:
-        """Make the deployed weight and bias the layer's own and drop the batch norm, for good."""
+        """Replace weight and bias by the deployed ones and remove the batch norm, permanently."""
         with torch.no_grad():
             weight, bias = self.deployed_parameters()
         if self.bn is not None and bias is not None:
@@ -100,13 +91,13 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
         return normed if shift is None else normed + shift.view(-1, *[1] * (self.weight.dim() - 2))
 
     def _quantized_at_once(self, f: Tensor, layout: WeightAxis) -> Tensor | None:
-        """FQ(W·f) / f without making W·f, where scales run along the output channels.
+        """FQ(W·f) / f without computing W·f, for scales along the output channels; else None.
 
-        The weights are most of what a small batch touches: one pass over them instead of three.
+        For a small batch, weights are most of the memory touched: one pass instead of three.
         """
         quantizer, size = self.weight_fake_quant, f.abs()
         if (
-            torch.compiler.is_compiling()  # the values of f must not decide there
+            torch.compiler.is_compiling()  # compiled code must not depend on the values of f
             or not isinstance(quantizer, FakeQuantize)
             or layout.groups != 1
             or quantizer.spec.axis != layout.axis
@@ -125,17 +116,17 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
         return rounded - bias
 
     def _check_rank(self, y: Tensor) -> None:
-        # BN normalises dimension 1; a Linear's channels are there in a matrix only.
+        # BN normalises dimension 1, which holds the channels of a Linear only in a matrix.
         if self.bn is not None and isinstance(self, nn.Linear) and y.dim() != 2:
             raise UnsupportedModelError(
-                f"Linear + {type(self.bn).__name__} got a {y.dim()}-dimensional tensor, and "
-                "BN normalises another dimension than the one that Linear makes",
+                f"Linear + {type(self.bn).__name__} got a {y.dim()}-dimensional tensor, in which "
+                "BN does not normalise the channels of Linear",
                 fix="exclude this pair from fusion",
             )
 
 
 def _has_hooks(module: nn.Module) -> bool:
-    """Whether a hook sees the values of this module: torch asks the same in a call."""
+    """Whether a hook sees the values of this module, as torch determines in a call."""
     return bool(
         module._forward_hooks
         or module._forward_pre_hooks

@@ -1,12 +1,13 @@
-"""The layers' operators with another weight and bias than their own.
+"""The operators of layers, applied with a given weight and bias.
 
-Each class is mixed into a torch layer and gives it `apply_weights(x, weight, bias)`, from which
-the generic modules of this package are built. Nothing else here depends on the kind of layer.
+Each class is mixed into a torch layer and adds `apply_weights(x, weight, bias)`, from which the
+generic modules of this package are built. Nothing else in the package depends on the kind of layer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -24,7 +25,7 @@ class ConvOp(_ConvNd):
 
 
 class ConvTransposeOp(_ConvTransposeNd):
-    """Transposed convolution; torch pads it with zeros only."""
+    """Transposed convolution; torch pads it only with zeros."""
 
     padding: tuple[int, ...]
 
@@ -37,9 +38,9 @@ class ConvTransposeOp(_ConvTransposeNd):
     ) -> Tensor:
         """The transposed convolution of `x` with `weight`."""
         convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[weight.dim() - 3]
-        extra: Sequence[int] = self.output_padding
-        if output_size is not None:
-            extra = padding_for(self, x, output_size)
+        sizes: Any = (self.stride, self.padding, self.kernel_size, weight.dim() - 2, self.dilation)
+        wanted = None if output_size is None else list(output_size)
+        extra = self._output_padding(x, wanted, *sizes)
         return convolve(
             x, weight, bias, self.stride, self.padding, extra, self.groups, self.dilation
         )
@@ -57,32 +58,8 @@ class EmbeddingOp(nn.Embedding):
     """Rows of the weight, by index."""
 
     def apply_weights(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The rows of `weight` that `x` names."""
+        """The rows of `weight` with the indices `x`."""
         return F.embedding(x, weight, self.padding_idx, scale_grad_by_freq=self.scale_grad_by_freq)
-
-
-def padding_for(layer: ConvTransposeOp, x: Tensor, output_size: Sequence[int]) -> list[int]:
-    """The output padding that makes a transposed convolution return `output_size`.
-
-    Without padding the size is (n-1) * stride - 2 * padding + dilation * (kernel-1) + 1; at most
-    stride - 1 elements may be added.
-    """
-    spatial = len(layer.kernel_size)
-    wanted = list(output_size)[-spatial:]
-    if len(output_size) not in (spatial, x.dim()):
-        raise ValueError(f"output_size must have {spatial} or {x.dim()} elements: {output_size}")
-    extra = []
-    for i, size in enumerate(x.shape[-spatial:]):
-        reach = layer.dilation[i] * (layer.kernel_size[i] - 1) + 1
-        least = (size - 1) * layer.stride[i] - 2 * layer.padding[i] + reach
-        most = least + layer.stride[i] - 1
-        if not least <= wanted[i] <= most:
-            raise ValueError(
-                f"output_size {wanted} is impossible for input {tuple(x.shape)}: "
-                f"dimension {i} can be {least}..{most}"
-            )
-        extra.append(wanted[i] - least)
-    return extra
 
 
 def why_not_quantizable(layer: nn.Module) -> str:
@@ -97,10 +74,10 @@ def why_not_quantizable(layer: nn.Module) -> str:
 
 
 def check_quantizable(layer: nn.Module) -> None:
-    """Raise where the weight of `layer` cannot be replaced in its operator."""
+    """Raise if the weight of `layer` cannot be replaced in its operator."""
     reason = why_not_quantizable(layer)
     if reason:
         raise UnsupportedModelError(
             f"{type(layer).__name__} cannot be quantized: {reason}",
-            fix="change the layer (e.g. remove the weight normalisation), or leave it float",
+            fix="change the layer (such as removing its weight normalisation), or leave it float",
         )

@@ -1,4 +1,4 @@
-"""The axis of the output channels in a torch layer's weight, and how to scale them.
+"""The axis of the output channels in the weight of a torch layer, and how to scale them.
 
     layer             weight layout                axis   counted
     Conv1d/2d/3d      (C_out, C_in/g, k...)        0      once
@@ -6,28 +6,24 @@
     Linear            (C_out, C_in)                0      once
     Embedding         (entries, features)          none: one scale per tensor by default
 
-The axes are those of `onnxq.operators.weight_axis` for the nodes the layers are exported as.
+The axes are those of `onnxq.operators.weight_axis` for the exported nodes.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from onnxq.errors import UnsupportedModelError
 from onnxq.operators.weight_axis import WeightAxis
 
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-
 
 def weight_layout(layer: nn.Module) -> WeightAxis:
     """The output channels in the weight of `layer` (a convolution or Linear)."""
-    if isinstance(layer, CONVOLUTIONS):
-        return WeightAxis(0, 1)
-    if isinstance(layer, TRANSPOSED):
+    if isinstance(layer, _ConvTransposeNd):
         return WeightAxis(1, layer.groups)
-    if isinstance(layer, nn.Linear):
+    if isinstance(layer, _ConvNd | nn.Linear):
         return WeightAxis(0, 1)
     raise UnsupportedModelError(
         f"{type(layer).__name__} has no output-channel axis",
@@ -36,7 +32,7 @@ def weight_layout(layer: nn.Module) -> WeightAxis:
 
 
 def channel_axis(layer: nn.Module) -> int | None:
-    """The axis for one weight scale per output channel; None where scales are per tensor."""
+    """The axis for one weight scale per output channel; None for one scale per tensor."""
     return None if isinstance(layer, nn.Embedding) else weight_layout(layer).axis
 
 
@@ -49,7 +45,7 @@ def out_channels(layer: nn.Module) -> int:
 def scale_channels(weight: Tensor, gain: Tensor, layout: WeightAxis) -> Tensor:
     """`weight` with each output channel multiplied by its entry of `gain`.
 
-    Only Mul and Reshape, which every exporter folds where both are constant.
+    Uses only Mul and Reshape, which every exporter folds if both are constant.
     """
     return (_grouped(weight, layout) * _per_channel(gain, weight, layout)).view(weight.shape)
 
@@ -57,16 +53,16 @@ def scale_channels(weight: Tensor, gain: Tensor, layout: WeightAxis) -> Tensor:
 def blend_channels(
     first: Tensor, first_gain: Tensor, second: Tensor, second_gain: Tensor, layout: WeightAxis
 ) -> Tensor:
-    """`first` and `second`, each with its output channels multiplied by its gain, added."""
+    """The sum of `first` and `second`, each with its output channels multiplied by its gain."""
     scaled = _grouped(first, layout) * _per_channel(first_gain, first, layout)
     gain = _per_channel(second_gain, second, layout)
     return torch.addcmul(scaled, _grouped(second, layout), gain).view(first.shape)
 
 
 def _grouped(weight: Tensor, layout: WeightAxis) -> Tensor:
-    """`weight`; of a grouped transposed convolution as (g, C_in/g, C_out/g, k...).
+    """`weight`, viewed as (g, C_in/g, C_out/g, k...) if there are groups.
 
-    There group i owns rows and channels i.
+    Group i of a transposed convolution has rows i and channels i.
     """
     if layout.groups == 1:
         return weight

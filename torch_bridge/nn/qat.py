@@ -2,9 +2,9 @@
 
     y = layer(FQ_x(x), FQ_w(W), FQ_b(b))
 
-`weight_fake_quant` is always there; `bias_fake_quant` and `input_fake_quant` where the target
-wants them (the input quantizer only where no graph exists to hold it). `weight` and `bias` keep
-the names they have in the float layer, so float checkpoints load with strict=False.
+`weight_fake_quant` always exists; `bias_fake_quant` and `input_fake_quant` if the target wants them
+(the input quantizer only if there is no graph to hold it). `weight` and `bias` keep their names of
+the float layer, so float checkpoints load with strict=False.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class QatLayer(nn.Module):
     weight: Tensor
     bias: Tensor | None
     apply_weights: Callable[..., Tensor]
-    """The layer's operator with this weight and bias; see `layer_op`."""
+    """The operator of the layer, applied with this weight and bias; see `layer_op`."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class QatLayer(nn.Module):
         self.input_fake_quant = input_
 
     def quantize_input(self, x: Tensor) -> Tensor:
-        """`x`, quantized where this layer quantizes its input."""
+        """`x`, quantized if this layer quantizes its input."""
         return x if self.input_fake_quant is None else self.input_fake_quant(x)
 
     def quantize_bias(self, bias: Tensor | None) -> Tensor | None:
-        """`bias`, quantized where there are a bias and a quantizer for it."""
+        """`bias`, quantized if there is a quantizer for it."""
         return bias if bias is None or self.bias_fake_quant is None else self.bias_fake_quant(bias)
 
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:

@@ -194,7 +194,7 @@ def test_a_batch_norm_over_another_dimension_stays() -> None:
     model.load_state_dict(graph.state_dict())
     report = fusion.fuse(graph)
     assert report == [
-        "bn: batch norm left, it normalises 5 channels, but the layer makes 6",
+        "bn: batch norm left, it normalises 5 channels, but the layer computes 6",
     ]
     same(model, graph, torch.randn(3, 5, 4))
 

@@ -32,7 +32,7 @@ def test_gain_and_bias_are_the_batch_norm(affine: bool, bias: bool) -> None:
 def test_reasons() -> None:
     deconv = nn.ConvTranspose2d(4, 6, 1, groups=2)
     assert why_not_foldable(deconv, nn.BatchNorm2d(6)) == ""
-    assert "3 channels, but the layer makes 6" in why_not_foldable(deconv, nn.BatchNorm2d(3))
+    assert "3 channels, but the layer computes 6" in why_not_foldable(deconv, nn.BatchNorm2d(3))
     bare = nn.BatchNorm2d(6, track_running_stats=False)
     assert "no running statistics" in why_not_foldable(deconv, bare)
 

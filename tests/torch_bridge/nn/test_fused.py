@@ -68,7 +68,7 @@ def test_constructor_and_copies() -> None:
 
 def test_unfit_modules_are_refused() -> None:
     conv = nn.Conv2d(3, 4, 1)
-    with pytest.raises(UnsupportedModelError, match="5 channels, but the layer makes 4"):
+    with pytest.raises(UnsupportedModelError, match="5 channels, but the layer computes 4"):
         qnn.FusedConv2d.from_float(conv, nn.BatchNorm2d(5))
     with pytest.raises(UnsupportedModelError, match="one batch norm and one activation"):
         qnn.FusedConv2d.from_float(conv, nn.ReLU(), nn.ReLU6())

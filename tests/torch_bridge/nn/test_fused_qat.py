@@ -277,7 +277,7 @@ def test_linear_with_batch_norm_refuses_sequences() -> None:
 
 
 def test_an_unfit_batch_norm_is_refused() -> None:
-    with pytest.raises(UnsupportedModelError, match="7 channels, but the layer makes 6"):
+    with pytest.raises(UnsupportedModelError, match="7 channels, but the layer computes 6"):
         qnn.FusedQatConv2d(4, 6, 3, bn=nn.BatchNorm2d(7), weight_quantizer=Off())
     with pytest.raises(UnsupportedModelError, match="no running statistics"):
         qnn.FusedQatConv2d(
