@@ -1,4 +1,4 @@
-"""y = x * gain + shift per channel: what BatchNormalization and arithmetic with constants do.
+"""y = x * gain + shift per channel: BatchNormalization, and arithmetic with constants.
 
     BatchNormalization   gain = gamma / sqrt(var + eps)      shift = beta - mean * gain
     x * c, c * x         gain = c                            shift = 0
@@ -7,7 +7,7 @@
     x - c                gain = 1                            shift = -c
     c - x                gain = -1                           shift = c
 
-All of it in float64, so that a chain of them is rounded once, when it reaches the weights.
+Everything is computed in float64, so a chain of them is rounded once, when it reaches the weights.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ELEMENTWISE = ("Mul", "Div", "Add", "Sub")
 """Operators that are affine when one operand is constant."""
 
 quiet = np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore")
-"""Numbers beyond the float range are detected afterwards, and declined with a reason."""
+"""Numbers beyond the float range are detected later, and declined with a reason."""
 
 
 @quiet
@@ -35,12 +35,12 @@ def all_finite(values: Array) -> bool:
 
 
 class CannotFold(Exception):
-    """Why an affine step has to stay where it is, as a sentence for the user."""
+    """The reason why an affine step has to stay where it is, as a sentence for the user."""
 
 
 @dataclass(slots=True)
 class Affine:
-    """Gain and shift: float64 vectors over the channels, or numbers that hold for all."""
+    """Gain and shift: float64 vectors over the channels, or one number for all of them."""
 
     gain: Array | float
     shift: Array | float
@@ -66,16 +66,16 @@ IDENTITY = Affine(1.0, 0.0)
 
 @dataclass(slots=True)
 class ChannelLayout:
-    """Where the channels of an activation lie, for constants that broadcast against it."""
+    """The channel axis of an activation, for constants that broadcast against it."""
 
     channels: int
     from_end: int
     """The channel axis counted from the end: 1 = last."""
     rank: int
-    """Rank of the activation, or what is known to be the least."""
+    """Rank of the activation, or the least that it can be."""
 
     def vector(self, value: Array) -> Array | float | None:
-        """`value` per channel; None where it varies along other axes or raises the rank."""
+        """`value` per channel; None if it varies along other axes or raises the rank."""
         if value.ndim > self.rank:
             return None
         if value.size == 1:
@@ -88,7 +88,7 @@ class ChannelLayout:
 
 @quiet
 def batch_norm(node: gs.Node) -> Affine:
-    """What an inference BatchNormalization does to each channel (axis 1)."""
+    """Gain and shift of an inference BatchNormalization on each channel (axis 1)."""
     if node.attrs.get("training_mode", 0) or any(t.name for t in node.outputs[1:]):
         raise CannotFold("it computes batch statistics (training mode)")
     gamma, beta, mean, var = (array(t) for t in node.inputs[1:5])
@@ -104,7 +104,7 @@ def batch_norm(node: gs.Node) -> Affine:
 
 @quiet
 def elementwise(node: gs.Node, x: gs.Tensor, layout: ChannelLayout) -> Affine | None:
-    """What Mul, Div, Add or Sub with a constant does to `x`; None where neither is constant."""
+    """Gain and shift of Mul, Div, Add or Sub of `x` and a constant; None if neither is constant."""
     right = node.inputs[0] is x
     value = array(node.inputs[1 if right else 0])
     if value is None:

@@ -1,7 +1,6 @@
-"""Rewrites the graph so that a layer computes the affine step in front of it or behind it.
+"""Rewrites the graph so that a layer computes the affine step before or after it.
 
-The arithmetic is in `linear`. Constants are made new, since others may read the old ones, and a
-step that cannot be folded is a graph output as it was.
+The arithmetic is in `linear`. Constants are always new ones, since other nodes may read the old.
 """
 
 from __future__ import annotations
@@ -56,14 +55,14 @@ class Folding:
 
     @quiet
     def behind(self, layer: LinearLayer, chain: list[gs.Node], step: Affine) -> None:
-        """Let the layer compute `step`, which the nodes of `chain` behind it compute now.
+        """Let the layer compute `step`, which the nodes of `chain` after it compute now.
 
-        `chain` starts at the layer; nothing else reads what lies between. Raises CannotFold, and
-        then nothing has changed.
+        `chain` starts at the layer; nothing else reads the tensors in between. If it raises
+        CannotFold, nothing has changed.
         """
         node, model = layer.node, self.model
         gain, shift = step.vectors(layer.layout.channels)
-        # The first entry decides nearly always, without the price of a reduction.
+        # The first entry nearly always decides, without the cost of a reduction.
         keeps_weight = gain[0] == 1.0 and bool((gain == 1.0).all())
         weight = None if keeps_weight else scaled_outputs(layer, gain, self.flip)
         bias, dtype = bias_of(layer)
@@ -90,38 +89,35 @@ class Folding:
                 set_output(node, 0, y)
             self._add(node, y, new_bias, result, graph)
             return
-        # The layer makes the tensor that the chain made: names tell values, before and after.
+        # The layer produces the tensor of the chain: one name means one value, before and after.
         set_output(node, 0, result)
 
     @quiet
     def before(self, layer: LinearLayer, front: gs.Node, step: Affine) -> None:
         """Let the layer compute `step`, which `front`, read by it alone, computes now."""
-        node, model = layer.node, self.model
+        node, model, y = layer.node, self.model, layer.node.outputs[0]
         weight, added = scaled_inputs(layer, step)
         bias, dtype = bias_of(layer)
         add = bias_add(node, model)
         if add is not None:
-            y = node.outputs[0]
             slot = 1 if add.inputs[0] is y else 0
             bias = array(add.inputs[slot])
-        new_bias = None
-        if added.any():
-            new_bias = rounded(added if bias is None else bias + added, dtype, "bias")
+        changes_bias = bool(added.any())
+        if changes_bias:
+            added = rounded(added if bias is None else bias + added, dtype, "bias")
 
         self._set_weight(layer, weight)
-        if new_bias is not None:
-            if node.op != "MatMul":
-                self._set_bias(node, new_bias)
-            elif add is not None:
-                set_input(add, slot, constant(model, _folded(add.inputs[slot].name), new_bias))
-            else:
-                y, made = node.outputs[0], new_bias
-                insert(model, y, lambda x, result, graph: self._add(node, x, made, result, graph))
+        if changes_bias and node.op != "MatMul":
+            self._set_bias(node, added)
+        elif changes_bias and add is not None:
+            set_input(add, slot, constant(model, _folded(add.inputs[slot].name), added))
+        elif changes_bias:
+            insert(model, y, lambda x, result, graph: self._add(node, x, added, result, graph))
         set_input(node, 0, front.inputs[0])
         remove(front, model)
 
     def finish(self) -> None:
-        """Drop table rows of biases that are no longer what was quantized."""
+        """Drop the table rows of biases that have changed since they were quantized."""
         rows = []
         for row in self.model.qparams:
             if row.role is Role.BIAS and row.tensor in self._changed_bias:
@@ -137,7 +133,7 @@ class Folding:
             rows.append(row)
         self.model.qparams.rows[:] = rows
 
-    # -- committing -----------------------------------------------------------------------------
+    # -- changing the graph ---------------------------------------------------------------------
 
     def _set_weight(self, layer: LinearLayer, made: Array | Rescaled | None) -> None:
         node, fake, model = layer.node, layer.fake, self.model
@@ -170,12 +166,8 @@ class Folding:
         if old is not None and self.model.qparams.rows:
             readers = self._changed_bias.setdefault(old.name, (old, set()))[1]
             readers.add(read_by(node, index))
-        made = constant(self.model, name, value)
-        if len(node.inputs) == index:
-            node.inputs.append(made)
-        else:
-            set_input(node, index, made)
-        node.attrs.pop("beta", None)  # the new bias holds it
+        set_input(node, index, constant(self.model, name, value))
+        node.attrs.pop("beta", None)  # the new bias contains it
 
     def _add(
         self, node: gs.Node, x: gs.Tensor, bias: Array, result: gs.Tensor, graph: gs.Graph

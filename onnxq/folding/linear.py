@@ -1,19 +1,19 @@
-"""Linear layers (Conv, ConvTranspose, Gemm, MatMul) that take up an affine step beside them.
+"""Linear layers (Conv, ConvTranspose, Gemm, MatMul) that absorb an affine step next to them.
 
-Behind the layer, y * gain + shift per output channel:
+After the layer, y * gain + shift per output channel:
 
     W' = W * gain                  on the output axis (see weight_axis)
     b' = b * gain + shift          Gemm: b is beta * C, and beta becomes 1
 
-In front of the layer, x * gain + shift per input channel, exact where no zero padding mixes with
-the shifted values:
+Before the layer, x * gain + shift per input channel, exact unless zero padding mixes with the
+shifted values:
 
     W' = W * gain                  on the input axis
     b' = b + sum(W * shift)        Gemm: times alpha
 
-MatMul has no bias: an Add behind it is its bias, made where there is none. A weight behind a
-FakeQuantize keeps its codes (see rescale). Everything is computed in float64 and rounded once to
-the type of the weight.
+MatMul has no bias: an Add after it is its bias, and is inserted if it is missing. A weight that is
+read through a FakeQuantize keeps its codes (see rescale). Everything is computed in float64 and
+rounded once to the type of the weight.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq.canonical import fake_quantize
-from onnxq.edit import inputs_of, op_name, producer
+from onnxq.edit import inputs_of, only_reader, op_name, producer
 from onnxq.folding.affine import Affine, CannotFold, ChannelLayout, all_finite, quiet
 from onnxq.folding.rescale_weight import Rescaled, rescale
 from onnxq.graph import Model
@@ -51,7 +51,7 @@ class LinearLayer:
     layout: ChannelLayout
     """The output channels."""
     rank: int | None
-    """Rank of the output, where known."""
+    """Rank of the output, if known."""
 
     @property
     def weight(self) -> Array:
@@ -59,11 +59,12 @@ class LinearLayer:
         return loaded(self.values)
 
 
+@quiet
 def weight_value(tensor: gs.Tensor) -> Values | None:
-    """A constant weight, also where it is a product or quotient of two constants.
+    """The value of a constant weight, which may be a product or quotient of two constants.
 
-    QAT training graphs quantize W * f. The product is made in the type of W, as a runtime does,
-    so that its codes are those of training.
+    QAT training graphs quantize W * f. The product is computed in the type of W, as in a runtime,
+    so its codes are those of training.
     """
     value = unread(tensor)
     if value is not None:
@@ -72,27 +73,18 @@ def weight_value(tensor: gs.Tensor) -> Values | None:
     if node is None:
         return None
     a, b = array(node.inputs[0]), array(node.inputs[1])
-    if a is None or b is None or not _broadcast(a, b):
+    if a is None or b is None:
         return None
-    return _combined(node.op, a, b)
-
-
-def _broadcast(a: Array, b: Array) -> bool:
-    """Whether the shapes fit, as they do in a model that runs."""
-    sizes = zip(reversed(a.shape), reversed(b.shape), strict=False)
-    return all(m == n or 1 in (m, n) for m, n in sizes)
-
-
-@quiet
-def _combined(op: str, a: Array, b: Array) -> Array:
-    return np.asarray(a * b if op == "Mul" else a / b)
+    try:
+        return np.asarray(a * b if node.op == "Mul" else a / b)
+    except ValueError:
+        return None  # the shapes do not broadcast: no runtime accepts the model
 
 
 def read_layer(node: gs.Node) -> LinearLayer:
-    """The layer that `node` is; CannotFold where its weight is not known."""
+    """`node` as a layer; raises CannotFold if its weight is unknown."""
     source = node.inputs[1]
-    maker = producer(source)
-    fake = maker if fake_quantize.is_fake_quantize(maker) else None
+    fake = producer(source, fake_quantize.FAKE_QUANTIZE)
     if fake is not None:
         source = fake.inputs[0]
     weight = weight_value(source)
@@ -106,11 +98,12 @@ def read_layer(node: gs.Node) -> LinearLayer:
     channels = where.channels(weight.shape)
     if not weight.size:
         raise CannotFold(f"the weight of {describe(node)} is empty")
+    rank: int | None
     if node.op in ("Conv", "ConvTranspose"):
-        layout = ChannelLayout(channels, weight.ndim - 1, weight.ndim)
-        return LinearLayer(node, weight, where, fake, source, layout, weight.ndim)
-    rank = 2 if node.op == "Gemm" else _matmul_rank(node, weight.ndim)
-    layout = ChannelLayout(channels, 1, rank or weight.ndim - 1)
+        rank, from_end = weight.ndim, weight.ndim - 1
+    else:
+        rank, from_end = 2 if node.op == "Gemm" else _matmul_rank(node, weight.ndim), 1
+    layout = ChannelLayout(channels, from_end, rank or weight.ndim - 1)
     return LinearLayer(node, weight, where, fake, source, layout, rank)
 
 
@@ -125,31 +118,31 @@ def _matmul_rank(node: gs.Node, weight_rank: int) -> int | None:
 
 
 def _unknown(what: str, tensor: gs.Tensor, node: gs.Node) -> str:
-    """Why the value of a weight or bias is not known."""
-    maker = producer(tensor)
-    if maker is None:
-        why = "is supplied by the caller"
-    elif op_name(maker) in (*QUANTIZE, *DEQUANTIZE):
-        why = f"comes from {describe(maker)}: run 'read-qdq' first"
-    else:
-        why = f"comes from {describe(maker)}"
+    """A sentence that says why the value of a weight or bias is unknown."""
+    source = producer(tensor)
+    why = "is supplied by the caller" if source is None else f"comes from {describe(source)}"
+    if source is not None and op_name(source) in (*QUANTIZE, *DEQUANTIZE):
+        why += ": run 'read-qdq' first"
     return f"the {what} '{tensor.name}' of {describe(node)} is not a constant, it {why}"
 
 
 def other_use(tensor: gs.Tensor, model: Model) -> str:
-    """In words, why `tensor` is not for one node alone."""
+    """The other use of a tensor that is not for one node alone, in words."""
     return "is a graph output" if model.is_output(tensor) else "has another consumer"
 
 
 def check_channel_axis(layer: LinearLayer, norm: gs.Node) -> None:
-    """BatchNormalization works on axis 1; a MatMul has its channels on the last one."""
+    """Raise unless BatchNormalization, on axis 1, works on the channels of the layer.
+
+    A MatMul has its channels on the last axis.
+    """
     if layer.node.op != "MatMul":
         return
     shape = norm.outputs[0].shape
     rank = layer.rank if shape is None else len(shape)
     if rank is None:
         raise CannotFold(
-            f"the rank of '{norm.inputs[0].name}' is not known, and the channels of a MatMul are "
+            f"the rank of '{norm.inputs[0].name}' is unknown, and the channels of a MatMul are "
             "those of BatchNormalization only for rank 2: run 'infer-shapes' first"
         )
     if rank != 2:
@@ -162,10 +155,8 @@ def check_channel_axis(layer: LinearLayer, norm: gs.Node) -> None:
 def bias_add(node: gs.Node, model: Model) -> gs.Node | None:
     """The Add that is the bias of a MatMul: only it reads the product, the rest is constant."""
     y = node.outputs[0]
-    if node.op != "MatMul" or len(y.outputs) != 1 or model.is_output(y):
-        return None
-    add = y.outputs[0]
-    if add.op != "Add" or add.domain not in (None, "", "ai.onnx"):
+    add = y.outputs[0] if node.op == "MatMul" and y.outputs else None
+    if add is None or op_name(add) != "Add" or not only_reader(y, add, model):
         return None
     return add if is_constant(add.inputs[1 if add.inputs[0] is y else 0]) else None
 
@@ -216,14 +207,12 @@ def scaled_inputs(layer: LinearLayer, step: Affine) -> tuple[Array, Array]:
 
 
 def _is_padded(node: gs.Node) -> bool:
-    return any(node.attrs.get("pads", ())) or node.attrs.get("auto_pad", "NOTSET") not in (
-        "NOTSET",
-        "VALID",
-    )
+    mode = node.attrs.get("auto_pad", "NOTSET")
+    return any(node.attrs.get("pads", ())) or mode not in ("NOTSET", "VALID")
 
 
 def bias_of(layer: LinearLayer) -> tuple[Array | None, np.dtype[np.generic]]:
-    """What the layer adds to each output channel, in float64, and the type of its bias."""
+    """The bias of each output channel, in float64, and its type in the file."""
     node, dtype = layer.node, layer.values.dtype
     tensor = inputs_of(node, 3)[2] if node.op in BIAS_INPUT else None
     beta = node.attrs.get("beta", 1.0) if node.op == "Gemm" else 1.0
@@ -248,12 +237,12 @@ def bias_of(layer: LinearLayer) -> tuple[Array | None, np.dtype[np.generic]]:
 
 
 def rounded(values: Array, dtype: np.dtype[np.generic], what: str) -> Array:
-    """`values` in the type of the layer, unless that loses them (call it inside `quiet`)."""
+    """`values` in the type of the layer; raises if that loses them. Call it inside `quiet`."""
     made = values.astype(dtype)
     if not all_finite(made):
         raise CannotFold(f"the folded {what} leaves the range of {dtype}")
     if made.itemsize < 4 and made.size:
-        # Small halves have few digits: beyond rounding to 11 bits the result would suffer.
+        # Small halves have few digits: more than rounding to 11 bits would harm the result.
         error = np.abs(made.astype(np.float64) - values).max()
         if error > 2.0**-8 * np.abs(values).max():
             raise CannotFold(f"the folded {what} is too small for {dtype}")

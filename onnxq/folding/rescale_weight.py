@@ -7,7 +7,7 @@ With codes q, scale s and zero point z the weight is (q - z) * s. For a gain g o
              s' = s * |g|   q' = lo + hi - q  z' = lo + hi - z    otherwise: exact and in range
     g = 0    s' = s         q' = z            z' = z
 
-The new float weight is (q' - z') * s', a point of the new grid, so that rounding cannot move it.
+The new float weight is (q' - z') * s', a point of the new grid, so rounding cannot move it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from onnxq.quant.qparams import Array, QParams
 
 @dataclass(frozen=True)
 class Rescaled:
-    """The new grid, the weight on it, and what the user should know."""
+    """The new grid, the weight on it, and notes for the user."""
 
     params: QParams
     weight: Array
@@ -36,8 +36,8 @@ def rescale(
 ) -> Rescaled:
     """Multiply the quantized `weight` by one gain per output channel, exactly.
 
-    Raises CannotFold where the layout of the scales cannot hold the gain, and, without `flip`,
-    where a zero point would have to move.
+    Raises CannotFold if the layout of the scales cannot contain the gain and, without `flip`, if a
+    zero point would have to move.
     """
     gain = _per_position(where, gain)
     rank, axis = weight.ndim, where.axis
@@ -45,13 +45,13 @@ def rescale(
     along[axis] = -1
     scale, zero_point = params.scale.astype(np.float64), params.zero_point
     new_axis, notes = params.axis, []
-    # The gain as it lies over the weight and over the scales.
+    # The gain, shaped to broadcast against the weight and against the scales.
     over_weight = over_scale = gain.reshape(along)
     scale_axis = None if params.axis is None else params.axis % rank
     if scale_axis == axis and not params.block:
         over_scale = gain
     elif params.block and scale_axis != axis:
-        pass  # blocks along another axis have scales of their own for each output channel
+        pass  # each output channel has scales of its own for its blocks
     elif (gain == gain[0]).all():
         over_weight = over_scale = gain[0].reshape(())
     elif params.axis is None:
@@ -67,12 +67,11 @@ def rescale(
         )
 
     scale = np.where(over_scale == 0, scale, scale * np.abs(over_scale))
-    half = weight.dtype == np.float16
-    dtype = np.dtype(np.float16 if half else np.float32)
-    scale = scale.astype(dtype)
-    least = np.finfo(np.float16 if half else np.float32).smallest_normal
+    kind = np.float16 if weight.dtype == np.float16 else np.float32
+    scale = scale.astype(kind)
+    least = np.finfo(kind).smallest_normal
     if not (np.isfinite(scale).all() and (scale >= least).all()):
-        raise CannotFold(f"its gain takes a scale of the weight out of the range of {dtype}")
+        raise CannotFold(f"its gain takes a scale of the weight out of the range of {scale.dtype}")
 
     codes = params.quantize(weight)
     steps = codes - params.broadcast(weight.shape)[1]
@@ -92,7 +91,7 @@ def rescale(
             )
             notes.append(
                 f"{subject} with negative gain cannot be mirrored around zero point 0: "
-                f"codes and zero point became {lo + hi} minus what they were"
+                f"codes and zero point became {lo + hi} minus their former values"
             )
     steps = steps * np.sign(over_weight).astype(np.int64)
     made = params.with_(scale=scale.astype(np.float32), zero_point=zero_point, axis=new_axis)
@@ -100,8 +99,8 @@ def rescale(
     values = (steps * new_scale.astype(np.float64)).astype(weight.dtype)
     if not all_finite(values):
         raise CannotFold(f"its gain takes the weight out of the range of {weight.dtype}")
-    # In float32 the product is within 2^-24 of the grid point, far less than half a step; halves
-    # have too few digits for codes of 16 bits.
+    # In float32 the product is within 2^-24 of the grid point, far less than half a step. float16
+    # has too few digits for codes of 16 bits.
     if weight.itemsize < 4 and not np.array_equal(made.quantize(values), steps + new_zero):
         raise CannotFold(f"{weight.dtype} has too few digits for the codes of its weight")
     return Rescaled(made, values, tuple(notes))
@@ -121,7 +120,7 @@ def _per_position(where: WeightAxis, gain: Array) -> Array:
 
 
 def _must_flip(params: QParams, steps: Array, gain: Array, axis: int | None) -> Array:
-    """Which channels have a negative gain but codes whose negatives are not all codes."""
+    """The channels with a negative gain and codes whose negatives are not all codes."""
     others = tuple(i for i in range(steps.ndim) if i != axis)
     zero = np.broadcast_to(params.broadcast(steps.shape)[1], steps.shape)
     assert params.lo is not None and params.hi is not None

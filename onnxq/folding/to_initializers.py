@@ -1,4 +1,4 @@
-"""Tensors that become initializers of their graph, under the name they already have."""
+"""Tensors turned into initializers of their graph, under the name they already have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def freeze(model: Model, nodes: Iterable[gs.Node], values: dict[int, Any]) -> No
     """Remove `nodes`; each output whose `id` is in `values` becomes an initializer.
 
     The initializer belongs to the graph of the node: a name may mean something else in each body.
-    An entry of `values` is an array or the stored values of another constant, which are shared.
+    An entry of `values` is an array, or the stored values of another constant, which are shared.
     """
     nodes = list(nodes)
     outputs = [(node, tensor) for node in nodes for tensor in node.outputs if id(tensor) in values]
