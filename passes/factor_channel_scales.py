@@ -1,6 +1,6 @@
 """Write the scales per channel of an activation as factors around a quantizer of scale 1.
 
-    y = s_c * ((clamp(round(x / s_c) + z) - z)        Div and Mul by the scales of channels c,
+    y = s_c * (clamp(round(x / s_c) + z) - z)         Div and Mul by the scales of channels c,
                                                       a quantizer of scale 1 in between
 
 Dividing by s_c is what the quantizer does anyway, and the last product is that of dequantizing:
