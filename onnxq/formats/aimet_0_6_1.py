@@ -5,14 +5,15 @@
                                             "min": ..., "max": ..., "scale": ..., "offset": ...}]},
      "param_encodings": {"<weight>": [one entry per output channel]}}
 
-Booleans are the texts "True" and "False". The axis of several entries is not stored: it is the
-output-channel axis of the layer that reads the weight. Consumers take scale and offset, so these
-decide; min and max must agree with them. Files of older tools hold -127..127 as offset -127 with
-max = -min: that is read, and not written, since today's consumers would take it for another grid.
+Booleans are the strings "True" and "False". The axis of several entries is not stored: it is the
+output-channel axis of the layer that the weight belongs to. Consumers take scale and offset, so
+these decide; min and max must agree with them. Older tools write -127..127 as offset -127 with
+max = -min: that is read, but not written, since today's consumers would take it for another grid.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from onnxq.analysis.tensor_roles import TensorParts
@@ -65,15 +66,16 @@ def read(text: str, model: Model) -> QParamTable:
     parts = TensorParts(model)
     table = QParamTable()
     for name, role, entries in codes.listed_entries(codes.groups(text, VERSION), _FIX):
-        if not all(_is_float(entry) for entry in entries):
+        if not _are_float(entries):
             table.add(_row(name, entries, role, parts))
     return table
 
 
-def _is_float(entry: Entry) -> bool:
-    if entry.value.get("dtype") != "float":
-        return False
-    entry.only(("bitwidth", "dtype"))
+def _are_float(entries: list[Entry]) -> bool:
+    for entry in entries:
+        if entry.value.get("dtype") != "float":
+            return False
+        entry.only(("bitwidth", "dtype"))
     return True
 
 
@@ -101,7 +103,7 @@ def _row(name: str, entries: list[Entry], role: Role, parts: TensorParts) -> QPa
 
 
 def _leaves_lowest_out(entry: Entry, low: int) -> bool:
-    """Whether the range is -127..127 in the way of older tools."""
+    """Whether the range is -127..127 as older tools write it."""
     if not {"min", "max"} <= set(entry.value) or entry.integer("offset") != low + 1:
         return False
     step = abs(entry.number("scale"))
@@ -109,7 +111,7 @@ def _leaves_lowest_out(entry: Entry, low: int) -> bool:
 
 
 def _check_ends(entry: Entry, scale: float, offset: int, steps: int) -> None:
-    """Refuse min and max that tell another grid than scale and offset."""
+    """Reject min and max that contradict scale and offset."""
     for key, code in (("min", offset), ("max", offset + steps)):
         if key in entry.value:
             side_rows.check_end(entry, key, entry.number(key), scale, code, "offset")
@@ -117,16 +119,8 @@ def _check_ends(entry: Entry, scale: float, offset: int, steps: int) -> None:
 
 def float_tensors(text: str) -> frozenset[str]:
     """The tensors with an encoding of dtype float."""
-    return frozenset(
-        name
-        for _, _, group in codes.groups(text, VERSION)
-        for name, entries in group.items()
-        if all(entry.get("dtype") == "float" for entry in entries)
-    )
-
-
-def _recognises(text: str) -> bool:
-    return strict_json.peek(text).get("version") == VERSION
+    entries = codes.listed_entries(codes.groups(text, VERSION), _FIX)
+    return frozenset(name for name, _, listed in entries if _are_float(listed))
 
 
 FORMAT = SideFile(
@@ -134,7 +128,7 @@ FORMAT = SideFile(
     "AIMET and QNN encodings 0.6.1: activations and parameters by name",
     write,
     read,
-    recognises=_recognises,
+    recognises=partial(codes.has_version, (VERSION,)),
     detection='JSON with "version": "0.6.1"',
     versions=(VERSION,),
     narrow=False,

@@ -6,13 +6,14 @@
      "param_encodings": [{..., "enc_type": "PER_CHANNEL", "is_sym": true, ...}]}
 
 PER_BLOCK adds "block_size". No axis is stored: channels are the output channels of the layer that
-reads the weight, blocks lie along the axis it sums over, and one scale serves a block at every
-position of a kernel. The scales of a 2-D weight are listed channel by channel however it is
+the weight belongs to, blocks lie along the axis it sums over, and a block has the same scale at
+every position of a kernel. The scales of a 2-D weight are listed channel by channel however it is
 stored; those of others in the order of its axes.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ def _thin(values: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _block_shape(parts: TensorParts, name: str, block: int) -> tuple[int, ...]:
-    """Shape of the scales: channels and blocks along their axes, one position along others."""
+    """Shape of the scales: channels and blocks along their axes, 1 along others."""
     shape = parts.shape(name)
     channel, summed = parts.channel_axis(name), parts.input_axis(name)
     assert shape is not None
@@ -104,7 +105,7 @@ def _entry(row: QParams, parts: TensorParts) -> dict[str, Any]:
 
 
 def _listed(values: Array, parts: TensorParts, name: str) -> Array:
-    """Scales of blocks with the channels first where the weight has two axes."""
+    """Scales of blocks, with the channels first if the weight has two axes."""
     return values.T if values.ndim == 2 and parts.channel_axis(name) == 1 else values
 
 
@@ -112,32 +113,30 @@ def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
     parts = TensorParts(model)
     table = QParamTable()
-    seen: set[str] = set()
-    for key, role, group in codes.groups(text, VERSION):
-        if not isinstance(group, list):
-            raise LoadError(f"'{key}' is not a list of entries", fix=_FIX)
-        for number, value in enumerate(group):
-            entry = Entry.of(value, f"'{key}', entry {number}", _FIX)
-            name = value.get("name")
-            if isinstance(name, str):
-                entry = Entry(value, f"'{key}', tensor '{name}'", _FIX)
-            if value.get("dtype") == "FLOAT":
-                entry.only(("name", "dtype", "enc_type", "bw"), ("is_sym",))
-            else:
-                entry.only(_KEYS, ("block_size", "zero_point_shift"))
-                table.add(_row(entry, role, parts))
-            if entry.text("name") in seen:
-                raise codes.twice(entry.where, entry.text("name"))
-            seen.add(entry.text("name"))
+    for role, entry in codes.named_entries(codes.groups(text, VERSION), _FIX):
+        if not _is_float(entry):
+            table.add(_row(entry, role, parts))
     return table
 
 
+def _is_float(entry: Entry) -> bool:
+    if entry.value.get("dtype") != "FLOAT":
+        return False
+    entry.only(("name", "dtype", "enc_type", "bw"), ("is_sym",))
+    return True
+
+
 def _row(entry: Entry, role: Role, parts: TensorParts) -> QParams:
+    entry.only(_KEYS, ("block_size", "zero_point_shift"))
     entry.choice("dtype", "INT")
     if entry.value["enc_type"] == "LPBQ":
         raise entry.error("LPBQ, blocks whose scales are themselves quantized, is not supported")
     kind = entry.choice("enc_type", "PER_TENSOR", "PER_CHANNEL", "PER_BLOCK")
-    name, bits, signed = entry.text("name"), entry.integer("bw"), entry.choice("is_sym", *_BOOLS)
+    name, bits, signed = (
+        entry.text("name"),
+        entry.integer("bw"),
+        entry.choice("is_sym", True, False),
+    )
     if any(entry.numbers("zero_point_shift") if "zero_point_shift" in entry.value else ()):
         raise entry.error("a fractional zero point ('zero_point_shift') has no ONNX form")
     low, _ = side_rows.checked_code_range(entry, bits, signed)
@@ -152,7 +151,7 @@ def _row(entry: Entry, role: Role, parts: TensorParts) -> QParams:
     if kind == "PER_TENSOR" and scale.size != 1:
         raise entry.error(f"{scale.size} scales, but enc_type PER_TENSOR")
     axis, block = None, 0
-    unknown = parts.find(name) is None  # blocks of what is not there have no shape
+    unknown = parts.find(name) is None  # a tensor that is not there has no shape for blocks
     if kind == "PER_CHANNEL" or (kind == "PER_BLOCK" and unknown):
         axis = parts.channel_axis(name)
     elif kind == "PER_BLOCK":
@@ -161,11 +160,8 @@ def _row(entry: Entry, role: Role, parts: TensorParts) -> QParams:
     return side_rows.make_row(entry, name, bits, signed, scale, low - offset, role, axis, block)
 
 
-_BOOLS = (True, False)
-
-
 def _in_blocks(values: Array, entry: Entry, name: str, block: int, parts: TensorParts) -> Array:
-    """A list of one value per channel and block, in the shape that ONNX gives such scales."""
+    """A list of one value per channel and block, in the shape of such scales in ONNX."""
     shape = _block_shape(parts, name, block)
     if values.size != np.prod(shape):
         raise entry.error(f"{values.size} scales, but the weight has {np.prod(shape)} blocks")
@@ -179,16 +175,8 @@ def _in_blocks(values: Array, entry: Entry, name: str, block: int, parts: Tensor
 
 def float_tensors(text: str) -> frozenset[str]:
     """The tensors with an encoding of dtype FLOAT."""
-    return frozenset(
-        entry["name"]
-        for _, _, group in codes.groups(text, VERSION)
-        for entry in group
-        if entry["dtype"] == "FLOAT"
-    )
-
-
-def _recognises(text: str) -> bool:
-    return strict_json.peek(text).get("version") == VERSION
+    entries = codes.named_entries(codes.groups(text, VERSION), _FIX)
+    return frozenset(entry.text("name") for _, entry in entries if _is_float(entry))
 
 
 FORMAT = SideFile(
@@ -196,7 +184,7 @@ FORMAT = SideFile(
     "AIMET and QNN encodings 1.0.0: lists of activations and parameters",
     write,
     read,
-    recognises=_recognises,
+    recognises=partial(codes.has_version, (VERSION,)),
     detection='JSON with "version": "1.0.0"',
     versions=(VERSION,),
     narrow=False,

@@ -14,7 +14,7 @@
     }
 
 All codes are int8. scale_w and offset_w occur once, or once per output channel. Only layers with a
-weight have a record, and nothing tells about what they make or what other operators read: a
+weight have a record, and it contains neither their outputs nor the inputs of other operators: a
 tensor is quantized for those layers alone. channels, height and width are those of the input.
 """
 
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import onnx_graphsurgeon as gs
 
@@ -34,44 +33,40 @@ from onnxq.graph.constants import is_constant
 from onnxq.operators.weight_axis import LINEAR_OPS
 from onnxq.parsing.strict_json import Entry
 from onnxq.quant.qparam_table import QParamTable
-from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qparams import QParams, Reader, Role
 from onnxq.side_files import rows as side_rows
 from onnxq.side_files.operator_rows import OperatorRows
 from onnxq.side_files.side_file import SideFile
 
 _FIX = "give a record file as AMCT writes it"
-_FIELDS = ("scale_d", "offset_d", "scale_w", "offset_w", "channels", "height", "width")
-_LINE = re.compile(r"(record|value) \{|\}|(key): \"(.+)\"|(\w+): (\S+)")
+_SCALES, _OFFSETS = ("scale_d", "scale_w"), ("offset_d", "offset_w")
 _SIZES = ("channels", "height", "width")
+_LINE = re.compile(r"(record|value) \{|\}|(key): \"(.+)\"|(\w+): (\S+)")
 
 
 def write(table: QParamTable, model: Model) -> str:
-    """The text; scales are the shortest decimals that read back as they are."""
+    """The text; scales are the shortest decimals that read back unchanged."""
     parts = TensorParts(model)
     layers = [n for n in model.nodes(*LINEAR_OPS) if is_constant(n.inputs[1])]
     given = {row.tensor for row in table.of(Role.ACTIVATION, Role.WEIGHT)}
     held = [n for n in layers if n.name and all(t.name in given for t in n.inputs[:2])]
-    told = {(id(node), index) for node in held for index in (0, 1)}
+    recorded = {read_by(node, index) for node in held for index in (0, 1)}
     rows = side_rows.writable(
         table.of(Role.ACTIVATION, Role.WEIGHT),
         "records of AMCT",
-        lambda row: _refusal(row, parts, told),
+        lambda row: _refusal(row, parts, recorded),
         "use int8 for inputs and weights of layers and nothing else, and named nodes",
     )
     by_name = {row.tensor: row for row in rows}
     return "".join(_record(n, *(by_name[t.name] for t in n.inputs[:2])) for n in held)
 
 
-def _refusal(row: QParams, parts: TensorParts, told: set[tuple[int, int]]) -> str | None:
+def _refusal(row: QParams, parts: TensorParts, recorded: set[Reader]) -> str | None:
     if row.qtype.name != "int8" or row.is_narrow:
         return f"codes {row.lo}..{row.hi} of {row.qtype}, not those of int8"
-    if row.block:
-        return "one scale per block"
-    tensor = parts.find(row.tensor)
-    uses = [] if tensor is None else parts.uses(tensor)
-    leaves = tensor is not None and parts.model.is_output(tensor)
-    if leaves or not uses or any((id(node), index) not in told for node, index in uses):
-        return "something else reads it than layers whose input and weight are both quantized"
+    readers = side_rows.readers_of(row, parts)
+    if not readers or not readers <= recorded:
+        return "not all its consumers are layers whose input and weight are both quantized"
     return side_rows.axis_refusal(row, parts)
 
 
@@ -86,22 +81,10 @@ def _record(node: gs.Node, data: QParams, weight: QParams) -> str:
     return f'record {{\n  key: "{node.name}"\n  value {{\n{body}  }}\n}}\n'
 
 
-@dataclass
-class _Record:
-    """One record of the file."""
-
-    line: int
-    key: str = ""
-    values: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
-    """Values and their lines, by field."""
-
-    @property
-    def where(self) -> str:
-        return f"record '{self.key}' (line {self.line})"
-
-
-def _records(text: str) -> Iterator[_Record]:
-    depth, found = 0, _Record(0)
+def _records(text: str) -> Iterator[tuple[str, Entry]]:
+    """The key of each record, and its values as lists of numbers."""
+    depth, start, key = 0, 0, ""
+    values: dict[str, list[float]] = {}
     for number, line in enumerate(text.split("\n"), 1):
         line = line.strip()
         if not line:
@@ -111,22 +94,33 @@ def _records(text: str) -> Iterator[_Record]:
         if parsed is None or (opens and opens != ("record", "value", "")[depth]):
             raise LoadError(f"line {number}: '{line}' does not belong here", fix=_FIX)
         if opens:
-            found = _Record(number) if opens == "record" else found
+            if opens == "record":
+                start, key, values = number, "", {}
             depth += 1
         elif line == "}":
             depth -= 1
             if depth == 0:
-                yield found
-        elif parsed[2] and depth == 1 and not found.key:
-            found.key = parsed[3]
-        elif parsed[4] in _FIELDS and depth == 2:
-            found.values.setdefault(parsed[4], []).append((number, parsed[5]))
+                yield key, Entry(values, f"record '{key}' (line {start})", _FIX)
+        elif parsed[2] and depth == 1 and not key:
+            key = parsed[3]
+        elif parsed[4] in (*_SCALES, *_OFFSETS, *_SIZES) and depth == 2:
+            place = Entry({}, f"line {number}, record '{key}'", _FIX)
+            values.setdefault(parsed[4], []).append(_number(place, parsed[4], parsed[5]))
         else:
             raise LoadError(f"line {number}: '{line}' does not belong here", fix=_FIX)
         if depth < 0:
-            raise LoadError(f"line {number}: one brace too many", fix=_FIX)
+            raise LoadError(f"line {number}: unmatched brace", fix=_FIX)
     if depth:
         raise LoadError("the file ends within a record", fix=_FIX)
+
+
+def _number(place: Entry, field: str, text: str) -> float:
+    if field in _SCALES:
+        return place.decimal(field, text)
+    number = place.whole_decimal(field, text)
+    if field in _SIZES and number < 1:
+        raise place.error(f"{field} is {text}, which is not a size")
+    return number
 
 
 def read(text: str, model: Model) -> QParamTable:
@@ -136,53 +130,28 @@ def read(text: str, model: Model) -> QParamTable:
     data = OperatorRows(parts)
     weights: dict[str, QParams] = {}
     seen: set[str] = set()
-    for record in _records(text):
-        if record.key in seen or record.key not in nodes:
-            why = (
-                "duplicate record" if record.key in seen else "no layer of the model has that name"
-            )
-            raise LoadError(f"{record.where}: {why}", fix=_FIX)
-        seen.add(record.key)
-        node = nodes[record.key]
-        x, w = (tensor.name for tensor in node.inputs[:2])
-        row = _row(record, x, "d", None)
-        data.read(row, (read_by(node, 0),))
-        many = len(record.values.get("scale_w", ())) > 1
-        row = _row(record, w, "w", parts.channel_axis(w) if many else None)
-        if w in weights and not weights[w].same_grid(row):
-            raise LoadError(f"{record.where}: '{w}' has another grid elsewhere", fix=_FIX)
-        weights[w] = row.with_(role=Role.WEIGHT)
+    for key, record in _records(text):
+        if key in seen:
+            raise record.error("duplicate record")
+        if key not in nodes:
+            raise record.error("no layer of the model has that name")
+        seen.add(key)
+        x, w = (tensor.name for tensor in nodes[key].inputs[:2])
+        data.read(_row(record, x, "d", Role.ACTIVATION, parts), read_by(nodes[key], 0))
+        row = _row(record, w, "w", Role.WEIGHT, parts)
+        if not weights.setdefault(w, row).same_grid(row):
+            raise record.error(f"'{w}' has another grid in another record")
     table = data.table()
     table.extend(weights.values())
     return table
 
 
-def _row(record: _Record, name: str, which: str, axis: int | None) -> QParams:
+def _row(record: Entry, name: str, which: str, role: Role, parts: TensorParts) -> QParams:
     entry = Entry({}, f"{record.where}, tensor '{name}'", _FIX)
-    scales, zeros = (record.values.get(f"{key}_{which}", []) for key in ("scale", "offset"))
+    scales, zeros = (record.value.get(f"{key}_{which}", []) for key in ("scale", "offset"))
     if not scales or len(scales) != len(zeros) or (which == "d" and len(scales) != 1):
         raise entry.error(f"{len(scales)} times scale_{which}, {len(zeros)} times offset_{which}")
-    steps = [_at(entry, at).decimal(f"scale_{which}", text) for at, text in scales]
-    codes = [_at(entry, at).whole_decimal(f"offset_{which}", text) for at, text in zeros]
-    for key in _SIZES:
-        for at, text in record.values.get(key, ()):
-            if _at(entry, at).whole_decimal(key, text) < 1:
-                raise _at(entry, at).error(f"{key} is {text}, not a size")
-    one = axis is None
-    return side_rows.make_row(
-        entry,
-        name,
-        8,
-        True,
-        steps[0] if one else steps,
-        codes[0] if one else codes,
-        Role.ACTIVATION,
-        axis=axis,
-    )
-
-
-def _at(entry: Entry, line: int) -> Entry:
-    return Entry({}, f"line {line}, {entry.where}", _FIX)
+    return side_rows.row_of_entries(entry, name, 8, True, scales, zeros, role, parts)
 
 
 def _recognises(content: str) -> bool:

@@ -1,15 +1,15 @@
-"""MNN's compression parameters: a protobuf that its converter reads beside a float model.
+"""MNN's compression parameters: a protobuf for its converter, next to a float model.
 
     Pipeline { version "0.0.0", algo { type QUANTIZE, quant_params { round_mode, layer* } } }
     layer    { input*, weight*, output*, method QAT, op_name }
     input    { name, bits, scales, zero_point, clamp_min, clamp_max }      output: the same
     weight   { name, bits, scales, clamp_min, clamp_max }                  zero point 0
 
-A layer is an operator with a quantized weight, together with the activation function behind it;
-tensors that no such layer reads or writes get a layer of their own without a weight. Where its
-input has no scale, a layer with a weight has no output: MNN's converter ends with a memory fault
-otherwise. A scale is a step. Codes are signed. MNN rounds halves away from zero (round_mode 1),
-the graph to even: that differs for exact halves only.
+A layer is an operator with a quantized weight, together with the activation function after it;
+tensors that no such layer reads or writes get a layer of their own without a weight. A layer with a
+weight, but without a scale for its input, has no output: otherwise MNN's converter crashes. A scale
+is a step. Codes are signed. MNN rounds halves away from zero (round_mode 1), the graph to even:
+that differs for exact halves only.
 """
 
 from __future__ import annotations
@@ -112,25 +112,22 @@ def write(table: QParamTable, model: Model) -> bytes:
     """The bytes of the file."""
     held = table.of(Role.ACTIVATION, Role.WEIGHT)
     parts = TensorParts(model)
-    kept = writable(held, _WHAT, lambda row: _refusal(row) or axis_refusal(row, parts), _REFUSED)
+    kept = writable(held, _WHAT, lambda row: _refusal(row, parts), _REFUSED)
     rows = {row.tensor: row for row in kept}
     message: Any = _pipeline()(version=VERSION)
     quantization = message.algo.add(type=_QUANTIZE).quant_params
     quantization.round_mode = _AWAY_FROM_ZERO
-    told: set[str] = set()
+    written: set[str] = set()
 
     def layer(
         node: gs.Node, inputs: list[gs.Tensor], weights: list[gs.Tensor], outputs: list[gs.Tensor]
     ) -> None:
         made = quantization.layer.add(method=_QAT, op_name=node.name or node.outputs[0].name)
-        for tensors, field in (
-            (inputs, made.input),
-            (weights, made.weight),
-            (outputs, made.output),
-        ):
+        fields = ((inputs, made.input), (weights, made.weight), (outputs, made.output))
+        for tensors, field in fields:
             for row in (rows[t.name] for t in tensors if t.name in rows):
                 _fill(field.add(), row)
-                told.add(row.tensor)
+                written.add(row.tensor)
 
     nodes = model.nodes()
     for node in nodes:
@@ -141,7 +138,7 @@ def write(table: QParamTable, model: Model) -> bytes:
             outputs = [_settled(node.outputs[0], rows, model)] if reads else []
             layer(node, others, [weight], outputs)
     for node in nodes:
-        if any(t.name in rows and t.name not in told for t in (*node.inputs, *node.outputs)):
+        if any(t.name in rows and t.name not in written for t in (*node.inputs, *node.outputs)):
             constant = [t for t in node.inputs if is_constant(t)]
             moving = [t for t in node.inputs if not is_constant(t)]
             layer(node, moving, constant, list(node.outputs))
@@ -149,28 +146,22 @@ def write(table: QParamTable, model: Model) -> bytes:
 
 
 def _settled(tensor: gs.Tensor, rows: dict[str, QParams], model: Model) -> gs.Tensor:
-    """The output of a layer: behind its activation function, if that is where it is quantized."""
+    """The output of a layer: after its bias and activation function, if it is quantized there."""
     while tensor.name not in rows and len(tensor.outputs) == 1 and not model.is_output(tensor):
         reader = tensor.outputs[0]
-        if reader.op not in ("Relu", "Clip", "Add") or (reader.op == "Add" and _mixes(reader)):
+        adds_bias = reader.op == "Add" and any(is_constant(t) for t in reader.inputs)
+        if reader.op not in ("Relu", "Clip") and not adds_bias:
             break
         tensor = reader.outputs[0]
     return tensor
 
 
-def _mixes(add: gs.Node) -> bool:
-    """Whether an Add is of two activations, and no bias."""
-    return all(not is_constant(t) for t in add.inputs)
-
-
-def _refusal(row: QParams) -> str | None:
+def _refusal(row: QParams, parts: TensorParts) -> str | None:
     if row.qtype.floating or not row.qtype.signed or row.qtype.bits > 8:
         return f"type {row.qtype}, and MNN has signed codes of at most 8 bits"
-    if row.block or (row.axis is not None and row.role is not Role.WEIGHT):
-        return "one scale per block, or per channel of an activation"
     if row.role is Role.WEIGHT and row.zero_point.any():
         return "a weight with a zero point"
-    return None
+    return axis_refusal(row, parts)
 
 
 def _fill(entry: Any, row: QParams) -> None:
@@ -216,23 +207,19 @@ def read(data: bytes, model: Model) -> QParamTable:
             where = f"layer {index} ('{layer.op_name}')"
             for part in (layer, *layer.input, *layer.output, *layer.weight):
                 _check_known(part, where)
-            for entry in (*layer.input, *layer.output):
-                _keep(found, _row(entry, parts, Role.ACTIVATION, where), where)
-            for entry in layer.weight:
-                _keep(found, _row(entry, parts, Role.WEIGHT, where), where)
+            rows = [_row(e, parts, Role.ACTIVATION, where) for e in (*layer.input, *layer.output)]
+            rows += [_row(entry, parts, Role.WEIGHT, where) for entry in layer.weight]
+            for row in rows:
+                if not found.setdefault(row.tensor, row).same_grid(row):
+                    raise LoadError(f"{where} gives tensor '{row.tensor}' a second grid", fix=_FIX)
     return QParamTable(list(found.values()))
 
 
 def _check_known(message: Any, where: str) -> None:
-    """Refuse fields that onnxq does not know: they may change what the others mean."""
+    """Reject fields that onnxq does not know: they may change the meaning of the others."""
     unknown: Any = UnknownFieldSet(message)
     for field in unknown:
         raise LoadError(f"{where}: field {field.field_number} is not read", fix=_FIX)
-
-
-def _keep(found: dict[str, QParams], row: QParams, where: str) -> None:
-    if not found.setdefault(row.tensor, row).same_grid(row):
-        raise LoadError(f"{where} gives tensor '{row.tensor}' a second grid", fix=_FIX)
 
 
 def _row(entry: Any, parts: TensorParts, role: Role, where: str) -> QParams:
@@ -242,13 +229,11 @@ def _row(entry: Any, parts: TensorParts, role: Role, where: str) -> QParams:
         raise LoadError(
             f"{where}: the model has no tensor '{name}'", fix=near_matches(name, parts.tensors)
         )
-    if (not is_constant(tensor) and producer(tensor) is None) and role is Role.WEIGHT:
+    if role is Role.WEIGHT and not is_constant(tensor) and producer(tensor) is None:
         raise LoadError(f"{where}: weight '{name}' is an input of the model", fix=_FIX)
     if getattr(entry, "asymmetric", False):
         raise LoadError(f"{where}: weight '{name}' is asymmetric, which is not read", fix=_FIX)
     lo, hi = entry.clamp_min, entry.clamp_max
-    if not -128 <= lo < hi <= 127:
-        raise LoadError(f"{where}: '{name}' has codes {lo}..{hi}, not within 8 bits", fix=_FIX)
     if not 2 <= entry.bits <= 8 or not -(1 << entry.bits - 1) <= lo < hi < 1 << entry.bits - 1:
         raise LoadError(f"{where}: '{name}' has codes {lo}..{hi} of {entry.bits} bits", fix=_FIX)
     scales = np.array(entry.scales, np.float32)

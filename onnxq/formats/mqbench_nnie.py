@@ -3,22 +3,22 @@
     {"nnie": {"gfpq_param_dict": {"<node>": [2.807], "<Add>": [1.382, 3.007],
                                   "<Upsample>": [2.5], "<Upsample>_permute_0": [2.5]}}}
 
-All grids are logarithmic (`onnxq.canonical.fake_quantize_log`). `onnxq.side_files.nnie_inputs` says
-which inputs have a number. An Upsample becomes two layers on NNIE, the second with a name that
-counts all Upsamples. Weights of Conv and Gemm are not in the file: their values lie on a grid, and
-the largest tells which. Read back, weights of the layers in the file get that one, and those of
-convolutions in groups, which have no key, where their values lie on it. It may begin lower than the
-grid they were trained on, but rounds none of their values.
+All grids are logarithmic (`onnxq.canonical.fake_quantize_log`). `onnxq.side_files.nnie_inputs`
+specifies which inputs have a number. An Upsample becomes two layers on NNIE, the second with a name
+that counts all Upsamples. Weights of Conv and Gemm are not in the file: their values lie on a grid,
+which their largest magnitude determines. Read back, weights of the layers in the file get that
+grid. Grouped convolutions have no key; their weights get it if their values lie on it. It may start
+lower than the grid they were trained on, but rounds none of their values.
 
-A list may be shorter than the inputs of its layer, and does not say which of them it is about.
-As on the chip a tensor has one number, so it is that of those other layers tell the same for. A
-table that could not be read back is refused.
+A list may be shorter than the inputs of its layer, and does not specify which of them it is for.
+On the chip a tensor has one number, so it is for the inputs that have the same number in other
+layers. A table that could not be read back is rejected.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -45,27 +45,34 @@ _NEXT = (
 )
 
 _Use = tuple[str, Reader]
-"""A tensor and who reads it."""
+"""A tensor and one of its consumers."""
 
 
 def write(table: QParamTable, model: Model) -> str:
     """The JSON text; numbers are the exact decimal form of their float32."""
     refused = {row.tensor: "its grid is linear" for row in table.of(Role.ACTIVATION, Role.WEIGHT)}
-    rows = _ByUse(table)
-    names = Counter(node.name for node in model.nodes())
+    nodes = model.nodes()
+    outputs = [t for graph in model.graphs() for t in graph.outputs]
+    used = {t.name for t in (*outputs, *(t for node in nodes for t in node.inputs))}
+    rows: dict[str, list[LogParams]] = {}
+    for row in table.logarithmic:
+        rows.setdefault(row.tensor, []).append(row)
+        if row.tensor not in used:
+            refused[row.tensor] = "the model does not have it"
+    names = Counter(node.name for node in nodes)
     numbers: dict[str, list[float]] = {}
     written: dict[_Use, float] = {}
-    for node in model.nodes():
-        told = set(writable_inputs(node))
+    for node in nodes:
+        inputs = writable_inputs(node)
         values = []
         for index, tensor in enumerate(node.inputs):
             use = (tensor.name, read_by(node, index))
-            for row in rows.of(*use):
-                if index in told and use not in written:
+            for row in _rows_for(use, rows):
+                if index in inputs and use not in written:
                     values.append(row.data_max)
                     written[use] = row.data_max
-                elif index in told:
-                    refused[tensor.name] = "it is quantized twice for the same reader"
+                elif index in inputs:
+                    refused[tensor.name] = "it is quantized twice for the same consumer"
                 elif not is_constant(tensor):
                     refused[tensor.name] = f"{describe(node)} has no number for it"
                 elif not _on_grid(tensor, row.data_max):
@@ -74,42 +81,28 @@ def write(table: QParamTable, model: Model) -> str:
             continue
         numbers[node.name] = values
         if not node.name or names[node.name] > 1:
-            refused[node.inputs[min(told)].name] = f"{describe(node)} has no name of its own"
-        if len(node.inputs) > 1 and is_own_weight(node, 1) and not _on_grid(node.inputs[1]):
+            refused[node.inputs[inputs[0]].name] = f"{describe(node)} has no name of its own"
+        if is_own_weight(node, 1) and not _on_grid(node.inputs[1]):
             refused[node.inputs[1].name] = "it is a weight that is not on a logarithmic grid"
-    for tensor in (t for graph in model.graphs() for t in graph.outputs):
-        for _ in rows.of(tensor.name, GRAPH_OUTPUT):
-            refused[tensor.name] = "it leaves the network, and only inputs have numbers"
-    refused |= {name: "the model does not have it" for name in rows.unused}
-    if not refused:
-        refused = _misread(numbers, written, model)
-    if refused:
-        raise side_rows.not_writable(refused, "numbers for NNIE", _NEXT)
+    for tensor in outputs:
+        if _rows_for((tensor.name, GRAPH_OUTPUT), rows):
+            refused[tensor.name] = "it is a graph output, and only inputs of layers have numbers"
+    refused = refused or _misread(numbers, written, model)
+    side_rows.check_writable(refused, "numbers for NNIE", _NEXT)
     for key, name in _second_layers(model).items():
         if name in numbers:
             numbers[key] = numbers[name]
     return strict_json.dump({"nnie": {"gfpq_param_dict": numbers}})
 
 
-class _ByUse:
-    """The logarithmic rows of a table by what they are about."""
-
-    def __init__(self, table: QParamTable) -> None:
-        self._rows: dict[str, list[LogParams]] = {}
-        for row in table.logarithmic:
-            self._rows.setdefault(row.tensor, []).append(row)
-        self.unused = set(self._rows)
-        """Tensors that nobody asked for."""
-
-    def of(self, tensor: str, reader: Reader) -> list[LogParams]:
-        """The rows for one use."""
-        self.unused.discard(tensor)
-        rows = self._rows.get(tensor, [])
-        return [row for row in rows if row.readers is None or reader in row.readers]
+def _rows_for(use: _Use, rows: dict[str, list[LogParams]]) -> list[LogParams]:
+    """The rows that quantize one use of a tensor."""
+    tensor, reader = use
+    return [r for r in rows.get(tensor, []) if r.readers is None or reader in r.readers]
 
 
 def _on_grid(tensor: gs.Tensor, reach: float | None = None) -> bool:
-    """Whether the values of a constant lie on the grid of `reach`, or of their largest one."""
+    """Whether the values of a constant lie on the grid of `reach`, by default their own."""
     values = array(tensor)
     reach = _largest(tensor) if reach is None else reach
     return values is None or not reach or np.array_equal(logarithmic(values, reach), values)
@@ -121,7 +114,7 @@ def _largest(tensor: gs.Tensor) -> float:
 
 
 def _second_layers(model: Model) -> dict[str, str]:
-    """The name of the second layer of each Upsample, and that of the first."""
+    """The name of the second layer of each Upsample, with that of the first."""
     found = [node for node in model.nodes() if node.op in UPSAMPLES]
     return {f"{node.name}_permute_{at}": node.name for at, node in enumerate(found)}
 
@@ -129,7 +122,7 @@ def _second_layers(model: Model) -> dict[str, str]:
 def _misread(
     numbers: dict[str, list[float]], written: dict[_Use, float], model: Model
 ) -> dict[str, str]:
-    """Tensors whose numbers would be read for others, or for none."""
+    """Tensors whose numbers would be assigned to others, or to none, when read back."""
     read, unclear = _assigned(numbers, {n.name: n for n in model.nodes()})
     why = "does not specify which of its inputs the numbers are for"
     lost = {
@@ -141,15 +134,14 @@ def _misread(
 
 
 def read(text: str, model: Model) -> QParamTable:
-    """Inverse of `write`; weights of Conv and Gemm get the largest magnitude they have."""
+    """Inverse of `write`; weights of Conv and Gemm get the grid of their largest magnitude."""
     document = Entry.parse(text, _WHAT, _FIX)
     document.only(("nnie",))
     inner = Entry.of(document.value["nnie"], "'nnie'", _FIX)
     inner.only(("gfpq_param_dict",))
     layers = Entry.of(inner.value["gfpq_param_dict"], "'gfpq_param_dict'", _FIX)
-    nodes: dict[str, list[gs.Node]] = {}
-    for node in model.nodes():
-        nodes.setdefault(node.name, []).append(node)
+    nodes = {node.name: node for node in model.nodes()}
+    count = Counter(node.name for node in model.nodes())
     second = _second_layers(model)
     numbers: dict[str, list[float]] = {}
     for name in layers.value:
@@ -158,15 +150,13 @@ def read(text: str, model: Model) -> QParamTable:
             if layers.value.get(second[name]) != layers.value[name]:
                 raise layers.error(f"'{name}' does not have the numbers of '{second[name]}'")
             continue
-        if len(nodes.get(name, [])) != 1:
-            raise layers.error(
-                f"the model has several nodes '{name}'"
-                if name in nodes
-                else f"the model has no node '{name}'; {near_matches(name, nodes)}"
-            )
-        told = writable_inputs(nodes[name][0])
-        if len(values) > len(told):
-            raise layers.error(f"'{name}' has {len(values)} numbers for {len(told)} inputs")
+        if name not in nodes:
+            raise layers.error(f"the model has no node '{name}'; {near_matches(name, nodes)}")
+        if count[name] > 1:
+            raise layers.error(f"the model has several nodes '{name}'")
+        inputs = writable_inputs(nodes[name])
+        if len(values) > len(inputs):
+            raise layers.error(f"'{name}' has {len(values)} numbers for {len(inputs)} inputs")
         for value in values:
             try:
                 LogParams(name, value)
@@ -176,23 +166,14 @@ def read(text: str, model: Model) -> QParamTable:
     for key, name in second.items():
         if name in numbers and key not in layers.value:
             raise layers.error(f"key '{key}' is missing, the second layer of '{name}'")
-    single = {name: found[0] for name, found in nodes.items()}
-    found, unclear = _assigned(numbers, single)
+    found, unclear = _assigned(numbers, nodes)
     if unclear:
         name = unclear[0].name
         raise layers.error(
             f"'{name}' has {len(numbers[name])} of {len(writable_inputs(unclear[0]))} numbers, "
             "and no other layer specifies for which of its inputs"
         )
-    weights = (n.inputs[1] for n in model.nodes() if _has_rounded_weight(n, n.name in numbers))
-    return QParamTable(logarithmic=[*_rows(found, model), *_weight_rows(weights)])
-
-
-def _has_rounded_weight(node: gs.Node, told: bool) -> bool:
-    """Whether the chip rounds the weight of `node`: it does in layers that the file tells of."""
-    if len(node.inputs) < 2 or not is_own_weight(node, 1):
-        return False
-    return told or (not writable_inputs(node) and _on_grid(node.inputs[1]))
+    return QParamTable(logarithmic=[*_rows(found, model), *_weight_rows(model, numbers)])
 
 
 def _assigned(
@@ -210,10 +191,10 @@ def _assigned(
 
     for name, values in numbers.items():
         node = nodes[name]
-        told = writable_inputs(node)
-        computed = [i for i in told if not is_constant(node.inputs[i])]
-        if len(values) in (len(computed), len(told)):
-            assign(node, computed if len(values) == len(computed) else told)
+        inputs = writable_inputs(node)
+        computed = [i for i in inputs if not is_constant(node.inputs[i])]
+        if len(values) in (len(computed), len(inputs)):
+            assign(node, computed if len(values) == len(computed) else inputs)
         else:
             partial.append((node, computed))
     unclear = []
@@ -231,17 +212,17 @@ def _assigned(
 def _matching(
     node: gs.Node, inputs: list[int], values: list[float], known: dict[str, set[float]]
 ) -> list[int] | None:
-    """The first inputs in that order of which other layers tell these numbers; None: too few."""
+    """The first inputs in that order with these numbers in other layers; None if too few."""
     chosen: list[int] = []
     for index in inputs:
-        told = known.get(node.inputs[index].name, set())
-        if len(chosen) < len(values) and values[len(chosen)] in told:
+        others = known.get(node.inputs[index].name, set())
+        if len(chosen) < len(values) and values[len(chosen)] in others:
             chosen.append(index)
     return chosen if len(chosen) == len(values) else None
 
 
 def _rows(found: dict[_Use, float], model: Model) -> Iterator[LogParams]:
-    """One row per tensor and number; it names readers unless it is for all."""
+    """One row per tensor and number; it names consumers unless it is for all."""
     tensors = {t.name: t for node in model.nodes() for t in node.inputs if t.name}
     groups: dict[tuple[str, float], list[Reader]] = {}
     for (name, reader), value in found.items():
@@ -253,10 +234,16 @@ def _rows(found: dict[_Use, float], model: Model) -> Iterator[LogParams]:
         yield LogParams(name, value, role, None if every else tuple(readers))
 
 
-def _weight_rows(weights: Iterator[gs.Tensor]) -> Iterator[LogParams]:
-    for tensor in {t.name: t for t in weights}.values():
-        if _largest(tensor):
-            yield LogParams(tensor.name, _largest(tensor), Role.WEIGHT)
+def _weight_rows(model: Model, numbers: Collection[str]) -> list[LogParams]:
+    """The weights that the chip rounds, as it does in the layers of the file."""
+    found: dict[str, LogParams] = {}
+    for node in model.nodes():
+        weight = node.inputs[1] if is_own_weight(node, 1) else None
+        if weight is None or not _largest(weight):
+            continue
+        if node.name in numbers or (not writable_inputs(node) and _on_grid(weight)):
+            found[weight.name] = LogParams(weight.name, _largest(weight), Role.WEIGHT)
+    return list(found.values())
 
 
 def _recognises(content: str) -> bool:

@@ -3,11 +3,12 @@
     {"ppl": {"<tensor>": {"step": 8.4e-05, "zero_point": 32197, "min": -2.7, "max": 2.8,
                           "bit": 16, "type": "biased"}}}
 
-With b bits codes are 0 .. 2^b - 1 and x = step * (q - zero_point). One scale per channel: step,
-zero_point, min and max are lists, along the output channels of the layer that reads the weight.
-An int8 quantizer of zero point z is the uint8 one of z + 128: it is written so and reads back so.
+With b bits codes are 0 .. 2^b - 1 and x = step * (q - zero_point). With one scale per channel,
+step, zero_point, min and max are lists, along the output channels of the layer that the weight
+belongs to. An int8 quantizer with zero point z is written, and read back, as the uint8 one with
+z + 128.
 
-MQBench's newer branch cuts 16-bit zero points to 8 bits; such files are read as they are, since
+MQBench's newer branch truncates 16-bit zero points to 8 bits; such files are read unchanged, since
 their ends agree with the wrong zero point.
 """
 

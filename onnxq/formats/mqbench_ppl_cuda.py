@@ -1,10 +1,10 @@
-"""Ranges for PPL on GPUs as MQBench's loaders expect them: text, one activation a line.
+"""Ranges for PPL on GPUs as MQBench's loaders expect them: text, one activation per line.
 
     <tensor>: <largest magnitude>
 
-The number is max(-low, high) of the range low..high, and nothing tells where zero lies in it: read
+The number is max(-low, high) of the range low..high. The file does not specify the zero point: read
 back it is the symmetric int8 grid of that reach, scale = magnitude / 127. The format 'ppl-nn'
-holds everything.
+contains everything.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import re
 import numpy as np
 
 from onnxq.analysis.tensor_roles import TensorParts
-from onnxq.errors import LoadError
 from onnxq.graph import Model
-from onnxq.parsing.decimal_text import number as number_in
-from onnxq.parsing.strict_json import Entry
+from onnxq.parsing.decimal_text import number
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
 from onnxq.side_files import rows as side_rows
 from onnxq.side_files.side_file import SideFile
+from onnxq.side_files.tensor_lines import matches, tensor_lines
 
-_FIX = "lines are '<tensor>: <largest magnitude>'"
-_LINE = re.compile(r"(.+): (\S+)")
+_FORM = "'<tensor>: <magnitude>'"
+_LINE = re.compile(r"(.+): (\S+)\r?")
 
 
 def write(table: QParamTable, model: Model) -> str:
@@ -39,7 +38,7 @@ def write(table: QParamTable, model: Model) -> str:
 
 
 def magnitude(row: QParams) -> float:
-    """The largest magnitude on the grid of one scale."""
+    """The largest magnitude on a grid with one scale."""
     return float(np.max(np.abs(row.range)))
 
 
@@ -52,30 +51,16 @@ def _refusal(row: QParams) -> str | None:
 def read(text: str, model: Model) -> QParamTable:
     """Symmetric int8 rows of the same magnitudes: `write` gives the same text for them."""
     parts = TensorParts(model)
-    rows: dict[str, QParams] = {}
-    for number, line in enumerate(text.split("\n"), 1):
-        line = line.removesuffix("\r")
-        if not line.strip():
-            continue
-        found = _LINE.fullmatch(line)
-        if found is None:
-            raise LoadError(f"line {number} is not '<tensor>: <magnitude>'", fix=_FIX)
-        name, value = found.groups()
-        entry = Entry({}, f"line {number}, tensor '{name}'", _FIX)
-        if name in rows:
-            raise entry.error("it has a line already")
-        scale = entry.decimal("magnitude", value) / 127.0
-        row = side_rows.make_row(entry, name, 8, True, scale, 0, Role.ACTIVATION)
-        rows[name] = side_rows.with_role(row.with_(lo=-127), parts)
-    return QParamTable(list(rows.values()))
+    table = QParamTable()
+    for entry, found in tensor_lines(text, _LINE, _FORM):
+        scale = entry.decimal("magnitude", found[2]) / 127.0
+        row = side_rows.make_row(entry, found[1], 8, True, scale, 0).with_(lo=-127)
+        table.add(side_rows.with_role(row, parts))
+    return table
 
 
 def _recognises(content: str) -> bool:
-    lines = [
-        _LINE.fullmatch(line.removesuffix("\r")) for line in content.split("\n") if line.strip()
-    ]
-    found = [line[2] for line in lines if line is not None]
-    return len(found) == len(lines) and any(number_in(value) is not None for value in found)
+    return any(number(found[2]) is not None for found in matches(content, _LINE))
 
 
 FORMAT = SideFile(
@@ -84,7 +69,7 @@ FORMAT = SideFile(
     write,
     read,
     recognises=_recognises,
-    detection="text with lines '<tensor>: <magnitude>'",
+    detection=f"text with lines {_FORM}",
     weights=False,
     magnitudes=True,
 )

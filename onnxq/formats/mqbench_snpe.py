@@ -4,18 +4,16 @@
      "param_encodings": {}}
 
 With b bits, codes are 0 .. 2^b - 1, the step is (max - min) / (2^b - 1) and the zero point
--min / step. An int8 quantizer of zero point z is the uint8 one of z + 128: it is written so and
-reads back so. Parameters are never listed, except that MQBench takes weights of ConvTranspose and
-MatMul that have one scale for activations: what a tensor is, the graph tells.
+-min / step. An int8 quantizer with zero point z is written, and read back, as the uint8 one with
+z + 128. Parameters are never listed, except that MQBench treats weights of ConvTranspose and MatMul
+with one scale as activations: the graph determines the role of a tensor.
 
 MQBench counts the bits of 255 codes as 7. A range with max = -min has an odd number of codes, so
 it is no range of 2^b codes: it is -(2^b - 1) .. 2^b - 1 in a signed type of b + 1 bits. Ranges
-with min > max, which some versions write for unsigned types, are refused.
+with min > max, which some versions write for unsigned types, are rejected.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.errors import LoadError
@@ -25,48 +23,41 @@ from onnxq.parsing.strict_json import Entry
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
 from onnxq.side_files import rows
+from onnxq.side_files.aimet import listed_entries
 from onnxq.side_files.side_file import SideFile
 
 _FIX = 'expected {"activation_encodings": {"<tensor>": [{"bitwidth", "min", "max"}]}}'
 _WHAT = "an SNPE range file of MQBench"
 _KEYS = {"bitwidth", "min", "max"}
 _TOLERANCE = 1e-2
-"""How far a zero point may be from a whole number: ends were computed in float32."""
+"""How far a zero point may be from an integer: the ends were computed in float32."""
 
 
 def write(table: QParamTable, model: Model) -> str:
     """The JSON text; both ends are exact, since scale * code fits a double."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    refused: dict[str, str] = {}
-    for row in table.of(Role.ACTIVATION):
-        why = _refusal(row)
-        if why is None and row.tensor in found:
-            why = "it has several quantizers"
-        if why is not None:
-            refused[row.tensor] = why
-            continue
-        low, high = (float(end) for end in row.range)
-        bits = rows.bits_of(row) or row.qtype.bits - 1
-        found[row.tensor] = [{"bitwidth": bits, "min": low, "max": high}]
-    if refused:
-        fix = "use one scale per tensor and all codes of the type"
-        raise rows.not_writable(refused, "SNPE ranges", fix)
+    held = rows.writable(
+        table.of(Role.ACTIVATION),
+        "SNPE ranges",
+        _refusal,
+        "use one scale per tensor and all codes of the type",
+    )
+    found = {row.tensor: [_entry(row)] for row in held}
     return strict_json.dump({"activation_encodings": found, "param_encodings": {}})
 
 
+def _entry(row: QParams) -> dict[str, float]:
+    low, high = (float(end) for end in row.range)
+    return {"bitwidth": rows.bits_of(row) or row.qtype.bits - 1, "min": low, "max": high}
+
+
 def _refusal(row: QParams) -> str | None:
-    if row.axis is not None:
-        return "one scale per channel"
-    if row.readers is not None:
-        return "only some of its readers see it quantized, and ranges are for all"
-    if rows.bits_of(row) is None and not _is_odd(row):
-        return f"codes {row.lo}..{row.hi} are not all codes of a number of bits"
-    return None
+    return rows.per_channel(row) or (None if _is_odd(row) else rows.partial_codes(row))
 
 
 def _is_odd(row: QParams) -> bool:
     """Whether the range is -127..127 or the like around zero point 0."""
-    return row.is_symmetric and (row.lo, row.hi) == (-row.qtype.hi, row.qtype.hi)
+    ends = (-row.qtype.hi, row.qtype.hi)
+    return row.is_symmetric and not row.qtype.floating and (row.lo, row.hi) == ends
 
 
 def read(text: str, model: Model) -> QParamTable:
@@ -77,15 +68,12 @@ def read(text: str, model: Model) -> QParamTable:
         raise LoadError(f"not {_WHAT}: 'param_encodings' is not empty", fix=_FIX)
     parts = TensorParts(model)
     table = QParamTable()
-    group = Entry.of(document.value["activation_encodings"], "'activation_encodings'", _FIX)
-    for name, entries in group.value.items():
-        where = f"'activation_encodings', tensor '{name}'"
-        if not isinstance(entries, list) or len(entries) != 1:
-            raise LoadError(f"{where}: its encoding is not a list of one entry", fix=_FIX)
-        entry = Entry.of(entries[0], where, _FIX)
-        entry.only(_KEYS)
-        row = _row(entry, name)
-        table.add(row.with_(role=parts.role(name, row.qtype)))
+    group = ("activation_encodings", Role.ACTIVATION, document.value["activation_encodings"])
+    for name, _, entries in listed_entries([group], _FIX):
+        if len(entries) != 1:
+            raise entries[0].error(f"tensor '{name}' has {len(entries)} entries, not one")
+        entries[0].only(_KEYS)
+        table.add(rows.with_role(_row(entries[0], name), parts))
     return table
 
 
@@ -96,21 +84,16 @@ def _row(entry: Entry, name: str) -> QParams:
             f"min {low:.9g} is not below max {high:.9g}: MQBench wraps unsigned zero points on "
             "some numpy versions; export again with 'onnxq convert'"
         )
-    if rows.container(bits, False) is None:
-        raise entry.error(f"{bits} bits are not a width onnxq knows")
+    _, top = rows.checked_code_range(entry, bits, False)
     if abs(low + high) <= 1e-6 * high:
-        top = (1 << bits) - 1
-        if rows.container(bits + 1, True) is None:
-            raise entry.error(f"{bits + 1} bits are not a width onnxq knows")
-        row = rows.make_row(entry, name, bits + 1, True, high / top, 0, Role.ACTIVATION)
-        return row.with_(lo=-top)
-    step = (high - low) / ((1 << bits) - 1)
+        return rows.make_row(entry, name, bits + 1, True, high / top, 0).with_(lo=-top)
+    step = (high - low) / top
     zero_point = -low / step
     if abs(zero_point - round(zero_point)) > _TOLERANCE:
         raise entry.error(
             f"zero lies {zero_point:.3f} steps above min: with {bits} bits no code is exactly zero"
         )
-    return rows.make_row(entry, name, bits, False, step, round(zero_point), Role.ACTIVATION)
+    return rows.make_row(entry, name, bits, False, step, round(zero_point))
 
 
 def _recognises(content: str) -> bool:

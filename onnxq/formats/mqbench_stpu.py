@@ -5,8 +5,8 @@
      "<node>_weights": {"min": -127 s, "max": 127 s},
      "<node>_bias": {"alpha": input scale * weight scale, "zero_point": 0}}
 
-All are int8 on -127..127 with zero point 0 and one scale per tensor. What Relu, Clip from 0 up and
-Concat read gets the range of their result, where nothing else tells one and nobody else reads it
+All are int8 on -127..127 with zero point 0 and one scale per tensor. The inputs of Relu, Concat and
+Clip from 0 up get the range of the result, if they have none and no other consumer
 (`onnxq.analysis.implied_ranges`). "emin" is the smallest exponent that the sums of a layer keep.
 With E(v) the exponent field of the float32 v, n the products per sum, and x, w, y the largest
 input, weight and output
@@ -15,8 +15,8 @@ input, weight and output
     Gemm      128
     Resize    E(y) - 20
 
-It follows from the rest, so it is written and checked to be a whole number, but not kept. The
-ranges are those that were trained; the stpu backend names what MQBench has otherwise.
+It follows from the rest, so it is written and checked to be an integer, but not kept. The ranges
+are the trained ones; the stpu backend lists where MQBench differs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import onnx_graphsurgeon as gs
 from onnxq.analysis.implied_ranges import with_implied, without_implied
 from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.edit import describe
-from onnxq.errors import LoadError, SaveError
+from onnxq.errors import SaveError
 from onnxq.graph import Model
 from onnxq.graph.constants import array, is_constant
 from onnxq.operators.weight_axis import BIAS_INPUT, LINEAR_OPS
@@ -38,6 +38,7 @@ from onnxq.parsing import strict_json
 from onnxq.parsing.strict_json import Entry
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.scheme import QSpec
 from onnxq.side_files import rows as side_rows
 from onnxq.side_files.side_file import SideFile
 
@@ -45,6 +46,7 @@ _WHAT = "an STPU range file"
 _FIX = 'expected {"<tensor>": {"min", "max"}, "<node>_weights": {...}, "<node>_bias": {...}}'
 _FUNCTIONS = ("Relu", "Clip", "Concat")
 _TOP = 127
+_GRID = QSpec(("int8",), symmetric=True, full_range=True, lo=-_TOP)
 _WEIGHTS, _BIAS = "_weights", "_bias"
 _KINDS = ({"min", "max"}, {"min", "max", "emin"}, {"alpha", "zero_point"})
 
@@ -85,7 +87,7 @@ def _add(document: dict[str, dict[str, Any]], key: str, entry: dict[str, Any]) -
 
 
 def _layers(model: Model) -> dict[str, gs.Node]:
-    """The linear layers with a constant weight, by name; an error where a name does not tell."""
+    """The linear layers with a constant weight, by name; names must be unique."""
     found: dict[str, gs.Node] = {}
     for node in model.nodes(*LINEAR_OPS):
         if len(node.inputs) < 2 or not is_constant(node.inputs[1]):
@@ -105,11 +107,9 @@ def _has_bias(node: gs.Node) -> bool:
 
 
 def _refusal(row: QParams, weights: set[str]) -> str | None:
-    if row.qtype.name != "int8" or not row.is_symmetric or (row.lo, row.hi) != (-_TOP, _TOP):
-        return f"{row.qtype} on {row.lo}..{row.hi}, zero point {row.zero_point.reshape(-1)[0]}"
     if row.role is Role.WEIGHT and row.tensor not in weights:
         return "no layer has it as its weight"
-    return side_rows.per_channel(row)
+    return side_rows.off_grid(row, _GRID)
 
 
 def _ends(scale: float) -> dict[str, Any]:
@@ -168,17 +168,16 @@ def _row(name: str, entry: Entry) -> QParams:
     low, high = entry.number("min"), entry.number("max")
     if not high > 0 or abs(low + high) > 1e-6 * high:
         raise entry.error(f"{low:.9g}..{high:.9g} is not a range around 0")
-    row = side_rows.make_row(entry, name, 8, True, high / _TOP, 0, Role.ACTIVATION)
-    return row.with_(lo=-_TOP)
+    return side_rows.make_row(entry, name, 8, True, high / _TOP, 0).with_(lo=-_TOP)
 
 
 def _check_sum(entry: Entry, node: gs.Node, rows: dict[str, QParams]) -> None:
-    """Refuse a bias step that is not that of the sums it is added to."""
+    """Reject a bias step that is not the one of the sums it is added to."""
     if entry.integer("zero_point"):
         raise entry.error("'zero_point' is not 0")
     x, w = (rows.get(t.name) for t in node.inputs[:2])
     if x is None or w is None:
-        raise LoadError(f"{entry.where}: input or weight of the layer has no range", fix=_FIX)
+        raise entry.error("input or weight of the layer has no range")
     want = float(x.scale) * float(w.scale)
     if abs(entry.number("alpha") - want) > 1e-5 * want:
         raise entry.error(f"'alpha' is {entry.number('alpha'):.9g}, not {want:.9g}")

@@ -13,7 +13,7 @@ from onnxq.graph import Model
 from onnxq.parsing import strict_json
 from onnxq.parsing.strict_json import Entry
 from onnxq.quant.qparam_table import QParamTable
-from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qparams import Role
 from onnxq.quant.scheme import QSpec
 from onnxq.side_files import rows as side_rows
 from onnxq.side_files.side_file import SideFile
@@ -28,14 +28,10 @@ def write(table: QParamTable, model: Model) -> str:
     rows = side_rows.writable(
         table.of(Role.ACTIVATION, Role.WEIGHT),
         "Vitis AI scales",
-        _refusal,
+        lambda row: side_rows.off_grid(row, _GRID),
         "use int8 on -128..127 with zero point 0 and one power of two per tensor",
     )
     return strict_json.dump({"vitis": {row.tensor: {"scale": float(row.scale)} for row in rows}})
-
-
-def _refusal(row: QParams) -> str | None:
-    return "; ".join(_GRID.violations(row)) or None
 
 
 def read(text: str, model: Model) -> QParamTable:
@@ -47,10 +43,8 @@ def read(text: str, model: Model) -> QParamTable:
     for name, value in Entry.of(document.value["vitis"], "'vitis'", _FIX).value.items():
         entry = Entry.of(value, f"tensor '{name}'", _FIX)
         entry.only(("scale",))
-        scale = entry.number("scale")
-        row = side_rows.make_row(entry, name, 8, True, scale, 0, Role.ACTIVATION)
-        why = _refusal(row)
-        if why is not None:
+        row = side_rows.make_row(entry, name, 8, True, entry.number("scale"), 0)
+        if why := side_rows.off_grid(row, _GRID):
             raise entry.error(why)
         table.add(side_rows.with_role(row, parts))
     return table

@@ -1,38 +1,42 @@
-"""ncnn's quantization table: text, the scales of each int8 layer.
+"""ncnn's quantization table: text with the scales of each int8 layer.
 
     <layer>_param_0 12.5 13.25 ...        weights, one scale per output channel
-    <layer> 21.6                          what the layer reads
+    <layer> 21.6                          the input of the layer
 
 A scale multiplies: it is 1 / step, that is 127 / absmax. It is written with all digits of the
-double 1 / step, so that the float32 step comes back exactly. Codes are -127..127, zero point 0.
+double 1 / step, so the float32 step is read back exactly. Codes are -127..127, zero point 0.
 
-The table is for layers and not for tensors: other readers of the same tensor see it unrounded.
-Layers are named as ONNX names their nodes. ncnn's own converters rename layers, so the table fits
-a .param file of the same names, such as the one that onnxq writes. ncnn stops at a blank line.
+The table is for layers and not for tensors: other consumers of the same tensor see it unrounded.
+Layers are named like their ONNX nodes. ncnn's own converters rename layers, so the table matches
+a .param file with the same names, such as the one that onnxq writes. ncnn stops at a blank line.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.edit import read_by, users
+from onnxq.analysis.tensor_roles import TensorParts
+from onnxq.edit import read_by
 from onnxq.errors import LoadError, near_matches
 from onnxq.graph import Model
 from onnxq.graph.constants import array, is_constant
 from onnxq.operators.op_kind import kind_of
-from onnxq.operators.weight_axis import weight_axis
+from onnxq.operators.weight_axis import WeightAxis, weight_axis
 from onnxq.parsing.decimal_text import number as number_in
 from onnxq.parsing.strict_json import Entry
 from onnxq.quant.qparam_table import QParamTable
-from onnxq.quant.qparams import GRAPH_OUTPUT, Array, QParams, Reader, Role
-from onnxq.quant.qtypes import qtype
-from onnxq.side_files.rows import not_writable
+from onnxq.quant.qparams import Array, QParams, Reader, Role
+from onnxq.quant.scheme import QSpec
+from onnxq.side_files import rows as side_rows
+from onnxq.side_files.operator_rows import OperatorRows
 from onnxq.side_files.side_file import SideFile
 
 WEIGHT = "_param_0"
-LOWEST, HIGHEST = -127, 127
 LONGEST_KEY = 255
+_GRID = QSpec(("int8",), symmetric=True, full_range=True, lo=-127)
 _WHAT = "an ncnn quantization table"
 _LINE_FIX = "a line is '<layer>_param_0 <scale> ...' or '<layer> <scale>', positive numbers"
 _FIX = "quantize for ncnn: int8 on -127..127 with zero point 0, at the inputs of its int8 layers"
@@ -48,86 +52,67 @@ def int8_layers(model: Model) -> dict[str, gs.Node]:
 
 
 def write(table: QParamTable, model: Model) -> str:
-    """The text of the table; a row that no layer holds is refused."""
-    activations = {row.tensor: row for row in table.of(Role.ACTIVATION)}
-    weights = {row.tensor: row for row in table.of(Role.WEIGHT)}
+    """The text of the table; a row that belongs to no layer is rejected."""
+    held = table.of(Role.ACTIVATION, Role.WEIGHT)
+    activations = {row.tensor: row for row in held if row.role is Role.ACTIVATION}
+    weights = {row.tensor: row for row in held if row.role is Role.WEIGHT}
+    parts = TensorParts(model)
+    readers = {name: side_rows.readers_of(row, parts) for name, row in activations.items()}
+    inputs: list[str] = []
+    kernels: list[str] = []
+    rounded: dict[str, set[Reader]] = defaultdict(set)
     refused: dict[str, str] = {}
-    first: list[str] = []
-    second: list[str] = []
-    held: set[str] = set()
-    told: dict[str, set[Reader]] = {}
     for name, node in int8_layers(model).items():
-        row, weight = (
-            rows.get(tensor.name)
-            for rows, tensor in zip((activations, weights), node.inputs[:2], strict=True)
-        )
-        if row is not None and not _reads(row, node):
-            row = None
-        if row is None or weight is None:
+        row, weight = activations.get(node.inputs[0].name), weights.get(node.inputs[1].name)
+        reader = read_by(node, 0)
+        if row is None or weight is None or reader not in readers[row.tensor]:
             continue
-        held |= {row.tensor, weight.tensor}
-        told.setdefault(row.tensor, set()).add(read_by(node, 0))
-        if told[row.tensor] == _readers(row, node.inputs[0], model):
-            refused.pop(row.tensor, None)
+        rounded[row.tensor].add(reader)
+        rounded[weight.tensor].add(reader)
+        if why := side_rows.off_grid(row, _GRID):
+            refused[row.tensor] = why
+        elif why := _weight_refusal(node, weight) or _name_refusal(name):
+            refused[weight.tensor] = why
         else:
-            refused[row.tensor] = "others than int8 layers read it rounded, which no line can say"
-        steps, why = _steps(node, weight)
-        why = why or _grid(row) or _key(name)
-        if why:
-            refused[row.tensor if _grid(row) else weight.tensor] = why
-            continue
-        first.append(f"{name}{WEIGHT} {' '.join(map(_scale, steps))}")
-        second.append(f"{name} {_scale(row.scale)}")
-    for tensor in (*activations, *weights):
-        if tensor not in held:
-            refused[tensor] = "no int8 layer with a quantized input and a quantized weight reads it"
-    if len(activations) + len(weights) != len(table.of(Role.ACTIVATION, Role.WEIGHT)):
-        several = [r.tensor for r in table.of(Role.ACTIVATION, Role.WEIGHT)]
-        for tensor in {t for t in several if several.count(t) > 1}:
-            refused[tensor] = "it has several quantizers"
-    if refused:
-        raise not_writable(refused, _WHAT, _FIX)
-    return "".join(f"{line}\n" for line in (*first, *second))
+            values, layout = _layout(node)
+            steps = np.broadcast_to(weight.scale.reshape(-1), layout.channels(values.shape))
+            kernels.append(f"{name}{WEIGHT} {' '.join(map(_scale, steps))}")
+            inputs.append(f"{name} {_scale(row.scale)}")
+    count = Counter(row.tensor for row in held)
+    for row in held:
+        if count[row.tensor] > 1:
+            refused.setdefault(row.tensor, "it has several quantizers")
+        elif not rounded[row.tensor]:
+            why = "no int8 layer with a quantized input and a quantized weight reads it"
+            refused.setdefault(row.tensor, why)
+        elif row.role is Role.ACTIVATION and readers[row.tensor] != rounded[row.tensor]:
+            why = "consumers other than int8 layers see it rounded, which the table cannot express"
+            refused.setdefault(row.tensor, why)
+    side_rows.check_writable(refused, _WHAT, _FIX)
+    return "".join(f"{line}\n" for line in (*kernels, *inputs))
 
 
-def _readers(row: QParams, tensor: gs.Tensor, model: Model) -> set[Reader]:
-    """Who sees the tensor rounded."""
-    if row.readers is not None:
-        return set(row.readers)
-    found = {read_by(node, index) for node, index in users(tensor)}
-    return found | ({GRAPH_OUTPUT} if model.is_output(tensor) else set())
-
-
-def _reads(row: QParams, node: gs.Node) -> bool:
-    return row.readers is None or read_by(node, 0) in row.readers
-
-
-def _grid(row: QParams) -> str | None:
-    if row.axis is not None:
-        return "one scale per channel or block"
-    if not row.qtype.signed or row.qtype.floating or row.zero_point.any():
-        return f"type {row.qtype} with zero point {row.zero_point}, and ncnn has int8 with 0"
-    if (row.lo, row.hi) != (LOWEST, HIGHEST):
-        return f"codes {row.lo}..{row.hi}, and ncnn has {LOWEST}..{HIGHEST}"
-    return None
-
-
-def _steps(node: gs.Node, row: QParams) -> tuple[Array, str | None]:
-    """One step per output channel, or why there is none."""
+def _layout(node: gs.Node) -> tuple[Array, WeightAxis]:
+    """The weight of a layer, and where its output channels lie."""
     values = array(node.inputs[1])
     assert values is not None
     layout = weight_axis(node, values.ndim)
     assert layout is not None
+    return values, layout
+
+
+def _weight_refusal(node: gs.Node, row: QParams) -> str | None:
+    values, layout = _layout(node)
     if row.block or row.axis not in (None, layout.axis):
-        return row.scale, "its scales do not lie along the output channels"
-    if not row.qtype.signed or row.qtype.floating or row.zero_point.any():
-        return row.scale, f"type {row.qtype} with a zero point, and ncnn has int8 with 0"
-    if row.qtype.bits > 8 or (row.quantize(values) < LOWEST).any():
-        return row.scale, f"codes below {LOWEST}, which ncnn does not have"
-    return np.broadcast_to(row.scale.reshape(-1), (layout.channels(values.shape),)), None
+        return "its scales do not lie along the output channels"
+    if row.qtype.floating or not row.is_symmetric:
+        return f"type {row.qtype} with a zero point, and ncnn has int8 with 0"
+    if row.qtype.bits > 8 or (row.quantize(values) < -127).any():
+        return "codes below -127, which ncnn does not have"
+    return None
 
 
-def _key(name: str) -> str | None:
+def _name_refusal(name: str) -> str | None:
     if "_param_" in name or name.split() != [name]:
         return f"its layer '{name}' has spaces or '_param_' in its name"
     if len(f"{name}{WEIGHT}".encode()) > LONGEST_KEY:
@@ -143,76 +128,63 @@ def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
     scales = _lines(text)
     layers = int8_layers(model)
-    found = QParamTable()
-    inputs: dict[tuple[str, float], list[gs.Node]] = {}
-    for key, (number, values) in scales.items():
+    inputs = OperatorRows(TensorParts(model))
+    weights: list[QParams] = []
+    for key, (line, values) in scales.items():
         name = key.removesuffix(WEIGHT)
-        node = layers.get(name)
-        if node is None:
+        if name not in layers:
             raise LoadError(
-                f"line {number} of the table is for layer '{name}', which the model does not have "
-                "among those that run in int8",
+                f"{line.where} is for layer '{name}', which the model does not have among those "
+                "that run in int8",
                 fix=near_matches(name, layers),
             )
-        if name == key:
-            if len(values) != 1:
-                raise _wrong(number, f"layer '{name}' reads with {len(values)} scales, not one")
-            inputs.setdefault((node.inputs[0].name, values[0]), []).append(node)
-            continue
-        if name not in scales:
-            raise _wrong(number, f"layer '{name}' has scales for its weight and none for its input")
-        found.add(_weight(node, number, values))
-    for (tensor, scale), nodes in inputs.items():
-        uses = users(nodes[0].inputs[0])
-        whole = {(id(n), i) for n, i in uses} == {(id(n), 0) for n in nodes}
-        readers = None if whole else tuple(read_by(n, 0) for n in nodes)
-        found.add(_row(tensor, np.array(1.0 / scale), readers=readers))
-    missing = [k for k in scales if not k.endswith(WEIGHT) and f"{k}{WEIGHT}" not in scales]
-    if missing:
-        raise _wrong(scales[missing[0]][0], f"layer '{missing[0]}' has no scales for its weight")
-    return found
+        node = layers[name]
+        if name != key and name not in scales:
+            raise line.error(f"layer '{name}' has scales for its weight and none for its input")
+        if name == key and f"{name}{WEIGHT}" not in scales:
+            raise line.error(f"layer '{name}' has no scales for its weight")
+        if name != key:
+            weights.append(_weight(node, line, values))
+        elif len(values) != 1:
+            raise line.error(f"layer '{name}' has {len(values)} scales for its input, not one")
+        else:
+            row = _row(line, node.inputs[0].name, 1.0 / values[0])
+            inputs.read(row, read_by(node, 0))
+    return QParamTable([*weights, *inputs.table()])
 
 
-def _lines(text: str) -> dict[str, tuple[int, list[float]]]:
-    found: dict[str, tuple[int, list[float]]] = {}
+def _lines(text: str) -> dict[str, tuple[Entry, list[float]]]:
+    """The scales by key, each with its place."""
+    found: dict[str, tuple[Entry, list[float]]] = {}
     ended = 0
-    for number, line in enumerate(text.split("\n"), 1):
-        words = line.split()
+    for number, words in enumerate(map(str.split, text.split("\n")), 1):
         if not words:
             ended = ended or number
             continue
+        line = Entry({}, f"line {number} of the ncnn table", _LINE_FIX)
         if ended:
-            raise _wrong(number, f"line {ended} is blank, and ncnn stops reading there")
-        entry = Entry({}, f"line {number} of the ncnn table", _LINE_FIX)
-        values = [entry.decimal("scale", word) for word in words[1:]]
+            raise line.error(f"line {ended} is blank, and ncnn stops reading there")
+        values = [line.decimal("scale", word) for word in words[1:]]
         if not values or min(values) <= 0:
-            raise _wrong(number, f"'{words[0]}' has no scales, or some that are not positive")
+            raise line.error(f"'{words[0]}' has no scales, or some that are not positive")
         if words[0] in found:
-            raise _wrong(number, f"duplicate entry '{words[0]}'")
-        found[words[0]] = number, values
+            raise line.error(f"duplicate entry '{words[0]}'")
+        found[words[0]] = line, values
     return found
 
 
-def _weight(node: gs.Node, number: int, scales: list[float]) -> QParams:
-    values = array(node.inputs[1])
-    assert values is not None
-    layout = weight_axis(node, values.ndim)
-    assert layout is not None
+def _weight(node: gs.Node, line: Entry, scales: list[float]) -> QParams:
+    values, layout = _layout(node)
     channels, group = layout.channels(values.shape), int(node.attrs.get("group", 1))
     if len(scales) not in (channels, group, 1):
-        raise _wrong(number, f"{len(scales)} scales for {channels} output channels")
+        raise line.error(f"{len(scales)} scales for {channels} output channels")
     steps = np.repeat(1.0 / np.array(scales), channels // len(scales))
-    return _row(node.inputs[1].name, steps, axis=layout.axis, role=Role.WEIGHT)
+    row = _row(line, node.inputs[1].name, steps, layout.axis)
+    return row.with_(role=Role.WEIGHT)
 
 
-def _row(tensor: str, steps: Array, **more: object) -> QParams:
-    zero = np.zeros((), np.int64)
-    made = QParams(tensor, qtype("int8"), steps, zero, lo=LOWEST, hi=HIGHEST, **more)  # type: ignore[arg-type]
-    return made
-
-
-def _wrong(number: int, why: str) -> LoadError:
-    return LoadError(f"line {number} of the ncnn table: {why}", fix=_LINE_FIX)
+def _row(line: Entry, tensor: str, steps: Array | float, axis: int | None = None) -> QParams:
+    return side_rows.make_row(line, tensor, 8, True, steps, 0, axis=axis).with_(lo=-127)
 
 
 def recognises(content: str) -> bool:

@@ -5,15 +5,17 @@
                                  "tensor_max": ..., "q_min": -128, "q_max": 127}},
      "op_info": {"<node>": {"data_type": "INT8"}}}
 
-The engine computes the scale again as (tensor_max - tensor_min) / (2^bit_width - 1) and looks up
-most keys without asking whether they are there, so all are always written and only whole ranges
-of codes can be held. PPQ writes the same file with two more keys, which have no meaning here. A
+The engine recomputes the scale as (tensor_max - tensor_min) / (2^bit_width - 1) and looks up most
+keys without checking that they are there. So all keys are always written, and only full ranges of
+codes are possible. PPQ writes the same file with two more keys, which have no meaning here. A
 tensor with "quant_flag" false stays float.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import onnx_graphsurgeon as gs
 
 from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.graph import Model
@@ -43,7 +45,7 @@ def write(table: QParamTable, model: Model) -> str:
     )
     held = {row.tensor for row in rows}
     operators = {
-        node.name: {"data_type": "INT8" if _touches(node, held) else "FLOAT32"}
+        node.name: {"data_type": "FLOAT32" if held.isdisjoint(_tensors(node)) else "INT8"}
         for node in model.nodes()
         if node.name
     }
@@ -51,8 +53,8 @@ def write(table: QParamTable, model: Model) -> str:
     return strict_json.dump({"quant_info": info, "op_info": operators})
 
 
-def _touches(node: Any, held: set[str]) -> bool:
-    return any(t.name in held for t in (*node.inputs, *node.outputs))
+def _tensors(node: gs.Node) -> list[str]:
+    return [t.name for t in (*node.inputs, *node.outputs)]
 
 
 def _entry(row: QParams) -> dict[str, Any]:
@@ -106,7 +108,7 @@ def _row(name: str, entry: Entry, parts: TensorParts) -> QParams:
 
 
 def _signed(entry: Entry) -> bool:
-    """Whether codes are signed: the lowest one tells, else symmetry."""
+    """Whether codes are signed: by the lowest one, or else by symmetry."""
     if "q_min" in entry.value:
         return entry.integer("q_min") < 0
     return "sym" in entry.value and bool(entry.choice("sym", True, False))

@@ -1,4 +1,4 @@
-"""PPQ's own configuration: what every operator's inputs and outputs are quantized with.
+"""PPQ's own configuration: the quantization of every operator's inputs and outputs.
 
     {"configs": {"<node>": {"<tensor>": {"bit_width": 8, "policy": {"PER_TENSOR": true, ...},
                                          "state": "ACTIVATED", "quant_min": 0, "quant_max": 255,
@@ -6,8 +6,8 @@
      "dispatchings": {"<node>": "RKNN_INT8"},
      "values": {"123": {"scale": s, "zero_point": z}}}
 
-"hash" names an entry and "dominator" the entry whose values it has. An operator quantizes what it
-reads and what it makes; `onnxq/side_files/operator_rows.py` makes rows of that.
+"hash" names an entry and "dominator" the entry whose values it shares. An operator quantizes its
+inputs and outputs; `onnxq/side_files/operator_rows.py` turns them into rows.
 
 States that are not quantized (FP32, SOI, DEQUANTIZED) give no row. Entries of more than 16 bits
 are biases in steps of their layer's sums, which every target derives itself: no row either.
@@ -40,7 +40,7 @@ _FLOAT = ("FP32", "SOI", "DEQUANTIZED", "INITIAL", "DEACTIVATED")
 
 
 def write(table: QParamTable, model: Model) -> str:
-    """The JSON text: every operator that touches a row has an entry for it."""
+    """The JSON text: every producer and consumer of a row has an entry for it."""
     parts = TensorParts(model)
     rows = side_rows.writable(
         table.of(Role.ACTIVATION, Role.WEIGHT),
@@ -60,9 +60,7 @@ def write(table: QParamTable, model: Model) -> str:
 
 
 def _refusal(row: QParams, parts: TensorParts) -> str | None:
-    if row.block or row.qtype.floating:
-        return "one scale per block" if row.block else f"codes of type {row.qtype}"
-    if side_rows.container(row.qtype.bits, row.qtype.signed) is None or row.qtype.bits > 16:
+    if row.qtype.floating or row.qtype.bits > 16:
         return f"codes of type {row.qtype}"
     names = _touching(row.tensor, parts)
     if not names or not all(names):
@@ -71,13 +69,11 @@ def _refusal(row: QParams, parts: TensorParts) -> str | None:
 
 
 def _touching(tensor: str, parts: TensorParts) -> list[str]:
-    """The names of the nodes that make or read a tensor."""
+    """The names of the producer and the consumers of a tensor."""
     found = parts.find(tensor)
     if found is None:
         return []
-    maker = producer(found)
-    makers = [] if maker is None else [maker]
-    return [node.name for node in (*makers, *(n for n, _ in parts.uses(found)))]
+    return [node.name for node in (*found.inputs, *(n for n, _ in parts.uses(found)))]
 
 
 def _entry(row: QParams, number: int) -> dict[str, Any]:
@@ -112,22 +108,17 @@ def read(text: str, model: Model) -> QParamTable:
             row = _row(tensor, entry, values, parts)
             if row is None:
                 continue
-            if name not in nodes and parts.find(tensor) is not None:
+            known, node = parts.find(tensor), nodes.get(name)
+            if known is not None and node is None:
                 raise entry.error(f"the model has no such node; {near_matches(name, nodes)}")
-            if not _keep(found, row, nodes.get(name), parts):
+            if known is None or producer(known) is node:
+                found.make(row)
+                continue
+            readers = [read_by(n, i) for n, i in parts.uses(known) if n is node]
+            if not readers:
                 raise entry.error("the node is neither its producer nor a consumer")
+            found.read(row, *readers)
     return found.table()
-
-
-def _keep(found: OperatorRows, row: QParams, node: Any, parts: TensorParts) -> bool:
-    """Take in what `node` has for one of its tensors; whether it is one of them."""
-    tensor = parts.find(row.tensor)
-    if tensor is None or producer(tensor) is node:
-        found.make(row)
-        return True
-    uses = [(n, i) for n, i in parts.uses(tensor) if n is node]
-    found.read(row, tuple(read_by(n, i) for n, i in uses))
-    return bool(uses)
 
 
 def _row(name: str, entry: Entry, values: Entry, parts: TensorParts) -> QParams | None:
@@ -138,28 +129,22 @@ def _row(name: str, entry: Entry, values: Entry, parts: TensorParts) -> QParams 
     policy.only(_POLICIES, _MORE_POLICIES)
     is_so = {key: policy.choice(key, True, False) for key in policy.value}
     if is_so["FLOATING"] or is_so.get("DYNAMIC") or not is_so["LINEAR"]:
-        raise entry.error("only linear grids that are fixed beforehand are supported")
+        raise entry.error("only static linear grids are supported")
     for one, other in (("PER_TENSOR", "PER_CHANNEL"), ("SYMMETRICAL", "ASYMMETRICAL")):
         if is_so[one] == is_so[other]:
             raise policy.error(f"'{one}' and '{other}' are both {str(is_so[one]).lower()}")
     key = str(entry.integer("dominator"))
     if key not in values.value:
-        raise entry.error(f"'values' has nothing for its dominator {key}")
+        raise entry.error(f"'values' does not contain its dominator {key}")
     value = Entry.of(values.value[key], f"'values', '{key}'", _FIX)
     value.only(("scale", "zero_point"))
     lo, hi = entry.integer("quant_min"), entry.integer("quant_max")
     bits, signed = entry.integer("bit_width"), lo < 0
     channels = is_so["PER_CHANNEL"]
-    row = side_rows.make_row(
-        entry,
-        name,
-        bits,
-        signed,
-        value.numbers("scale") if channels else value.number("scale"),
-        value.integers("zero_point") if channels else value.integer("zero_point"),
-        Role.ACTIVATION,
-        axis=parts.channel_axis(name) if channels else None,
-    )
+    scale = value.numbers("scale") if channels else value.number("scale")
+    zero_point = value.integers("zero_point") if channels else value.integer("zero_point")
+    axis = parts.channel_axis(name) if channels else None
+    row = side_rows.make_row(entry, name, bits, signed, scale, zero_point, axis=axis)
     if is_so["SYMMETRICAL"] and row.qtype.signed and row.zero_point.any():
         raise value.error("a zero point that is not 0, but the policy is SYMMETRICAL")
     if not row.qtype.lo <= lo < hi <= row.qtype.hi:

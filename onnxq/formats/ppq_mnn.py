@@ -1,22 +1,22 @@
-"""Steps for MNN as PPQ writes them: what each convolution reads and makes, and what Add makes.
+"""Steps for MNN as PPQ writes them: inputs and outputs of convolutions, and outputs of Add.
 
     {"shape": {"channels": 3, "height": 16, "width": 16},
-     "<result> input_tensor_0": <step>,         what the convolution that makes <result> reads
-     "<result> output_tensor_0": <step>}        what it makes, or what the Add makes
+     "<result> input_tensor_0": <step>,         the input of the convolution that computes <result>
+     "<result> output_tensor_0": <step>}        the output of that convolution, or of an Add
 
 All are int8 on -127..127 with zero point 0, one step per tensor. "shape" is that of the network's
 last input. Weights have no entry: PPQ stores them rounded, on -127..127 with one step per output
-channel, which the largest magnitude of a channel tells (`--weights max`). What other operators read
-or make is quantized only where one of these makes or reads it. PPQ rounds the operands of an Add as
-well; the file tells so only of those that come from a layer.
+channel, which follows from the largest magnitude of a channel (`--weights max`). Inputs and outputs
+of other operators are quantized only if one of these layers produces or consumes them. PPQ also
+rounds the operands of an Add; the file specifies that only for those that come from a layer.
 
-Under an Add, PPQ stores the step of its second operand in place of its result's. Where a
-convolution reads that sum, the convolution's entry is right. Such a file is read unchanged: the
-sum is rounded, and cut, with the step it tells, and behind that with the convolution's.
+For an Add, PPQ stores the step of its second operand instead of its result's. If a convolution
+consumes that sum, the convolution's entry is right. Such a file is read unchanged: the sum is
+rounded and clipped with the step of the file, and then with the convolution's.
 
-A layer's step holds behind its Relu just as well: relu(Q(x)) = Q(relu(x)) where zero is on the
-grid. So it is read, and found for writing, behind a Relu that alone reads the layer. A Clip may end
-off the grid; `onnxq/analysis/implied_ranges.py` has what holds for it.
+A layer's step holds after its Relu as well: relu(Q(x)) = Q(relu(x)) if zero is on the grid. So it
+is read, and looked up for writing, after a Relu that is the only consumer of the layer. A Clip may
+end off the grid; `onnxq/analysis/implied_ranges.py` has the rules for it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from onnxq.graph import Model, domain_of
 from onnxq.parsing import strict_json
 from onnxq.parsing.strict_json import Entry
 from onnxq.quant.qparam_table import QParamTable
-from onnxq.quant.qparams import GRAPH_OUTPUT, QParams, Reader, Role
+from onnxq.quant.qparams import QParams, Reader, Role
 from onnxq.quant.scheme import QSpec
 from onnxq.side_files import rows as side_rows
 from onnxq.side_files.operator_rows import OperatorRows
@@ -60,46 +60,45 @@ def write(table: QParamTable, model: Model) -> str:
     convolutions = {read_by(node, 0) for node in layers.values() if node.op == "Conv"}
     rows = with_implied(QParamTable(table.of(Role.ACTIVATION)), model, _CUT, _LAYERS).rows
     given = {row.tensor for row in rows}
-    behind = {_behind(node, model): name for name, node in layers.items() if name not in given}
-    makers = behind | {name: name for name in layers}
-    told: dict[str | Reader, QParams] = {}
+    after = {_after_relu(node, model): name for name, node in layers.items() if name not in given}
+    makers = after | {name: name for name in layers}
+    written: dict[str | Reader, QParams] = {}
     refused: dict[str, str] = {}
     for row in rows:
-        why = "; ".join(_GRID.violations(row))
+        why = side_rows.off_grid(row, _GRID)
         places: set[str | Reader] = set()
         if row.readers is None and row.tensor in makers:
             places = {makers[row.tensor]}
         elif not why:
-            readers = _readers(row, parts)
+            readers = side_rows.readers_of(row, parts)
             places = {*readers}
             if not readers or not readers <= convolutions:
                 why = "its producer is neither Conv nor Add, and not all its consumers are Conv"
-        if not why and places & told.keys():
+        if not why and places & written.keys():
             why = "it has several quantizers"
         if why:
             refused[row.tensor] = why
-        told.update(dict.fromkeys(places, row))
-    if refused:
-        fix = "quantize inputs and outputs of Conv and outputs of Add, as int8 on -127..127"
-        raise side_rows.not_writable(refused, "steps of PPQ for MNN", fix)
+        written.update(dict.fromkeys(places, row))
+    fix = "quantize inputs and outputs of Conv and outputs of Add, as int8 on -127..127"
+    side_rows.check_writable(refused, "steps of PPQ for MNN", fix)
     document: dict[str, Any] = {"shape": _shape(model)}
     for name, node in layers.items():
         x = node.inputs[0].name
-        reads = told.get(read_by(node, 0)) or told.get(makers.get(x, x))
+        reads = written.get(read_by(node, 0)) or written.get(makers.get(x, x))
         if node.op == "Conv" and reads is not None:
             document[name + _INPUT] = float(reads.scale)
-        if name in told:
-            document[name + _OUTPUT] = float(told[name].scale)
+        if name in written:
+            document[name + _OUTPUT] = float(written[name].scale)
     return strict_json.dump(document)
 
 
 def _layers(model: Model) -> dict[str, gs.Node]:
-    """The operators that may have entries, by what they make."""
+    """The operators that may have entries, by their output."""
     return {n.outputs[0].name: n for n in model.nodes(*_LAYERS) if not domain_of(n)}
 
 
-def _behind(layer: gs.Node, model: Model) -> str:
-    """What a Relu makes that alone reads a layer; what the layer makes where there is none."""
+def _after_relu(layer: gs.Node, model: Model) -> str:
+    """The output of a layer, or of a Relu that is its only consumer."""
     made = layer.outputs[0]
     readers = users(made)
     if len(readers) == 1 and not model.is_output(made):
@@ -109,19 +108,8 @@ def _behind(layer: gs.Node, model: Model) -> str:
     return str(made.name)
 
 
-def _readers(row: QParams, parts: TensorParts) -> set[Reader]:
-    """Who sees the tensor of a row rounded."""
-    if row.readers is not None:
-        return set(row.readers)
-    tensor = parts.find(row.tensor)
-    if tensor is None:
-        return set()
-    found = {read_by(node, index) for node, index in parts.uses(tensor)}
-    return found | ({GRAPH_OUTPUT} if parts.model.is_output(tensor) else set())
-
-
 def _shape(model: Model) -> dict[str, int]:
-    """Of the last input with known sizes; empty where none has them."""
+    """The sizes of the last input that has known ones; empty if there is none."""
     for tensor in reversed(model.graph.inputs):
         sizes = (tensor.shape or ())[1:]
         if len(sizes) == 3 and all(isinstance(size, int) for size in sizes):
@@ -150,9 +138,9 @@ def read(text: str, model: Model) -> QParamTable:
         if node is None or (side == "input" and node.op != "Conv"):
             unknown.append(f"'{key}'")
         elif side == "input":
-            found.read(row.with_(tensor=node.inputs[0].name), (read_by(node, 0),))
+            found.read(row.with_(tensor=node.inputs[0].name), read_by(node, 0))
         else:
-            found.make(row.with_(tensor=_behind(node, model)))
+            found.make(row.with_(tensor=_after_relu(node, model)))
     if unknown:
         what = f"{len(unknown)} keys do not name the output of a Conv or Add of the model:"
         raise LoadError(f"{what}{listed(unknown)}", fix=_FIX)
@@ -162,7 +150,7 @@ def read(text: str, model: Model) -> QParamTable:
 def _check_shape(shape: Entry) -> None:
     shape.only(_SIZES if shape.value else ())
     for key, size in shape.value.items():
-        # PPQ copies the name of a size that is not fixed.
+        # PPQ copies the name of a dynamic size.
         if not isinstance(size, str) and shape.integer(key) < 1:
             raise shape.error(f"'{key}' is {size}, not a size")
 
@@ -170,9 +158,7 @@ def _check_shape(shape: Entry) -> None:
 def _row(name: str, key: str, document: Entry) -> QParams:
     entry = Entry({}, f"key '{key}'", _FIX)
     step = document.number(key)
-    row = side_rows.make_row(entry, name, 8, True, step, 0, Role.ACTIVATION)
-    lo, hi = _GRID.range
-    return row.with_(lo=lo, hi=hi)
+    return side_rows.make_row(entry, name, 8, True, step, 0).with_(lo=-127)
 
 
 def _recognises(content: str) -> bool:

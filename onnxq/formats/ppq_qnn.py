@@ -4,9 +4,9 @@
                                             "scale": ...}]},
      "param_encodings": {"<weight>": [one entry per output channel]}}
 
-The offset is the zero point itself, not its negative as QNN's own tools have it. With b bits the
-smallest value tells whether codes are signed: scale * (-2^(b-1) - offset) or scale * -offset.
-Today's QNN refuses such files; 'aimet-0.6.1' is the form it takes.
+The offset is the zero point itself, not its negative as in QNN's own tools. With b bits the
+smallest value determines whether codes are signed: scale * (-2^(b-1) - offset) or scale * -offset.
+Today's QNN rejects such files; it reads 'aimet-0.6.1'.
 """
 
 from __future__ import annotations
@@ -70,14 +70,13 @@ def _row(name: str, entries: list[Entry], role: Role, parts: TensorParts) -> QPa
     side_rows.checked_code_range(first, bits, False)
     signed = _is_signed(first, bits)
     lo, hi = side_rows.code_range(bits, signed)
-    for entry in entries:
-        if entry.integer("bitwidth") != bits:
-            raise entry.error("'bitwidth' differs from that of entry 0")
-        scale, zero = entry.number("scale"), entry.integer("offset")
-        side_rows.check_end(entry, "min", entry.number("min"), scale, lo - zero)
-        side_rows.check_end(entry, "max", entry.number("max"), scale, hi - zero)
     scales = [entry.number("scale") for entry in entries]
     zeros = [entry.integer("offset") for entry in entries]
+    for entry, scale, zero in zip(entries, scales, zeros, strict=True):
+        if entry.integer("bitwidth") != bits:
+            raise entry.error("'bitwidth' differs from that of entry 0")
+        side_rows.check_end(entry, "min", entry.number("min"), scale, lo - zero)
+        side_rows.check_end(entry, "max", entry.number("max"), scale, hi - zero)
     return side_rows.row_of_entries(first, name, bits, signed, scales, zeros, role, parts)
 
 

@@ -25,8 +25,7 @@ def write(table: QParamTable, model: Model) -> str:
 
 def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
-    what = "a TensorRT range file of PPQ"
-    document = Entry.parse(text, what, _FIX)
+    document = Entry.parse(text, "a TensorRT range file of PPQ", _FIX)
     document.only((_KEY,))
     return read_ranges(Entry.of(document.value[_KEY], f"'{_KEY}'", _FIX).value)
 

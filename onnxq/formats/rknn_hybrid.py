@@ -14,8 +14,8 @@
             ori_max: [5.9]
 
 Zero points are those of "dtype"; "qmethod: channel" has one number per output channel of the layer
-that reads the weight. Layers that "custom_quantize_layers" sets to float16 stay float. Only this
-layout is read, lists on one line or as items below their key: it is no YAML reader.
+that the weight belongs to. Layers that "custom_quantize_layers" sets to float16 stay float. Only
+this layout is read, with lists on one line or as items below their key, and no YAML in general.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LINE = re.compile(r"( *)(- .*|(?:'(?:[^']|'')*'|.+?):(?: (.*))?)")
 
 
 def write(table: QParamTable, model: Model) -> str:
-    """The text; numbers are the shortest decimals that read back as they are."""
+    """The text; numbers are the shortest decimals that read back unchanged."""
     parts = TensorParts(model)
     rows = side_rows.writable(
         table.of(Role.ACTIVATION, Role.WEIGHT),
@@ -82,7 +82,7 @@ def _key(name: str) -> str:
 
 
 def _number(value: float) -> str:
-    """A number that YAML takes for one: its floats have a point in front of the exponent."""
+    """A number that YAML reads as one: its floats have a point before the exponent."""
     text = repr(value)
     return text.replace("e", ".0e") if "e" in text and "." not in text else text
 
@@ -104,19 +104,18 @@ def read(text: str, model: Model) -> QParamTable:
 def _row(name: str, entry: Entry, parts: TensorParts) -> QParams:
     entry.only(_KEYS, _MORE)
     kind = re.fullmatch(r"(u?)int([0-9]{1,2})", str(entry.value["dtype"]))
-    if kind is None or side_rows.container(int(kind[2]), not kind[1]) is None:
-        raise entry.error(f"'dtype' is {entry.value['dtype']}, which onnxq does not know")
+    if kind is None:
+        raise entry.error(f"'dtype' is {entry.value['dtype']}, which is not an integer type")
     bits, signed = int(kind[2]), not kind[1]
     channels = entry.choice("qmethod", "layer", "channel") == "channel"
-    symmetric = entry.choice("qtype", "asym", "sym") == "sym"
     row = _AFFINE.read(entry, name, bits, signed, parts, channels=channels, lists=True)
-    if symmetric and row.zero_point.any():
+    if entry.choice("qtype", "asym", "sym") == "sym" and row.zero_point.any():
         raise entry.error("a zero point that is not 0, but qtype sym")
     return row
 
 
 def _document(text: str) -> dict[str, dict[str, Any]]:
-    """The two sections; tensors as objects of texts and lists of numbers."""
+    """The two sections; tensors as objects of strings and lists of numbers."""
     found: dict[str, dict[str, Any]] = {}
     section: dict[str, Any] = {}
     tensor: dict[str, Any] = {}
@@ -125,43 +124,41 @@ def _document(text: str) -> dict[str, dict[str, Any]]:
         line = line.rstrip()
         if not line or line.lstrip().startswith("#"):
             continue
+        at = Entry({}, f"line {number}", _FIX)
         parsed = _LINE.fullmatch(line)
         if parsed is None:
-            raise LoadError(f"line {number} is not '<key>: <value>'", fix=_FIX)
+            raise at.error("it is not '<key>: <value>'")
         indent, body, value = len(parsed[1]), parsed[2], parsed[3]
         if body.startswith("- "):
             if indent < 8 or not isinstance(tensor.get(key), list):
-                raise LoadError(f"line {number}: an item without a key above it", fix=_FIX)
-            tensor[key].append(_at(number).decimal("item", body[2:].strip()))
+                raise at.error("an item without a key above it")
+            tensor[key].append(at.decimal("item", body[2:].strip()))
             continue
         if value is not None and value.startswith("[") and not value.endswith("]"):
-            raise LoadError(
-                f"line {number}: its list does not end; is the file complete?", fix=_FIX
-            )
+            raise at.error("its list does not end; is the file complete?")
         name = body if value is None else body[: -len(value) - 1]
         name = _unquoted(name.removesuffix(":"))
         if indent == 0:
-            _new(found, name, section := {}, number)
+            _new(found, name, section := {}, at)
             if name not in (_CUSTOM, _PARAMETERS) or value not in (None, "{}"):
-                raise LoadError(f"line {number}: '{body}' does not belong here", fix=_FIX)
+                raise at.error(f"'{body}' does not belong here")
         elif indent == 4 and found:
-            _new(section, name, tensor := {}, number)
-            if value is not None:
-                section[name] = value
+            tensor = {}
+            _new(section, name, tensor if value is None else value, at)
         elif indent == 8 and section:
             key = name
-            _new(tensor, name, [] if value is None else _value(value, number), number)
+            _new(tensor, name, [] if value is None else _value(value, at), at)
         else:
-            raise LoadError(f"line {number}: its indentation is {indent}, not 0, 4 or 8", fix=_FIX)
+            raise at.error(f"its indentation is {indent}, not 0, 4 or 8")
     for name in (_CUSTOM, _PARAMETERS):
         if name not in found:
             raise LoadError(f"the file has no section '{name}'", fix=_FIX)
     return found
 
 
-def _new(where: dict[str, Any], key: str, value: Any, number: int) -> None:
+def _new(where: dict[str, Any], key: str, value: Any, at: Entry) -> None:
     if key in where:
-        raise LoadError(f"line {number}: duplicate key '{key}'", fix=_FIX)
+        raise at.error(f"duplicate key '{key}'")
     where[key] = value
 
 
@@ -171,17 +168,13 @@ def _unquoted(text: str) -> str:
     return text
 
 
-def _at(number: int) -> Entry:
-    return Entry({}, f"line {number}", _FIX)
-
-
-def _value(text: str, number: int) -> list[float] | str:
+def _value(text: str, at: Entry) -> list[float] | str:
     """A list of numbers, or a word."""
     text = text.strip()
     if not (text.startswith("[") and text.endswith("]")):
         return _unquoted(text)
     inner = text[1:-1].strip()
-    return [_at(number).decimal("item", part.strip()) for part in inner.split(",") if inner]
+    return [at.decimal("item", part.strip()) for part in inner.split(",") if inner]
 
 
 def _left_out(document: dict[str, dict[str, Any]]) -> set[str]:

@@ -1,4 +1,4 @@
-"""TensorRT's calibration cache (TensorRT up to 10): text, one tensor a line.
+"""TensorRT's calibration cache (TensorRT up to 10): text, one tensor per line.
 
     TRT-8601-EntropyCalibration2
     <tensor>: 3c008912
@@ -12,14 +12,16 @@ import re
 import struct
 
 from onnxq.errors import LoadError, SaveError
-from onnxq.formats.tensorrt_ranges import row_of, scales
+from onnxq.formats.tensorrt_ranges import scales
 from onnxq.graph import Model
 from onnxq.quant.qparam_table import QParamTable
-from onnxq.quant.qparams import QParams
+from onnxq.side_files.rows import make_row
 from onnxq.side_files.side_file import SideFile
+from onnxq.side_files.tensor_lines import tensor_lines
 
 HEADER = "TRT-8601-EntropyCalibration2"
-_ENTRY = re.compile(r"(.+):\s*([0-9a-fA-F]{8})\s*", re.DOTALL)
+_FORM = "'<tensor>: <8 hex digits>'"
+_LINE = re.compile(r"(.+):\s*([0-9a-fA-F]{8})\s*")
 
 
 def write(table: QParamTable, model: Model) -> str:
@@ -29,7 +31,7 @@ def write(table: QParamTable, model: Model) -> str:
         if not name or "\n" in name or "\r" in name:
             raise SaveError(
                 f"tensor name {name!r} cannot be written to a calibration cache",
-                fix="rename the tensor: names may not hold line breaks",
+                fix="rename the tensor: names must not contain line breaks",
             )
         lines.append(f"{name}: {struct.pack('>f', scale).hex()}")
     return "\n".join(lines) + "\n"
@@ -37,31 +39,16 @@ def write(table: QParamTable, model: Model) -> str:
 
 def read(text: str, model: Model) -> QParamTable:
     """Inverse of `write`."""
-    # Not splitlines(): it also breaks at characters that a tensor name may hold.
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
-    if not lines[0].startswith("TRT-"):
+    header, _, rest = text.partition("\n")
+    if not _recognises(header):
         raise LoadError(
             "not a TensorRT calibration cache", fix="its first line is TRT-<version>-<calibrator>"
         )
-    found: dict[str, QParams] = {}
-    for number, line in enumerate(lines[1:], 2):
-        if not line.strip():
-            continue
-        entry = _ENTRY.fullmatch(line)
-        if entry is None:
-            raise LoadError(
-                f"line {number} of the calibration cache is not '<tensor>: <8 hex digits>'",
-                fix="check that the file is complete",
-            )
-        name, digits = entry.groups()
-        if name in found:
-            raise LoadError(
-                f"line {number} of the calibration cache gives tensor '{name}' a second scale",
-                fix="delete one of the two lines",
-            )
-        (scale,) = struct.unpack(">f", bytes.fromhex(digits))
-        found[name] = row_of(name, scale, f"line {number} of the calibration cache")
-    return QParamTable(list(found.values()))
+    table = QParamTable()
+    for entry, found in tensor_lines(f"\n{rest}", _LINE, _FORM):
+        (scale,) = struct.unpack(">f", bytes.fromhex(found[2]))
+        table.add(make_row(entry, found[1], 8, True, scale, 0))
+    return table
 
 
 def _recognises(text: str) -> bool:

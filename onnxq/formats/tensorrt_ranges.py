@@ -15,39 +15,29 @@ from onnxq.graph import Model
 from onnxq.parsing import strict_json
 from onnxq.parsing.strict_json import Entry
 from onnxq.quant.qparam_table import QParamTable
-from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qparams import Role
+from onnxq.quant.scheme import QSpec
 from onnxq.side_files import rows
 from onnxq.side_files.side_file import SideFile
 
 _WHAT = "a TensorRT range file"
 _FIX = 'expected {"tensorrt": {"blob_range": {"<tensor>": <absmax>, ...}}}'
+_GRID = QSpec(("int8",), symmetric=True)
 _TOO_WIDE = 127.0 * 2.0**128
-"""No scale in float32 has this range."""
+"""The smallest range beyond all scales in float32."""
 
 
 def scales(table: QParamTable) -> dict[str, float]:
-    """Scale per activation."""
+    """The scale of each activation."""
     held = rows.writable(
         table.of(Role.ACTIVATION),
         "TensorRT ranges",
-        _refusal,
+        lambda row: rows.off_grid(row, _GRID),
         "TensorRT needs one int8 quantizer per tensor, with zero point 0: 'onnxq convert "
         "--backend tensorrt' rewrites activations if that is exact; its QDQ model contains the "
         "others",
     )
     return {row.tensor: float(row.scale) for row in held}
-
-
-def _refusal(row: QParams) -> str | None:
-    if row.qtype.name != "int8" or not row.is_symmetric:
-        return f"{row.qtype} with zero point {row.zero_point.reshape(-1)[0]}"
-    return rows.per_channel(row)
-
-
-def row_of(name: str, scale: float, where: str) -> QParams:
-    """A symmetric int8 activation; the error names its place in the file."""
-    entry = Entry({}, where, _FIX)
-    return rows.make_row(entry, name, 8, True, scale, 0, Role.ACTIVATION)
 
 
 def write(table: QParamTable, model: Model) -> str:
@@ -69,11 +59,10 @@ def read_ranges(ranges: dict[str, Any]) -> QParamTable:
     """The rows of absmax per tensor."""
     table = QParamTable()
     for name, value in ranges.items():
+        where = f"range of tensor '{name}'"
         if not strict_json.is_number(value) or not 0 < value < _TOO_WIDE:
-            raise LoadError(
-                f"range of tensor '{name}' is {value!r}", fix="it must be a positive float32"
-            )
-        table.add(row_of(name, value / 127.0, f"range of tensor '{name}'"))
+            raise LoadError(f"{where} is {value!r}", fix="it must be a positive float32")
+        table.add(rows.make_row(Entry({}, where, _FIX), name, 8, True, value / 127.0, 0))
     return table
 
 

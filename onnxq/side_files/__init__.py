@@ -1,4 +1,4 @@
-"""What the formats of files beside a model share."""
+"""Shared parts of the side-file formats."""
 
 from onnxq.side_files.side_file import SideFile, find_format, formats
 

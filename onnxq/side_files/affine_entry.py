@@ -2,9 +2,9 @@
 
     {"scale": s, "zero_point": z, "min": s * (lo - z), "max": s * (hi - z)}
 
-Each tool has names of its own for the four. Each holds one number, or a list with one number per
-output channel of the layer that reads the weight. The ends repeat what scale and zero point say,
-so they must agree.
+Each tool has its own names for the four. Each value is one number, or a list with one number per
+output channel of the layer that the weight belongs to. The ends follow from scale and zero point,
+so they must agree with them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from onnxq.analysis.tensor_roles import TensorParts
 from onnxq.parsing.strict_json import Entry
-from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qparams import QParams
 from onnxq.side_files import rows as side_rows
 
 
@@ -47,17 +47,17 @@ class AffineEntry:
         channels: bool,
         lists: bool = False,
     ) -> QParams:
-        """The row of `entry`, with one scale per channel where `channels` says so.
+        """The row of `entry`, with one scale per channel if `channels` is set.
 
-        `lists`: even a single number is a list.
+        With `lists`, even a single number is in a list.
         """
         lo, hi = side_rows.checked_code_range(entry, bits, signed)
-        if channels or lists:
-            scales, zeros = entry.numbers(self.scale), entry.integers(self.zero_point)
-            lows, highs = entry.numbers(self.low), entry.numbers(self.high)
-        else:
-            scales, zeros = [entry.number(self.scale)], [entry.integer(self.zero_point)]
-            lows, highs = [entry.number(self.low)], [entry.number(self.high)]
+        lists = lists or channels
+        scales, lows, highs = (
+            entry.numbers(key) if lists else [entry.number(key)]
+            for key in (self.scale, self.low, self.high)
+        )
+        zeros = entry.integers(self.zero_point) if lists else [entry.integer(self.zero_point)]
         if len({len(scales), len(zeros), len(lows), len(highs)}) != 1:
             keys = f"'{self.scale}', '{self.zero_point}', '{self.low}' and '{self.high}'"
             raise entry.error(f"the lengths of {keys} differ")
@@ -67,7 +67,5 @@ class AffineEntry:
             side_rows.check_end(entry, self.low, low, s, lo - z)
             side_rows.check_end(entry, self.high, high, s, hi - z)
         axis = parts.channel_axis(name) if channels else None
-        scale: Any = scales if channels else scales[0]
-        zero: Any = zeros if channels else zeros[0]
-        row = side_rows.make_row(entry, name, bits, signed, scale, zero, Role.ACTIVATION, axis)
+        row = side_rows.make_row(entry, name, bits, signed, scales, zeros, axis=axis)
         return side_rows.with_role(row, parts)

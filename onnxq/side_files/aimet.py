@@ -1,4 +1,4 @@
-"""What the three versions of AIMET's encodings share: codes of any width, and offsets.
+"""Shared parts of the three versions of AIMET's encodings: codes of any width, and offsets.
 
 Versions 0.6.1 and 1.0.0 count codes from 0, whatever the type: with b bits and a scale s
 
@@ -6,13 +6,13 @@ Versions 0.6.1 and 1.0.0 count codes from 0, whatever the type: with b bits and 
                                                  offset = -(z + 2^(b-1)) (signed type)
 
 so offset <= 0 and s * offset is the smallest value. "Symmetric" in these files means the signed
-type, with one zero point throughout. Only whole ranges of b bits exist: -127..127 cannot be told
-from a zero point of -1.
+type, with the same zero point in all channels. Only full ranges of b bits exist: -127..127 cannot
+be distinguished from a zero point of -1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,9 @@ GROUPS = {"activation_encodings": Role.ACTIVATION, "param_encodings": Role.WEIGH
 """The two groups of 0.6.1 and 1.0.0, and the role of their rows."""
 PRODUCER = {"package": "onnxq"}
 
+Groups = Iterable[tuple[str, Role, Any]]
+"""Key, role and content of each group."""
+
 
 def offset_of(row: QParams) -> Array:
     """The offsets of `row`, counted from code 0 of an unsigned type."""
@@ -41,7 +44,7 @@ def offset_of(row: QParams) -> Array:
 def writable(
     table: QParamTable, version: str, more: Callable[[QParams], str | None]
 ) -> list[QParams]:
-    """The rows of `table`, or one error for all that an encoding file cannot hold."""
+    """The rows of `table`, or one error for all that an encoding file cannot contain."""
     fix = "change these quantizers, or use the format 'onnxq', which can express them all"
     rows = [row.with_(readers=None) if row.role is Role.BIAS else row for row in table]
     return side_rows.writable(
@@ -50,45 +53,50 @@ def writable(
 
 
 def offset_refusal(row: QParams) -> str | None:
-    """Why the offsets of `row` go neither with a symmetric grid nor with an asymmetric one."""
+    """Why the offsets of `row` suit neither a symmetric grid nor an asymmetric one."""
     if row.qtype.signed and np.unique(row.zero_point).size > 1:
         return f"{row.qtype} with zero points that differ between channels"
     return None
 
 
-def check_symmetric(entry: Entry, key: str, offsets: Collection[int]) -> None:
-    """Refuse a grid that calls itself symmetric and has several zero points."""
-    if len(set(offsets)) > 1:
-        least, most = min(offsets), max(offsets)
-        raise entry.error(f"'{key}' says symmetric, but its offsets range from {least} to {most}")
+def in_group(row: QParams, key: str) -> bool:
+    """Whether `row` belongs to a group: parameters are weights and biases."""
+    return (row.role is Role.ACTIVATION) == (GROUPS[key] is Role.ACTIVATION)
 
 
 # -- reading -----------------------------------------------------------------------------------
 
 
-def groups(text: str, version: str) -> Iterator[tuple[str, Role, Any]]:
-    """The groups of a file of version 0.6.1 or 1.0.0: key, role, content."""
-    fix = f"give encodings of version {version}, as AIMET writes them"
-    what = f"an encoding file of version {version}"
-    document = strict_json.parse(text, what, fix)
-    if not isinstance(document, Mapping) or document.get("version") != version:
+def has_version(versions: Collection[str], text: str) -> bool:
+    """Whether `text` is a document of one of the versions."""
+    return strict_json.peek(text).get("version") in versions
+
+
+def document(text: str, versions: tuple[str, ...], keys: Collection[str]) -> dict[str, Any]:
+    """The document of an encoding file that has one of the versions and some of the keys."""
+    fix = f"give encodings of version {versions[0]}, as AIMET writes them"
+    what = f"an encoding file of version {versions[0]}"
+    found = strict_json.parse(text, what, fix)
+    if not isinstance(found, dict) or found.get("version") not in versions:
         raise LoadError(f"not {what}: key 'version' does not say so", fix=fix)
-    for key in document:
-        if "encoding" in key and key not in GROUPS:
+    for key in found:
+        if "encoding" in key and key not in keys:
             raise LoadError(
                 f"unknown key '{key}' at the top of the encodings",
-                fix=f"the groups are {' and '.join(GROUPS)}",
+                fix=f"the known keys are {', '.join(keys)}",
             )
-    if not any(key in document for key in GROUPS):
-        raise LoadError(f"not {what}: it has none of {', '.join(GROUPS)}", fix=fix)
-    for key, role in GROUPS.items():
-        if key in document:
-            yield key, role, document[key]
+    if not any(key in found for key in keys):
+        raise LoadError(f"not {what}: it has no {' or '.join(keys)}", fix=fix)
+    return found
 
 
-def listed_entries(
-    groups: Iterable[tuple[str, Role, Any]], fix: str
-) -> Iterator[tuple[str, Role, list[Entry]]]:
+def groups(text: str, version: str) -> Groups:
+    """The groups of a file of version 0.6.1 or 1.0.0."""
+    found = document(text, (version,), GROUPS)
+    return [(key, role, found[key]) for key, role in GROUPS.items() if key in found]
+
+
+def listed_entries(groups: Groups, fix: str) -> Iterator[tuple[str, Role, list[Entry]]]:
     """Every tensor of the groups with its role and its list of entries, each tensor once."""
     seen: set[str] = set()
     for key, role, group in groups:
@@ -96,23 +104,38 @@ def listed_entries(
             where = f"'{key}', tensor '{name}'"
             if not isinstance(entries, list) or not entries:
                 raise LoadError(f"{where}: its encoding is not a list of entries", fix=fix)
-            if name in seen:
-                raise twice(where, name)
-            seen.add(name)
-            yield (
-                name,
-                role,
-                [Entry.of(e, f"{where}, entry {number}", fix) for number, e in enumerate(entries)],
-            )
+            _check_new(name, where, seen)
+            found = [Entry.of(e, f"{where}, entry {i}", fix) for i, e in enumerate(entries)]
+            yield name, role, found
 
 
-def twice(where: str, name: str) -> LoadError:
-    """The error for a tensor that a file contains twice."""
-    return LoadError(
-        f"{where}: tensor '{name}' already has an encoding", fix="delete one of the two"
-    )
+def named_entries(groups: Groups, fix: str) -> Iterator[tuple[Role, Entry]]:
+    """Every entry of groups that are lists, with its role; an entry names its tensor."""
+    seen: set[str] = set()
+    for key, role, group in groups:
+        if not isinstance(group, list):
+            raise LoadError(f"'{key}' is not a list of entries", fix=fix)
+        for number, value in enumerate(group):
+            entry = Entry.of(value, f"'{key}', entry {number}", fix)
+            if "name" not in value:
+                raise entry.error("key 'name' is missing")
+            name = entry.text("name")
+            where = f"'{key}', tensor '{name}'"
+            _check_new(name, where, seen)
+            yield role, Entry(value, where, fix)
 
 
-def in_group(row: QParams, key: str) -> bool:
-    """Whether `row` belongs to a group: parameters are weights and biases."""
-    return (row.role is Role.ACTIVATION) == (GROUPS[key] is Role.ACTIVATION)
+def _check_new(name: str, where: str, seen: set[str]) -> None:
+    """Reject a tensor that the file contains twice."""
+    if name in seen:
+        raise LoadError(
+            f"{where}: tensor '{name}' already has an encoding", fix="delete one of the two"
+        )
+    seen.add(name)
+
+
+def check_symmetric(entry: Entry, key: str, offsets: Collection[int]) -> None:
+    """Reject a grid that is declared symmetric and has several zero points."""
+    if len(set(offsets)) > 1:
+        least, most = min(offsets), max(offsets)
+        raise entry.error(f"'{key}' says symmetric, but its offsets range from {least} to {most}")

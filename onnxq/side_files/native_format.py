@@ -1,4 +1,4 @@
-"""A whole model in a target's own files, for targets that take no ONNX.
+"""A whole model in a target's own files, for targets that do not read ONNX.
 
 `write` makes all files from the legal canonical graph; `read` makes a canonical graph from them
 again, which is how they are proven.
@@ -24,12 +24,12 @@ class NativeFormat:
 
 @dataclass(frozen=True)
 class NativeFile:
-    """One of the files; those of a backend that share a format make one model."""
+    """One of the files; files of a backend with the same format make one model."""
 
     suffix: str
     format: NativeFormat
     part: str
-    """Which of the files that the format writes."""
+    """The part that the format writes into this file."""
     summary: str
     binary: bool = False
 
@@ -39,7 +39,7 @@ class NativeFile:
 
 
 def models(outputs: Iterable[object]) -> dict[NativeFormat, list[NativeFile]]:
-    """The native files among `outputs`, those of one model together."""
+    """The native files among `outputs`, grouped by model."""
     found: dict[NativeFormat, list[NativeFile]] = {}
     for output in outputs:
         if isinstance(output, NativeFile):

@@ -1,7 +1,7 @@
-"""Rows on their way into a side file and out of it: what all formats refuse, check and shift.
+"""Rows on their way into a side file and out of it: common refusals, checks and shifts.
 
-A side file names tensors and not their readers, so it holds at most one row per tensor, and that
-row is for every reader. Formats with unsigned codes alone hold signed rows as well: the codes
+Most side files name tensors and not their consumers, so they contain at most one row per tensor,
+for all its consumers. Formats with unsigned codes only can contain signed rows as well: the codes
 q - lo and the zero point z - lo are the same grid counted from 0.
 """
 
@@ -14,17 +14,21 @@ from typing import Any
 import numpy as np
 
 from onnxq.analysis.tensor_roles import TensorParts
+from onnxq.edit import read_by
 from onnxq.errors import LoadError, QParamsError, SaveError, listed
 from onnxq.parsing.strict_json import Entry
-from onnxq.quant.qparams import QParams, Role
+from onnxq.quant.qparams import GRAPH_OUTPUT, QParams, Reader, Role
 from onnxq.quant.qtypes import QTYPES, QType, qtype
+from onnxq.quant.scheme import QSpec
 
 END_TOLERANCE = 1e-2
-"""Of a step: how far the ends of a range may be from scale * code, since tools round them."""
+"""How far the ends of a range may be from scale * code, in steps, since tools round them."""
+
+# -- codes -------------------------------------------------------------------------------------
 
 
 def bits_of(row: QParams) -> int | None:
-    """How many bits have exactly the codes of `row`; None for others, such as -127..127."""
+    """The number of bits with exactly the codes of `row`; None for others, such as -127..127."""
     assert row.lo is not None and row.hi is not None
     bits = (row.hi - row.lo).bit_length()
     return bits if (row.lo, row.hi) == code_range(bits, row.qtype.signed) else None
@@ -35,22 +39,40 @@ def code_range(bits: int, signed: bool) -> tuple[int, int]:
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
 
 
+def container(entry: Entry, bits: int, signed: bool) -> QType:
+    """The narrowest type for codes of the number of bits that a file specifies."""
+    integers = (t for t in QTYPES.values() if not t.floating and t.signed == signed)
+    wide = [t for t in integers if bits <= t.bits and (t.bits < 32 or bits == 32)]
+    if bits < 2 or not wide:
+        kind = "signed" if signed else "unsigned"
+        raise entry.error(f"onnxq has no type for {kind} codes of {bits} bits")
+    return min(wide, key=lambda t: t.bits)
+
+
 def checked_code_range(entry: Entry, bits: int, signed: bool) -> tuple[int, int]:
-    """The same of a number of bits that a file tells."""
-    if container(bits, signed) is None:
-        raise entry.error(f"{bits} bits are not a width onnxq knows")
+    """`code_range` for a number of bits that a file specifies."""
+    container(entry, bits, signed)
     return code_range(bits, signed)
 
 
-def container(bits: int, signed: bool) -> QType | None:
-    """The narrowest type that holds codes of `bits` bits; None where there is none."""
-    integers = (t for t in QTYPES.values() if not t.floating and t.signed == signed)
-    fit = [t for t in integers if bits <= t.bits and (t.bits < 32 or bits == 32)]
-    return min(fit, key=lambda t: t.bits) if bits >= 2 and fit else None
+def unsigned(row: QParams) -> QParams:
+    """The same grid with codes that start at 0."""
+    if not row.qtype.signed or row.qtype.floating:
+        return row
+    assert row.lo is not None and row.hi is not None
+    return row.with_(
+        qtype=qtype(f"u{row.qtype.name}"),
+        zero_point=row.zero_point - row.lo,
+        lo=0,
+        hi=row.hi - row.lo,
+    )
+
+
+# -- writing -----------------------------------------------------------------------------------
 
 
 def partial_codes(row: QParams) -> str | None:
-    """Why `row` does not use all codes of a number of bits; None where it does."""
+    """Why `row` does not use all codes of a number of bits; None if it does."""
     if row.qtype.floating:
         return f"codes of type {row.qtype}"
     if bits_of(row) is None:
@@ -59,12 +81,17 @@ def partial_codes(row: QParams) -> str | None:
 
 
 def per_channel(row: QParams) -> str | None:
-    """Why `row` does not fit a format with one scale per tensor."""
+    """Why a format with one scale per tensor cannot contain `row`."""
     return None if row.axis is None else "one scale per channel or block"
 
 
+def off_grid(row: QParams, spec: QSpec) -> str | None:
+    """Why the grid of `row` is not one that `spec` allows."""
+    return "; ".join(spec.violations(row)) or None
+
+
 def axis_refusal(row: QParams, parts: TensorParts) -> str | None:
-    """Why the graph does not tell the axis of the channels of `row`."""
+    """Why the graph does not specify the axis of the channels of `row`."""
     if row.block:
         return "one scale per block"
     if row.axis is None:
@@ -84,49 +111,56 @@ def axis_refusal(row: QParams, parts: TensorParts) -> str | None:
 def writable(
     rows: Iterable[QParams], what: str, refusal: Callable[[QParams], str | None], fix: str
 ) -> list[QParams]:
-    """The rows, or one error for all that `what` cannot hold: of several readers, or refused."""
+    """The rows, or one error for all that `what` cannot contain.
+
+    Those are the rows that `refusal` gives a reason for, several rows of one tensor, and rows for
+    some consumers only.
+    """
     found = list(rows)
     count = Counter(row.tensor for row in found)
-    refused: dict[str, str] = {}
+    refused: dict[str, str | None] = {}
     for row in found:
         if count[row.tensor] > 1:
-            why: str | None = (
+            refused[row.tensor] = (
                 f"it has {count[row.tensor]} quantizers; 'unify-scales' merges those that agree"
             )
         elif row.readers is not None:
-            why = f"only some of its readers see it quantized, and {what} are for all"
+            refused[row.tensor] = (
+                f"only some of its consumers see it quantized, and {what} are for all"
+            )
         else:
-            why = refusal(row)
-        if why is not None:
-            refused[row.tensor] = why
-    if refused:
-        raise not_writable(refused, what, fix)
+            refused[row.tensor] = refusal(row)
+    check_writable({name: why for name, why in refused.items() if why}, what, fix)
     return found
 
 
-def not_writable(refused: dict[str, str], what: str, fix: str) -> SaveError:
-    """The error for tensors that a format cannot hold, each with the reason."""
-    lines = listed(f"'{name}': {why}" for name, why in refused.items())
-    return SaveError(f"{len(refused)} of the tensors cannot be written as {what}:{lines}", fix=fix)
+def check_writable(refused: dict[str, str], what: str, fix: str) -> None:
+    """Raise one error for all tensors that a format cannot contain, each with its reason."""
+    if refused:
+        lines = listed(f"'{name}': {why}" for name, why in refused.items())
+        raise SaveError(
+            f"{len(refused)} of the tensors cannot be written as {what}:{lines}", fix=fix
+        )
 
 
-def unsigned(row: QParams) -> QParams:
-    """The same grid with codes from 0 up."""
-    if not row.qtype.signed or row.qtype.floating:
-        return row
-    assert row.lo is not None and row.hi is not None
-    return row.with_(
-        qtype=qtype(f"u{row.qtype.name}"),
-        zero_point=row.zero_point - row.lo,
-        lo=0,
-        hi=row.hi - row.lo,
-    )
+def readers_of(row: QParams, parts: TensorParts) -> set[Reader]:
+    """The uses of a tensor that see it quantized by `row`."""
+    if row.readers is not None:
+        return set(row.readers)
+    tensor = parts.find(row.tensor)
+    if tensor is None:
+        return set()
+    found = {read_by(node, index) for node, index in parts.uses(tensor)}
+    return found | ({GRAPH_OUTPUT} if parts.model.is_output(tensor) else set())
+
+
+# -- reading -----------------------------------------------------------------------------------
 
 
 def check_end(
     entry: Entry, key: str, value: float, scale: float, code: int, zero: str = "zero point"
 ) -> None:
-    """Refuse an end of a range that tells another grid than scale and what the file calls zero."""
+    """Reject an end of a range that contradicts the scale and what the file calls zero."""
     if abs(value - scale * code) > END_TOLERANCE * abs(scale):
         raise entry.error(f"'{key}' is {value:.9g}, but scale and {zero} give {scale * code:.9g}")
 
@@ -137,7 +171,7 @@ def with_role(row: QParams, parts: TensorParts) -> QParams:
 
 
 def row_of_entries(
-    first: Entry,
+    entry: Entry,
     name: str,
     bits: int,
     signed: bool,
@@ -146,11 +180,9 @@ def row_of_entries(
     role: Role,
     parts: TensorParts,
 ) -> QParams:
-    """The row of a tensor with a list of entries: one for all, or one per channel."""
-    if len(scales) == 1:
-        return make_row(first, name, bits, signed, scales[0], zero_points[0], role)
-    axis = parts.channel_axis(name)
-    return make_row(first, name, bits, signed, scales, zero_points, role, axis)
+    """The row of a tensor with lists of one number, or one number per channel."""
+    axis = None if len(scales) == 1 else parts.channel_axis(name)
+    return make_row(entry, name, bits, signed, scales, zero_points, role, axis)
 
 
 def make_row(
@@ -160,28 +192,17 @@ def make_row(
     signed: bool,
     scale: Any,
     zero_point: Any,
-    role: Role,
+    role: Role = Role.ACTIVATION,
     axis: int | None = None,
     block: int = 0,
 ) -> QParams:
     """One row; the error names the place of an invalid value in the file."""
-    kind = container(bits, signed)
-    if kind is None:
-        raise entry.error(f"{'int' if signed else 'uint'}{bits} is not a type onnxq knows")
+    kind = container(entry, bits, signed)
     lo, hi = code_range(bits, signed)
     if kind.bits == 32:
         role = Role.BIAS
+    scale, zero_point = np.asarray(scale, np.float64), np.asarray(zero_point, np.int64)
     try:
-        return QParams(
-            name,
-            kind,
-            np.asarray(scale, np.float64),
-            np.asarray(zero_point, np.int64),
-            axis=axis,
-            block=block,
-            lo=lo,
-            hi=hi,
-            role=role,
-        )
+        return QParams(name, kind, scale, zero_point, axis, block, lo, hi, role)
     except QParamsError as error:
         raise LoadError(f"{entry.where}: {error.what}", fix=error.fix) from error

@@ -1,4 +1,4 @@
-"""A side file: quantization written next to a clean model, in a target's own format."""
+"""A side file: the quantization of a clean model next to it, in a target's own format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onnxq.quant.qparams import Role
 FORMATS_GROUP = "onnxq.formats"
 
 Content = str | bytes
-"""What a side file holds: text, or bytes where the format is binary."""
+"""The content of a side file: text, or bytes if the format is binary."""
 
 
 def _never(content: Any) -> bool:
@@ -28,40 +28,40 @@ def _no_tensor(content: Any) -> frozenset[str]:
 
 
 class EmptySideFile(SaveError):
-    """A side file would say nothing, and whoever reads it would take the model for a float one."""
+    """A side file without any rows: its target would run the model in float."""
 
 
 @dataclass(frozen=True)
 class SideFile:
-    """One format: `write` and `read` are inverse to each other for the rows it can hold."""
+    """One format: `write` and `read` are inverse to each other for the rows it can contain."""
 
     name: str
     summary: str
     write: Callable[[QParamTable, Model], Content]
-    """The content for a table and the clean model beside it; refuses rows it cannot hold."""
+    """The content for a table and its clean model; rejects rows that it cannot contain."""
     read: Callable[[Any, Model], QParamTable]
-    """Inverse of `write`: takes what `write` returns, text or bytes."""
+    """Inverse of `write`: takes its result, text or bytes."""
     recognises: Callable[[Any], bool] = _never
-    """Whether content is of this format, by what it contains: names of files prove nothing."""
+    """Whether content is of this format; file names prove nothing."""
     detection: str = ""
-    """In words, what `recognises` looks for."""
+    """A description of what `recognises` looks for."""
     versions: tuple[str, ...] = ()
-    """What content of this format may say as its "version", where that tells it apart."""
+    """The values of "version" that identify content of this format, if there are any."""
     binary: bool = False
     """Whether the content is bytes; otherwise it is text, stored as UTF-8."""
     suffix: str = ".json"
-    """How names of such files end."""
+    """The ending of file names."""
     weights: bool = True
-    """Whether weights can be held, and not activations alone."""
+    """Whether it can contain weights, not only activations."""
     readers: bool = False
-    """Whether a row may be for some readers of its tensor, and not for all."""
+    """Whether a row may be for some consumers of its tensor only."""
     narrow: bool = True
-    """Whether ranges such as -127..127 can be held."""
+    """Whether it can contain ranges such as -127..127."""
     magnitudes: bool = False
-    """Whether only the largest magnitude of each range is held: what is read back is a symmetric
-    grid of the same reach, and not the one that was written."""
+    """Whether it contains only the largest magnitude of each range: rows are read back as symmetric
+    grids of the same reach, not as they were written."""
     float_tensors: Callable[[Any], frozenset[str]] = _no_tensor
-    """Tensors that the content says stay float: they have no row and need none."""
+    """The tensors that the content declares to stay float: they need no row."""
 
     def decode(self, data: bytes) -> Content:
         """The content of a file of these bytes."""
@@ -82,7 +82,7 @@ class SideFile:
             return False
 
     def write_some(self, table: QParamTable, model: Model) -> Content:
-        """What `write` makes, refused where nothing of weights alone can be told."""
+        """The result of `write`; an error if a table of weights alone leaves it empty."""
         content = self.write(table, model)
         roles = {row.role for row in (*table, *table.logarithmic)}
         if Role.ACTIVATION not in roles and self.read(content, model).is_empty:

@@ -20,8 +20,8 @@ NOTHING_TO_QUANTIZE = {("academic-nlp", "unet"), ("tensorrt-nlp", "unet")}
 """Rules that look at Linear and MatMul alone, and a network that has neither."""
 
 REFUSED = {
-    ("ncnn --variant table", "resnet"): "others than int8 layers read it rounded",
-    ("ncnn --variant table", "mobilenet"): "others than int8 layers read it rounded",
+    ("ncnn --variant table", "resnet"): "consumers other than int8 layers see it rounded",
+    ("ncnn --variant table", "mobilenet"): "consumers other than int8 layers see it rounded",
 }
 """Target and network that it cannot run, and part of the reason."""
 

@@ -23,7 +23,7 @@ def test_table(network: str) -> None:
 @pytest.mark.parametrize("network", ["resnet", "mobilenet"])
 def test_a_table_cannot_say_what_an_add_reads(network: str) -> None:
     """A skip connection reads the rounded tensor as well; the table rounds for int8 layers."""
-    with pytest.raises(SaveError, match="others than int8 layers read it rounded"):
+    with pytest.raises(SaveError, match="consumers other than int8 layers see it rounded"):
         proven("ncnn", network, "table")
 
 

@@ -73,8 +73,8 @@ def test_other_readers_see_the_tensor_as_it_is() -> None:
 
 
 def test_rows_that_do_not_fit_are_refused() -> None:
-    refuses_rows(FORMAT, [*ROWS, row("p", "int8")], "'p': something else reads it")
-    refuses_rows(FORMAT, [ROWS[0]], "'x': something else reads it")
+    refuses_rows(FORMAT, [*ROWS, row("p", "int8")], "'p': not all its consumers")
+    refuses_rows(FORMAT, [ROWS[0]], "'x': not all its consumers")
     refuses_rows(FORMAT, [row("x", "uint8"), ROWS[1]], "'x': codes 0..255 of uint8")
 
 
@@ -85,7 +85,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
         (TEXT + TEXT, r"record 'node_c' \(line 13\): duplicate record"),
         (
             TEXT.replace("scale_d: 0.5", "scale_d: nan"),
-            "line 4, .*'x': scale_d \"nan\"",
+            "line 4, record 'node_c': scale_d \"nan\"",
         ),
         (TEXT.replace("scale_d: 0.5", "scale_d: half"), 'line 4, .*scale_d "half" is not'),
         (TEXT.replace("    offset_d: -3\n", ""), "1 times scale_d, 0 times offset_d"),

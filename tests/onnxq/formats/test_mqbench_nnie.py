@@ -162,8 +162,8 @@ def test_an_upsample_is_two_layers() -> None:
     ("body", "rows", "why"),
     [
         ("y = Mul(a, b)", [LogParams("b", 3)], r"'b': '/y' \(Mul\) has no number for it"),
-        ("", [LogParams("y", 3)], "'y': it leaves the network"),
-        ("", [LogParams("y", 3, readers=(GRAPH_OUTPUT,))], "'y': it leaves the network"),
+        ("", [LogParams("y", 3)], "'y': it is a graph output"),
+        ("", [LogParams("y", 3, readers=(GRAPH_OUTPUT,))], "'y': it is a graph output"),
         ("", [LogParams("a", 3), LogParams("a", 4)], "'a': it is quantized twice"),
         ("", [LogParams("q", 3)], "'q': the model does not have it"),
         ("", [LogParams("w", 0.5, Role.WEIGHT)], "'w': its values are not on its grid"),

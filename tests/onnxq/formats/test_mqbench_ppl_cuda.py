@@ -48,7 +48,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
     ("text", "why"),
     [
         ("x: 1.5\ny 2", "line 2 is not"),
-        ("x: 1.5\nx: 1.5", "line 2, tensor 'x': it has a line already"),
+        ("x: 1.5\nx: 1.5", "line 2, tensor 'x': duplicate line"),
         ("x: nan", "line 1, tensor 'x'.*nan"),
         ("x: -1", "scale -0.00"),
         ("x: 1e", "line 1, tensor 'x': magnitude \"1e\" is not a finite decimal number"),

@@ -113,8 +113,9 @@ def test_a_bad_entry_names_tensor_and_key(entry: Any, why: str) -> None:
         ('{"activation_encodings": {}, "encodings": []}', "unknown key 'encodings'"),
         ('{"activation_encodings": {}, "param_encodings": {"w": []}}', "is not empty"),
         ('{"activation_encodings": {}, "param_encodings": -0.0}', "'param_encodings' is -0.0"),
-        ('{"activation_encodings": {"x": []}}', "not a list of one entry"),
+        ('{"activation_encodings": {"x": []}}', "not a list of entries"),
         ('{"activation_encodings": {"x": [{}]}}', "is missing"),
+        ('{"activation_encodings": {"x": [{}, {}]}}', "tensor 'x' has 2 entries, not one"),
         ('{"activation_encodings": {"x": [], "x": []}}', "duplicate key 'x'"),
     ],
 )

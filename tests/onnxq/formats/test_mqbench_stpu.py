@@ -84,8 +84,8 @@ def test_rows_that_do_not_fit_are_refused() -> None:
             symmetric("conv.b", 0.5, Role.WEIGHT),
             row("conv.w", "int8", [0.5] * 6, axis=0, lo=-127, role=Role.WEIGHT),
         ],
-        "'x': uint8 on 0..255",
-        "'c': int8 on -128..127",
+        "'x': type uint8",
+        "'c': range -128..127",
         "'conv.b': no layer has it",
         "'conv.w': one scale per channel",
     )

@@ -92,10 +92,23 @@ def test_other_readers_see_the_tensor_unrounded() -> None:
     assert found.readers == (Reader("a", 0),)
 
 
+def test_a_graph_output_stays_unrounded() -> None:
+    leaving = parse(
+        """g (float[1,2,4,4] x) => (float[1,2,4,4] r, float[1,2,4,4] y)
+        <float[2,2,1,1] w = {1, 2, 3, 4}> {
+            r = Relu(x)
+            [c] y = Conv(r, w)
+        }"""
+    )
+    rows = [weight("w", [1.0, 1.0]), row("r", 0.5, readers=(Reader("y", 0),))]
+    text = write(QParamTable(rows), leaving)
+    assert read(text, leaving).rows == rows
+
+
 @pytest.mark.parametrize(
     ("rows", "name", "why"),
     [
-        ([weight("w", 1.0, None), row("x", 1.0, lo=-128)], "x", r"codes -128\.\.127"),
+        ([weight("w", 1.0, None), row("x", 1.0, lo=-128)], "x", r"range -128\.\.127"),
         ([weight("w", 1.0, None), row("x", 1.0, qtype="uint8", lo=0)], "x", "uint8"),
         ([weight("w", [1.0, 2.0], 1), row("x", 1.0)], "w", "output channels"),
         ([weight("w", 1.0, None, qtype="uint8", lo=0), row("x", 1.0)], "w", "uint8"),
@@ -127,7 +140,7 @@ def test_codes_that_ncnn_clamps_are_refused() -> None:
         ("c_param_0 1 1 1\n", "none for its input"),
         ("c 1\n", "no scales for its weight"),
         ("c_param_0 1 1\nc 1\n", "2 scales for 3"),
-        ("c_param_0 1 1 1\nc 1 2\n", "2 scales, not one"),
+        ("c_param_0 1 1 1\nc 1 2\n", "2 scales for its input, not one"),
         ("c_param_0 1 1 x\nc 1\n", "line 1"),
         ("c_param_0 1 1 nan\nc 1\n", 'scale "nan" is not a finite'),
         ("c_param_0 1 1 1_0\nc 1\n", 'scale "1_0" is not a finite'),

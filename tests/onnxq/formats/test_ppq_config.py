@@ -91,7 +91,7 @@ def test_nodes_need_names() -> None:
         ('{"configs": {}, "values": {}}', "key 'dispatchings' is missing"),
         (document({"n": 3}), "node 'n' is 3"),
         (document({"n": {"x": {}}}), "node 'n', tensor 'x': key 'bit_width' is missing"),
-        (document({"n": {"x": entry(9)}}), "nothing for its dominator 9"),
+        (document({"n": {"x": entry(9)}}), "does not contain its dominator 9"),
         (document({"n": {"x": entry(1, state="ODD")}}), "'state' is \"ODD\""),
         (document({"n": {"x": entry(1, quant_max=300)}}), "codes 0..300 do not fit 8 bits"),
         (document({"n": {"x": entry(1, policy={})}}), "key 'PER_TENSOR' is missing"),
@@ -99,7 +99,7 @@ def test_nodes_need_names() -> None:
         (document({"n": {"x": entry(1)}}, {"1": {"scale": 1}}), "key 'zero_point' is missing"),
         (
             document({"n": {"x": entry(1, policy=entry(1)["policy"] | {"FLOATING": True})}}),
-            "only linear grids",
+            "only static linear grids",
         ),
         (document({"n": {"x": entry(1)}}), "'x': the model has no such node"),
         (

@@ -30,7 +30,7 @@ def test_layout() -> None:
 
 
 def test_asymmetric_rows_are_refused() -> None:
-    refuses_rows(FORMAT, [row("x", "uint8", 0.5, 3)], "'x': uint8 with zero point 3")
+    refuses_rows(FORMAT, [row("x", "uint8", 0.5, 3)], "'x': type uint8", "zero point 3")
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
         (TEXT.replace("qmethod: layer", "qtype: asym"), "line 5: duplicate key 'qtype'"),
         (TEXT + "    x:\n", "line 13: duplicate key 'x'"),
         (TEXT.rstrip()[:-2], "line 12: its list does not end; is the file complete"),
-        (TEXT + "nonsense", "line 13 is not"),
+        (TEXT + "nonsense", "line 13: it is not"),
         (TEXT + "other:\n", "line 13: 'other:' does not belong here"),
         (TEXT.replace("layers: {}", "layers:\n    x: odd"), "'x': 'odd' is not a type"),
         ("- 3\n" + TEXT, "line 1: an item without a key"),

@@ -66,7 +66,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
     ("text", "why"),
     [
         ("x 0.5 3\ny 0.5", "line 2 is not"),
-        ("x 0.5 3\n\nx 0.5 3", "line 3, tensor 'x': it has a line already"),
+        ("x 0.5 3\n\nx 0.5 3", "line 3, tensor 'x': duplicate line"),
         ("x nan 3", "line 1, tensor 'x'.*scale \"nan\""),
         ("x -0.5 3", "scale -0.5"),
         ("x 0 3", "scale 0"),

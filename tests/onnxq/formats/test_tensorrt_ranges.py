@@ -93,7 +93,7 @@ def test_a_range_is_for_all_readers_or_refused() -> None:
     with pytest.raises(SaveError, match="2 of the tensors cannot be written") as caught:
         write(QParamTable(rows), MODEL)
     assert "'x': it has 2 quantizers" in caught.value.what
-    assert "'y': only some of its readers see it quantized" in caught.value.what
+    assert "'y': only some of its consumers see it quantized" in caught.value.what
 
 
 def test_what_tensorrt_cannot_have_is_refused_at_once() -> None:
@@ -105,7 +105,7 @@ def test_what_tensorrt_cannot_have_is_refused_at_once() -> None:
     ]
     with pytest.raises(SaveError) as caught:
         write(QParamTable(rows), MODEL)
-    for text in ("3 of the tensors", "'a': uint8", "'b': int8 with zero point -5", "'c': one"):
+    for text in ("3 of the tensors", "'a': type uint8", "'b': zero point -5", "'c': one"):
         assert text in caught.value.what
 
 

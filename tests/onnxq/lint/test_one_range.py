@@ -100,7 +100,7 @@ def test_lint_and_convert_agree(name: str) -> None:
     legal = fit(model, backend, allow_requantize=True).model
     found = list(ONE_RANGE.check(Subject(backend, model, legal, model)))
     refused = (
-        pytest.raises(SaveError, match="only some of its readers")
+        pytest.raises(SaveError, match="only some of its consumers")
         if found
         else contextlib.nullcontext()
     )

@@ -278,7 +278,7 @@ def test_legacy_files_that_cannot_tell_the_model_are_left_out() -> None:
     assert done.proven
     (note,) = [n for n in done.notes if "not written" in n]
     assert note.startswith("clip_ranges.json, calibration.cache not written: ")
-    assert "'x': only some of its readers see it quantized" in note
+    assert "'x': only some of its consumers see it quantized" in note
 
 
 def test_kernels_that_are_steps_off_are_told(monkeypatch: Any) -> None:

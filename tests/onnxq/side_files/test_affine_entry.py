@@ -53,8 +53,8 @@ LISTS = {key: [value, value] for key, value in GOOD.items()}
 @pytest.mark.parametrize(
     ("values", "bits", "lists", "why"),
     [
-        (GOOD, 1, False, "1 bits are not a width"),
-        (GOOD, 10**9, False, "1000000000 bits are not a width"),
+        (GOOD, 1, False, "onnxq has no type for unsigned codes of 1 bits"),
+        (GOOD, 10**9, False, "onnxq has no type for unsigned codes of 1000000000 bits"),
         (GOOD | {"step": [0.5]}, 8, False, "'step' is [0.5], not a finite number"),
         (GOOD | {"zero": 0.5}, 8, False, "'zero' is 0.5, not an integer"),
         (GOOD | {"least": -2.0}, 8, False, "'least' is -2, but scale and zero point give -1.5"),

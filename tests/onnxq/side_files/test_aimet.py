@@ -57,7 +57,7 @@ def test_a_long_list_is_cut() -> None:
     [
         ("[]", "version"),
         ('{"version": "2"}', "version"),
-        ('{"version": "1"}', "none of"),
+        ('{"version": "1"}', "has no activation_encodings or param_encodings"),
         ('{"version": "1", "activations_encodings": []}', "unknown key 'activations_encodings'"),
         ('{"version": "1", "version": "1"}', "duplicate key"),
         ('{"version":\n "1",', "line 2"),

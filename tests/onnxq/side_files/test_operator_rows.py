@@ -1,4 +1,4 @@
-"""Grids of makers and readers, put together as rows."""
+"""Grids of producers and consumers, put together as rows."""
 
 from __future__ import annotations
 
@@ -26,35 +26,42 @@ def found(*, leaves: bool = False) -> OperatorRows:
 
 def test_readers_that_agree_with_the_maker_have_no_row() -> None:
     rows = found()
-    rows.read(row("m", scale=0.5), (LEFT,))
+    rows.read(row("m", scale=0.5), LEFT)
     rows.make(row("m", scale=0.5))
-    rows.read(row("m", scale=0.25), (RIGHT,))
+    rows.read(row("m", scale=0.25), RIGHT)
     assert rows.table().rows == [row("m", scale=0.5), row("m", scale=0.25, readers=(RIGHT,))]
 
 
 def test_all_readers_that_agree_are_one_row() -> None:
     rows = found()
-    rows.read(row("m"), (LEFT,))
-    rows.read(row("m"), (RIGHT,))
+    rows.read(row("m"), LEFT)
+    rows.read(row("m"), RIGHT)
     assert rows.table().rows == [row("m")]
 
 
 def test_readers_that_differ_have_a_row_each() -> None:
     rows = found()
-    rows.read(row("m", scale=0.5), (LEFT,))
-    rows.read(row("m", scale=0.25), (RIGHT,))
+    rows.read(row("m", scale=0.5), LEFT)
+    rows.read(row("m", scale=0.25), RIGHT)
     assert [(r.scale, r.readers) for r in rows.table()] == [(0.5, (LEFT,)), (0.25, (RIGHT,))]
+
+
+def test_readers_with_the_same_grid_share_a_row() -> None:
+    rows = found(leaves=True)
+    rows.read(row("m"), LEFT)
+    rows.read(row("m"), RIGHT)
+    assert rows.table().rows == [row("m", readers=(LEFT, RIGHT))]
 
 
 def test_a_reader_without_a_grid_sees_the_tensor_as_it_is() -> None:
     rows = found()
-    rows.read(row("m"), (LEFT,))
+    rows.read(row("m"), LEFT)
     assert rows.table().rows == [row("m", readers=(LEFT,))]
 
 
 def test_what_leaves_the_network_is_not_rounded_by_its_readers() -> None:
     rows = found(leaves=True)
-    rows.read(row("m"), (LEFT, RIGHT))
+    rows.read(row("m"), LEFT, RIGHT)
     assert rows.table().rows == [row("m", readers=(LEFT, RIGHT))]
 
 

@@ -43,14 +43,17 @@ def test_bits(kind: str, lo: int, hi: int, bits: int | None) -> None:
     ],
 )
 def test_container(bits: int, signed: bool, name: str | None) -> None:
-    found = side_rows.container(bits, signed)
-    assert (None if found is None else found.name) == name
+    if name is not None:
+        assert side_rows.container(ENTRY, bits, signed).name == name
+        return
+    with pytest.raises(LoadError, match=f"here: .* codes of {bits} bits"):
+        side_rows.container(ENTRY, bits, signed)
 
 
 def test_a_value_that_cannot_be_names_its_place() -> None:
     with pytest.raises(LoadError, match=r"here: .*scale"):
         side_rows.make_row(ENTRY, "x", 8, True, -1.0, 0, Role.ACTIVATION)
-    with pytest.raises(LoadError, match="here: uint32"):
+    with pytest.raises(LoadError, match=r"here: .*unsigned codes of 32 bits"):
         side_rows.make_row(ENTRY, "x", 32, False, 1.0, 0, Role.ACTIVATION)
 
 
@@ -63,7 +66,7 @@ def test_refusals_are_told_together_with_their_reasons() -> None:
     with pytest.raises(SaveError) as caught:
         side_rows.writable(rows, "leaves", lambda r: "too old" if r.tensor == "d" else None, "wait")
     assert caught.value.what.startswith("3 of the tensors cannot be written as leaves:")
-    for text in ("'b': it has 2 quantizers", "'c': only some of its readers", "'d': too old"):
+    for text in ("'b': it has 2 quantizers", "'c': only some of its consumers", "'d': too old"):
         assert text in caught.value.what
     assert "'a'" not in caught.value.what
     assert caught.value.fix == "wait"

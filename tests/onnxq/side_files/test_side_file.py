@@ -99,4 +99,4 @@ def test_formats_say_whether_a_row_may_be_for_some_readers(name: str) -> None:
             assert [r.readers for r in rows] == [row.readers]
             return
     assert not side_file.readers
-    assert any("only some of its readers" in refusal for refusal in refusals), refusals
+    assert any("only some of its consumers" in refusal for refusal in refusals), refusals

@@ -24,10 +24,10 @@ from tests.onnxq.formats.tables import model
 
 OTHERS = {
     "mqbench-nnie": "its grid is linear",
-    "ascend-record": "something else reads it than layers",
+    "ascend-record": "not all its consumers are layers",
     "mqbench-stpu": "one scale per channel",
     "mqbench-vitis": "must be a power of two",
-    "ncnn-table": "ncnn has -127..127",
+    "ncnn-table": "range -128..127",
     "ppq-mnn": "must be -127..127",
 }
 """Formats that cannot hold the demonstration network, and why."""

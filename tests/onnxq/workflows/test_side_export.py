@@ -207,7 +207,7 @@ HELD = {
     "ppq-mnn": ["one reader of two", "a grid for each"],
 }
 """Formats that tell readers apart: what they hold; the others refuse all of it."""
-REASONS = r"quantizers|its readers|quantized twice|no int8 layer"
+REASONS = r"quantizers|its consumers|quantized twice|no int8 layer"
 NARROW = ("ncnn-table", "mqbench-stpu", "ppq-mnn")
 
 
