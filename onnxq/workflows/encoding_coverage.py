@@ -1,14 +1,13 @@
 """Compares a quantization table from a side file with a model.
 
-Such files go wrong in four ways, all silent in other tools: they name tensors that are not in the
-graph, omit tensors that need a range, list a parameter as an activation or the other way round, and
-specify types that the tensor or the target cannot have. All mismatches are found before anything is
-applied, and reported together.
+Such files have four kinds of faults, all silent in other tools: they name tensors that are not in
+the graph, omit tensors that need a range, list a parameter as an activation or the other way round,
+and specify types that the tensor or the target cannot have. All mismatches are found before
+anything is applied, and reported together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +23,14 @@ from onnxq.quant.qparams import QParams, Role
 
 MOST_SHOWN = 20
 """Most lines of one kind in a message; the rest is counted."""
+
+_HEADINGS = {
+    "unknown": "in the file, not in the graph",
+    "missing": "in the graph, without a range",
+    "weights": "weights without a range",
+    "wrong_group": "in the wrong group",
+    "wrong_type": "with a type that is not possible",
+}
 
 
 @dataclass
@@ -42,7 +49,7 @@ class Coverage:
     @property
     def complete(self) -> bool:
         """Whether everything matches."""
-        return not any(found for _, found in self._kinds())
+        return not any(vars(self).values())
 
     @property
     def unusable(self) -> set[str]:
@@ -51,25 +58,15 @@ class Coverage:
 
     def lines(self) -> list[str]:
         """Every mismatch on a line, grouped under headings."""
-        return list(self._lines())
-
-    def _kinds(self) -> list[tuple[str, dict[str, str]]]:
-        return [
-            ("in the file, not in the graph", self.unknown),
-            ("in the graph, without a range", self.missing),
-            ("weights without a range", self.weights),
-            ("in the wrong group", self.wrong_group),
-            ("with a type that is not possible", self.wrong_type),
-        ]
-
-    def _lines(self) -> Iterator[str]:
-        for heading, found in self._kinds():
+        lines = []
+        for kind, found in vars(self).items():
             if found:
-                yield f"{len(found)} {heading}:"
+                lines.append(f"{len(found)} {_HEADINGS[kind]}:")
             for name, why in list(found.items())[:MOST_SHOWN]:
-                yield f"  '{name}'{why and f' ({why})'}"
+                lines.append(f"  '{name}'{why and f' ({why})'}")
             if len(found) > MOST_SHOWN:
-                yield f"  ... and {len(found) - MOST_SHOWN} more"
+                lines.append(f"  ... and {len(found) - MOST_SHOWN} more")
+        return lines
 
 
 def examine(
@@ -86,9 +83,17 @@ def examine(
     """
     parts = TensorParts(model)
     found = Coverage()
+    named = dict.fromkeys(
+        (*(row.tensor for row in table), *stay_float, *(row.tensor for row in table.logarithmic))
+    )
+    found.unknown.update((name, "") for name in named if parts.find(name) is None)
+    # Similar names are suggested for the first few only: comparing names takes time.
+    candidates = [name for name in parts.tensors if name not in named]
+    for name in list(found.unknown)[: MOST_SHOWN // 2]:
+        near = closest(name, candidates, 1, 0.6)
+        found.unknown[name] = f"did you mean '{near[0]}'?" if near else ""
     for row in table:
-        if parts.find(row.tensor) is None:
-            found.unknown[row.tensor] = ""
+        if row.tensor in found.unknown:
             continue
         why = _wrong_group(row, parts)
         if why:
@@ -96,12 +101,6 @@ def examine(
         why = _wrong_type(row, parts, backend)
         if why:
             found.wrong_type[row.tensor] = why
-    logarithmic = {row.tensor for row in table.logarithmic}
-    for name in (*stay_float, *logarithmic):
-        if parts.find(name) is None:
-            found.unknown[name] = ""
-    named = {row.tensor for row in table} | stay_float | logarithmic
-    _add_near_matches(found.unknown, [n for n in parts.tensors if n not in named])
     placement = LINEAR if backend is None else backend.placement
     for need in missing_ranges(model, placement, named.__contains__):
         if not need.weight:
@@ -109,14 +108,6 @@ def examine(
         elif want_weights:
             found.weights[need.tensor] = need.rule
     return found
-
-
-def _add_near_matches(unknown: dict[str, str], candidates: list[str]) -> None:
-    """Suggest similar names for the first few: comparing names takes time."""
-    for name in list(unknown)[: MOST_SHOWN // 2]:
-        near = closest(name, candidates, 1, 0.6)
-        if near:
-            unknown[name] = f"did you mean '{near[0]}'?"
 
 
 def _wrong_group(row: QParams, parts: TensorParts) -> str:

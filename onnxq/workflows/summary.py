@@ -20,8 +20,8 @@ from passes.collect_qparams import CollectQParams
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One linear layer and which of its tensors carry a quantizer."""
+class LayerSummary:
+    """One linear layer, and which of its tensors have a quantizer."""
 
     name: str
     op: str
@@ -31,7 +31,7 @@ class Layer:
 
     @property
     def quantized(self) -> bool:
-        """Whether input and weight both are."""
+        """Whether both input and weight are."""
         return self.input and self.weight
 
 
@@ -49,27 +49,19 @@ class Summary:
     constant_bytes: int
     dialects: list[str]
     table: QParamTable
-    layers: list[Layer]
+    layers: list[LayerSummary]
     unread: list[Skip] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Notes of readers and side files, and quantizers without a scale."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
-        return {
-            "opsets": self.opsets,
-            "ir_version": self.ir_version,
-            "producer": self.producer,
+        return vars(self) | {
             "inputs": dict(self.inputs),
             "outputs": dict(self.outputs),
-            "ops": self.ops,
-            "constants": self.constants,
-            "constant_bytes": self.constant_bytes,
-            "dialects": self.dialects,
             "table": self.table.to_json(),
             "layers": [vars(layer) | {"quantized": layer.quantized} for layer in self.layers],
             "unread": [vars(skip) for skip in self.unread],
-            "notes": self.notes,
         }
 
 
@@ -105,17 +97,12 @@ def summarize(model: Model) -> Summary:
         notes=[
             *readable.upgrades,
             *(f"{trace.name}: {note}" for trace in traces for note in trace.notes),
-            *_logarithmic(table),
+            *(
+                f"'{row.tensor}' is quantized logarithmically, largest magnitude {row.data_max:.6g}"
+                for row in table.logarithmic
+            ),
         ],
     )
-
-
-def _logarithmic(table: QParamTable) -> list[str]:
-    """The quantizers whose grids have no scale."""
-    return [
-        f"'{row.tensor}' is quantized logarithmically, largest magnitude {row.data_max:.6g}"
-        for row in table.logarithmic
-    ]
 
 
 def _type(tensor: Any) -> str:
@@ -126,19 +113,19 @@ def _type(tensor: Any) -> str:
     return f"{tensor.dtype}[{', '.join('?' if d is None else str(d) for d in tensor.shape)}]"
 
 
-def _layer(node: Any, known: dict[int, Any]) -> Layer:
+def _layer(node: Any, known: dict[int, Any]) -> LayerSummary:
     def quantized(tensor: Any) -> bool:
         return quantizer_behind(tensor, known) is not None
 
     # The quantizer of a layer's result often comes after its activation function.
     out, result = node.outputs[0], False
     for _ in range(4):
-        if quantized(out) or any(is_quantizer(r) for r in out.outputs):
-            result = True
+        consumers = out.outputs
+        result = quantized(out) or any(is_quantizer(n) for n in consumers)
+        if result or len(consumers) != 1 or not consumers[0].outputs:
             break
-        readers = out.outputs
-        if len(readers) != 1 or not readers[0].outputs or readers[0].op in LINEAR_OPS:
+        if consumers[0].op in LINEAR_OPS:
             break
-        out = readers[0].outputs[0]
+        out = consumers[0].outputs[0]
     name = node.name or node.outputs[0].name
-    return Layer(name, node.op, quantized(node.inputs[0]), quantized(node.inputs[1]), result)
+    return LayerSummary(name, node.op, quantized(node.inputs[0]), quantized(node.inputs[1]), result)
