@@ -1,8 +1,8 @@
-"""QuantizeLinear and DequantizeLinear nodes put around operators that worked on codes.
+"""QuantizeLinear and DequantizeLinear nodes around operators that worked on codes.
 
-One DequantizeLinear serves all readers of the same codes with the same parameters.
+One DequantizeLinear serves all consumers of the same codes with the same parameters.
 Names follow from those already there: the real values of codes 'c.codes' are 'c', those of any
-other codes 'c' are 'c.real' where a quantizer makes the codes, and 'c.dequantized' behind it.
+other codes 'c' are 'c.real' before the quantizer that makes the codes, and 'c.dequantized' after.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.dialects.node_rewrite import Declined
+from onnxq.dialects.node_rewrite import Declined, invalid
 from onnxq.edit import constant, inputs_of, new_node, producer, variable
 from onnxq.errors import QParamsError
 from onnxq.graph import Model
@@ -44,16 +44,15 @@ class CodeGrid:
         """The same grid; an error names the tensor that cannot have it."""
         kind = qtype(self.zero_point.dtype)
         if codes.dtype is not None and codes.dtype != kind.dtype:
-            raise QParamsError(
-                f"'{codes.name}' has {np.dtype(codes.dtype)} codes, but its zero point is {kind}",
-                fix="the file is not a valid ONNX model: export it again",
+            raise invalid(
+                f"'{codes.name}' has {np.dtype(codes.dtype)} codes, but its zero point is {kind}"
             )
         params = QParams(codes.name, kind, self.scale, self.zero_point, self.axis)
         params.check_shape(codes.shape)
         return self
 
     def check_reach(self, codes: gs.Tensor) -> None:
-        """Raise where codes stand for numbers beyond float32.
+        """Raise if codes represent numbers beyond float32.
 
         Integer kernels multiply the scales of both operands first, and so may never meet the
         infinity that a float operator meets.
@@ -70,24 +69,22 @@ class CodeGrid:
 def grid_of(
     node: gs.Node, at: int, codes: gs.Tensor | None, axis: int | None, fallback: Any = None
 ) -> CodeGrid:
-    """The grid whose scale is input `at` of `node`, with the zero point right behind it.
+    """The grid whose scale is input `at` of `node`, with the zero point right after it.
 
-    Where there is no zero point it is 0 in the type of the codes, or in the type `fallback`.
+    A missing zero point is 0 in the type of the codes, or in the type `fallback`.
     """
     given = inputs_of(node, at + 2)
     scale, zero_point = computed(given[at]), computed(given[at + 1])
     what = "its result" if codes is None else f"'{codes.name}'"
-    for tensor, value, part in ((given[at], scale, "scale"), (given[at + 1], zero_point, "zero")):
+    values = (scale, zero_point)
+    for tensor, value, kind in zip(given[at:], values, ("scale", "zero point"), strict=True):
         if tensor is not None and value is None:
-            kind = "scale" if part == "scale" else "zero point"
             raise Declined(
                 f"the {kind} '{tensor.name}' of {what} is computed at run time; if it could be "
                 "constant, run 'fold-constants' first"
             )
     if scale is None:
-        raise QParamsError(
-            f"{what} has no scale", fix="the file is not a valid ONNX model: export it again"
-        )
+        raise invalid(f"{what} has no scale")
     if zero_point is None:
         stored = array(codes) if isinstance(codes, gs.Constant) else None
         dtype = stored.dtype if stored is not None else fallback
@@ -110,52 +107,48 @@ def grid_of(
     return CodeGrid(scale, zero_point, axis)
 
 
+def channel_permutations(rank: int) -> tuple[list[int], list[int]]:
+    """The permutations from channels last to channels first, and back."""
+    inner = range(1, rank - 1)
+    return [0, rank - 1, *inner], [0, *(i + 1 for i in inner), 1]
+
+
 class CodeNodes:
-    """Makes the nodes of one model."""
+    """The nodes made for one model."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.ranks: dict[int, int] = {}
-        """Rank of codes, by `id`, if an operator implies what the file does not specify."""
+        """Rank of codes, by `id`, if an operator implies it and the file does not specify it."""
         self._reals: dict[tuple[object, ...], gs.Tensor] = {}
         self._constants: dict[tuple[object, ...], tuple[gs.Tensor, gs.Tensor]] = {}
 
     def real(self, codes: gs.Tensor, grid: CodeGrid) -> gs.Tensor:
         """The real values of `codes`, made where the codes are: bodies see them, too."""
-        maker = producer(codes)
-        graph = getattr(codes, "owner", self.model.graph) if maker is None else maker.owner
         key = (id(codes), *grid.key)
-        known = self._reals.get(key)
-        if known is None:
-            name = codes.name.removesuffix(CODES_SUFFIX)
-            known = self._reals[key] = self._float(codes, f"{name}.dequantized", grid)
-            attrs = {} if grid.axis is None else {"axis": grid.axis}
-            inputs = [codes, *self._parameters(codes, grid)]
-            new_node(
-                self.model,
-                "DequantizeLinear",
-                inputs,
-                [known],
-                name=f"{name}.dequantize",
-                attrs=attrs,
-                graph=graph,
-            )
-            if grid.axis is not None:
-                self.model.require_opset(13, f"one scale per channel (tensor '{codes.name}')")
-        return known
+        if key in self._reals:
+            return self._reals[key]
+        name = codes.name.removesuffix(CODES_SUFFIX)
+        real = self._reals[key] = self._float(codes, f"{name}.dequantized", grid)
+        node = producer(codes)
+        graph = getattr(codes, "owner", self.model.graph) if node is None else node.owner
+        attrs = {} if grid.axis is None else {"axis": grid.axis}
+        inputs, name = [codes, *self._parameters(codes, grid)], f"{name}.dequantize"
+        op = "DequantizeLinear"
+        new_node(self.model, op, inputs, [real], name=name, attrs=attrs, graph=graph)
+        if grid.axis is not None:
+            self.model.require_opset(13, f"one scale per channel (tensor '{codes.name}')")
+        return real
 
     def source(self, codes: gs.Tensor, grid: CodeGrid, graph: gs.Graph) -> gs.Tensor:
-        """A new tensor of real values that a new QuantizeLinear makes `codes` of.
+        """A new tensor of real values from which a new QuantizeLinear makes `codes`.
 
-        Whatever made `codes` before must have let go of it.
+        The former producer of `codes` must have released it.
         """
-        name = codes.name
-        plain = name.removesuffix(CODES_SUFFIX)
-        real = self._float(codes, plain if plain != name else f"{name}.real", grid)
-        inputs = [real, *self._parameters(codes, grid)]
-        new_node(
-            self.model, "QuantizeLinear", inputs, [codes], name=f"{plain}.quantize", graph=graph
-        )
+        plain = codes.name.removesuffix(CODES_SUFFIX)
+        real = self._float(codes, plain if plain != codes.name else f"{plain}.real", grid)
+        inputs, name = [real, *self._parameters(codes, grid)], f"{plain}.quantize"
+        new_node(self.model, "QuantizeLinear", inputs, [codes], name=name, graph=graph)
         return real
 
     def _float(self, codes: gs.Tensor, name: str, grid: CodeGrid) -> gs.Tensor:
@@ -164,16 +157,11 @@ class CodeNodes:
         return made
 
     def _parameters(self, codes: gs.Tensor, grid: CodeGrid) -> tuple[gs.Tensor, gs.Tensor]:
-        """Constants of the grid, one pair for the quantizer of some codes and its readers."""
+        """Constants of the grid, one pair for the quantizer of some codes and its consumers."""
         key = (id(codes), *grid.key)
-        known = self._constants.get(key)
-        if known is None:
-            known = (
+        if key not in self._constants:
+            self._constants[key] = (
                 constant(self.model, f"{codes.name}.scale", grid.scale),
                 constant(self.model, f"{codes.name}.zero_point", grid.zero_point),
             )
-            self._constants[key] = known
-        return known
-
-
-__all__ = ["CODES_SUFFIX", "CodeGrid", "CodeNodes", "grid_of"]
+        return self._constants[key]

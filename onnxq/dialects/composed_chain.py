@@ -5,18 +5,18 @@
 Tools write it in many ways. The chain is found from its end, a Mul or Div by a constant, backwards
 over what it may contain, up to the Div or Mul that brought x onto the grid:
 
-    Add, Sub                 an integer zero point, before or behind Round
-    Clip, Max, Min, Relu     bounds, before or behind Round
+    Add, Sub                 an integer zero point, before or after Round
+    Clip, Max, Min, Relu     bounds, before or after Round
     Identity, Cast, CastLike nothing that changes a value
     (Round(v) - v) + v       Round(v), as straight-through estimators are exported. Both operations
                              are exact: Round(v) is within 1/2 of v, hence within a factor of 2 or
                              0 (an x / s beyond float32, which they make NaN, has the last code)
 
-With v = x / s, everything behind the first operator is clamp(R(v) + z, lo, hi) - z, for
+With v = x / s, everything after the first operator is clamp(R(v) + z, lo, hi) - z, since
 
     clamp(R(v)) = R(clamp(v)) with integer bounds, and sums of integers below 2^24 are exact.
 
-Two spellings round a value within one float rounding of a tie otherwise: x * r with r = 1/s (unless
+Two forms round a value within one float rounding of a tie differently: x * r with r = 1/s (unless
 s is a power of two), and R(v + z) (unless z = 0).
 """
 
@@ -37,7 +37,7 @@ from onnxq.quant.qparams import Array
 from onnxq.storage.tensors import numpy_dtype
 
 _LONGEST = 24
-"""Most operators between the two ends of a chain; real ones have about ten."""
+"""The highest number of operators between the ends of a chain; real ones have about ten."""
 
 
 _INTEGERS = {
@@ -48,7 +48,7 @@ _INTEGERS = {
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """One operator of a chain: what it does to the values, and with which constants."""
+    """One operator of a chain: its effect on the values, and its constants."""
 
     op: str
     """add, clip, round, integer, or nothing"""
@@ -64,14 +64,14 @@ class Chain:
 
     source: gs.Tensor
     first: gs.Node
-    """The node that reads the source."""
+    """The consumer of the source."""
     enter: tuple[str, Array] | None
     """Div or Mul and its constant; None if the exporter already divided a constant."""
     links: tuple[Link, ...]
     leave: tuple[str, Array]
 
     def values(self, x: Array) -> Array:
-        """What the chain makes of the constant `x`, in the arithmetic of a runtime."""
+        """The result of the chain for the constant `x`, in the arithmetic of a runtime."""
         codes = x
         with np.errstate(all="ignore"):
             if self.enter is not None:
@@ -97,38 +97,36 @@ def _scaled(x: Array, op: str, by: Array) -> Array:
 
 
 def chain_to(node: gs.Node) -> Chain | None:
-    """The chain that ends with `node`, a Mul or Div; None where there is none."""
-    leave = _split(node)
-    if leave is None:
+    """The chain that ends with `node`, a Mul or Div; None if there is none."""
+    split = _split(node)
+    if split is None:
         return None
-    tensor = leave[0]
+    tensor, leave = split[0], (node.op, split[1])
     links: list[Link] = []
     rounded = False
     last = node
     for _ in range(_LONGEST):
-        maker = producer(tensor)
-        if maker is None or domain_of(maker) or maker.outputs[0] is not tensor:
+        before = producer(tensor)
+        if before is None or domain_of(before) or before.outputs[0] is not tensor:
             break
-        if rounded and maker.op in ("Div", "Mul"):
-            entered = _split(maker)
-            if entered is None:
+        if rounded and before.op in ("Div", "Mul"):
+            split = _split(before)
+            if split is None:
                 return None
-            source, by = entered
-            enter = (maker.op, by)
-            return Chain(source, maker, enter, tuple(reversed(links)), (node.op, leave[1]))
-        link = _link(maker)
+            return Chain(split[0], before, (before.op, split[1]), tuple(links[::-1]), leave)
+        link = _link(before)
         if link is None:
             break
         rounded = rounded or link.op == "round"
         links.append(link)
-        tensor, last = link.data, maker
+        tensor, last = link.data, before
     if rounded and is_constant(tensor):
-        return Chain(tensor, last, None, tuple(reversed(links)), (node.op, leave[1]))
+        return Chain(tensor, last, None, tuple(links[::-1]), leave)
     return None
 
 
 def _split(node: gs.Node) -> tuple[gs.Tensor, Array] | None:
-    """What flows through a node of two inputs, and its constant; of two constants the smaller."""
+    """The data input of a node of two inputs, and its constant; of two constants the smaller."""
     if len(node.inputs) != 2:
         return None
     left, right = node.inputs
@@ -142,16 +140,16 @@ def _split(node: gs.Node) -> tuple[gs.Tensor, Array] | None:
 def number(tensor: gs.Tensor) -> Array | None:
     """A constant, also one that is converted to the type of something computed at run time."""
     value = computed(tensor)
-    maker = producer(tensor, "CastLike") if value is None else None
-    if maker is not None:
-        value = computed(maker.inputs[0])
+    cast = producer(tensor, "CastLike") if value is None else None
+    if cast is not None:
+        value = computed(cast.inputs[0])
     if value is None or value.dtype.kind not in "fiu" or not value.size:
         return None
-    return value if maker is None else value.astype(np.float32)
+    return value if cast is None else value.astype(np.float32)
 
 
 def _link(node: gs.Node) -> Link | None:
-    """One operator inside a chain; None where it cannot be part of one."""
+    """One operator inside a chain; None if it cannot be part of one."""
     data = node.inputs[0] if node.inputs else None
     if data is None:
         return None
@@ -178,7 +176,7 @@ def _link(node: gs.Node) -> Link | None:
 
 
 def _straight_through(node: gs.Node) -> gs.Tensor | None:
-    """Round(v), where `node` adds v to Round(v) - v."""
+    """Round(v), if `node` adds v to Round(v) - v."""
     if len(node.inputs) != 2:
         return None
     for difference, v in (node.inputs, node.inputs[::-1]):
@@ -228,9 +226,9 @@ class ClipRange:
     low: Array = field(default_factory=lambda: np.asarray(-np.inf))
     high: Array = field(default_factory=lambda: np.asarray(np.inf))
     zero_point: Array = field(default_factory=lambda: np.zeros(()))
-    """The shift where the bounds are."""
+    """The shift at the bounds."""
     stated: bool = False
-    """Whether a zero point is written, be it 0."""
+    """Whether a zero point is written, even if it is 0."""
     shifts_before_round: bool = False
 
     @property
@@ -298,7 +296,7 @@ def _check_shapes(chain: Chain) -> None:
 
 
 def _code(bound: Array | None, rounded: bool) -> Array | None:
-    """A bound of codes; one in front of Round is rounded with the values it bounds."""
+    """A bound of codes; one before Round is rounded with the values it bounds."""
     if bound is None:
         return None
     codes = np.rint(bound.astype(np.float64))
@@ -309,23 +307,23 @@ def _code(bound: Array | None, rounded: bool) -> Array | None:
 
 
 def _check_integer(link: Link, state: ClipRange, rounded: bool) -> None:
-    """A Cast to integers changes nothing where it holds every value there can be."""
+    """Decline a Cast to integers that changes a value: one of a type that cannot represent it."""
     assert link.low is not None and link.high is not None
     if not rounded:
         raise Declined("it casts to integers, which truncates, before it rounds")
     if all(state.bounded):
         lowest, highest = state.low + state.shift, state.high + state.shift
-        fits = bool(np.all(lowest >= link.low) and np.all(highest <= link.high))
+        kept = bool(np.all(lowest >= link.low) and np.all(highest <= link.high))
     else:
-        fits = bool(link.high >= np.iinfo(np.int32).max)  # beyond it ONNX leaves it undefined
-    if not fits:
+        kept = bool(link.high >= np.iinfo(np.int32).max)  # beyond it ONNX leaves it undefined
+    if not kept:
         raise Declined(f"it casts codes to integers of {link.low}..{link.high}, which wrap")
 
 
 def _source_bounds(chain: Chain) -> tuple[Array | None, Array | None]:
-    """Bounds of the codes that follow from a Clip in front of the chain: R(bound / s)."""
-    maker = producer(chain.source, "Clip", "Relu", "Max", "Min")
-    link = None if maker is None else _bounds(maker)
+    """Bounds of the codes that follow from a Clip before the chain: R(bound / s)."""
+    clip = producer(chain.source, "Clip", "Relu", "Max", "Min")
+    link = None if clip is None else _bounds(clip)
     enter = chain.enter
     if link is None or enter is None:
         return None, None
@@ -340,12 +338,13 @@ def _source_bounds(chain: Chain) -> tuple[Array | None, Array | None]:
 
 
 def scale_of(chain: Chain) -> tuple[Array, bool]:
-    """The scale of a chain, and whether dividing by it and multiplying by it are what it does.
+    """The scale of a chain, and whether the chain divides and multiplies exactly by it.
 
     r * s is exact in float64, so that r = 1/s can be told from the nearest float.
     """
     op, out = chain.leave
-    for constant in (out,) if chain.enter is None else (chain.enter[1], out):
+    enter, by = chain.enter or ("Div" if op == "Mul" else "Mul", out)
+    for constant in (by, out):
         bad = constant[~((constant > 0) & np.isfinite(constant))]
         if bad.size:
             raise QParamsError(
@@ -353,28 +352,15 @@ def scale_of(chain: Chain) -> tuple[Array, bool]:
                 "finite number",
                 fix="recalibrate this tensor, or leave it unquantized",
             )
-    scale = out if op == "Mul" else _reciprocal(out)
-    exact = op == "Mul"
-    if chain.enter is not None:
-        enter, by = chain.enter
-        if enter == "Div" and op == "Div":
-            scale = by
-        with np.errstate(all="ignore"):
-            wide, ends = by.astype(np.float64), out.astype(np.float64)
-            ratio = wide / ends if enter != op else wide * ends
-        if np.any(np.abs(ratio - 1) > 2.0**-22):
-            raise Declined("it divides by one scale and multiplies by another")
-        if enter == "Mul" and op == "Div":
-            exact = bool(np.all(ratio == 1) and np.all(np.frexp(by)[0] == 0.5))
-        else:
-            exact = bool(np.all(ratio == 1))
-    elif op == "Div":
-        exact = bool(np.all(np.frexp(out)[0] == 0.5))
+    with np.errstate(all="ignore"):
+        scale = out if op == "Mul" else by if enter == "Div" else np.ones((), out.dtype) / out
+        wide, ends = by.astype(np.float64), out.astype(np.float64)
+        ratio = wide / ends if enter != op else wide * ends
+    if np.any(np.abs(ratio - 1) > 2.0**-22):
+        raise Declined("it divides by one scale and multiplies by another")
+    exact = bool(np.all(ratio == 1))
+    if enter == "Mul" and op == "Div":  # the reciprocal of r is exact for powers of two only
+        exact = exact and bool(np.all(np.frexp(by)[0] == 0.5))
     if scale.dtype != np.float32:
         raise Declined(f"it computes in {scale.dtype}; only float32 rounds as FakeQuantize does")
-    return scale, exact
-
-
-def _reciprocal(value: Array) -> Array:
-    with np.errstate(all="ignore"):
-        return np.asarray(np.ones((), value.dtype) / value)
+    return np.asarray(scale), exact

@@ -1,7 +1,7 @@
-"""Model-local functions of the user's that quantize, put in place of their calls.
+"""The user's model-local functions that quantize, inlined at their calls.
 
-Readers see the nodes of graphs. Quantizers inside a function would stay in what is written without
-a word, so such functions are inlined before anything is read; others stay functions, and so do
+Readers see the nodes of graphs. Quantizers inside a function would silently stay in the written
+model, so such functions are inlined before anything is read. Others stay functions, and so do
 onnxq's own.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from google.protobuf.message import EncodeError
-from onnx import FunctionProto, NodeProto, inliner
+from onnx import FunctionProto, inliner
 from onnx.checker import ValidationError
 
 from onnxq.canonical.fake_quantize import DOMAIN
@@ -21,13 +21,13 @@ from onnxq.storage.function_form import all_nodes
 
 
 def quantizing_functions(model: Model) -> list[FunctionProto]:
-    """The functions that hold quantizing operators, or call one that does."""
+    """The functions that contain quantizing operators, or call one that does."""
     others = [f for f in model.functions if f.domain != DOMAIN]
     callers: dict[tuple[str, str], list[tuple[str, str]]] = {}
     waiting: list[tuple[str, str]] = []
     for function in others:
         key = (function.domain, function.name)
-        for node in _nodes(function):
+        for node in all_nodes(function.node):
             callers.setdefault((node.domain, node.op_type), []).append(key)
             if quantizes(node.domain, node.op_type):
                 waiting.append(key)
@@ -41,7 +41,7 @@ def quantizing_functions(model: Model) -> list[FunctionProto]:
 
 
 def left_in(model: Model) -> Iterator[str]:
-    """What quantizes in `model`: nodes of graphs, then functions, as messages name them."""
+    """The nodes, then the functions of `model` that quantize, as messages name them."""
     yield from (describe(n) for n in model.nodes() if quantizes(domain_of(n), str(n.op)))
     yield from (f"function '{f.domain}::{f.name}'" for f in quantizing_functions(model))
 
@@ -49,8 +49,8 @@ def left_in(model: Model) -> Iterator[str]:
 def functions_inlined(model: Model) -> Model:
     """`model`, or a copy without functions that quantize.
 
-    The inliner wants one opset throughout and a model that fits into one protobuf. Others are
-    returned as they are; `quantizing_functions` still finds what is left.
+    The inliner needs one opset throughout and a model that fits into one protobuf. Other models
+    are returned as they are; `quantizing_functions` still finds what is left.
     """
     chosen = quantizing_functions(model)
     if not chosen:
@@ -66,7 +66,3 @@ def functions_inlined(model: Model) -> Model:
     names = ", ".join(f"'{f.domain}::{f.name}'" for f in chosen)
     twin.upgrades = [*model.upgrades, f"functions that quantize were inlined: {names}"]
     return twin
-
-
-def _nodes(function: FunctionProto) -> Iterator[NodeProto]:
-    yield from all_nodes(function.node)

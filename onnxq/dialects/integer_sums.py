@@ -3,7 +3,7 @@
     sums = MatMulInteger(qa, qb, za, zb);  y = Cast<float>(sums) * m
 
 With qa from a quantizer of scale sa this is MatMul((qa - za) * sa, (qb - zb) * sb) for
-sb = m / sa. Where m is written as the product of sa and another constant, that constant is sb and
+sb = m / sa. If m is written as the product of sa and another constant, that constant is sb and
 nothing is lost; else sb is the quotient in float32, off by at most one unit in the last place,
 which moves y by less than one part in eight million.
 """
@@ -17,9 +17,8 @@ import onnx_graphsurgeon as gs
 from onnx import TensorProto
 
 from onnxq.dialects.code_nodes import CodeGrid, CodeNodes, grid_of
-from onnxq.dialects.node_rewrite import Declined, attempt
+from onnxq.dialects.node_rewrite import Declined, attempt, invalid
 from onnxq.edit import inputs_of, new_node, only_reader, producer, remove
-from onnxq.errors import QParamsError
 from onnxq.graph import Model
 from onnxq.graph.constants import array, computed
 from onnxq.operators.integer_operators import DYNAMIC, SUMS
@@ -38,33 +37,28 @@ def _read(node: gs.Node, make: CodeNodes) -> str:
     model = make.model
     left, right, left_zero, right_zero = inputs_of(node, 4)
     if left is None or right is None:
-        raise QParamsError(
-            "it needs two inputs",
-            fix="the file is not a valid ONNX model: export it again",
-        )
-    maker = producer(left)
+        raise invalid("it needs two inputs")
     if producer(left, *DYNAMIC) is not None:
         raise Declined("dynamic quantization: the scale of its input is computed at run time")
-    if maker is None or producer(left, *QUANTIZE) is None:
+    quantizer = producer(left, *QUANTIZE)
+    if quantizer is None:
         raise Declined(
             f"its codes '{left.name}' do not come from a quantizer, so their scale is unknown"
         )
-    grid = grid_of(maker, 1, None, None, np.uint8).checked(left)
+    grid = grid_of(quantizer, 1, None, None, np.uint8).checked(left)
     stored, stored_zero = array(right), computed(right_zero)
     if stored is None or (right_zero is not None and stored_zero is None):
         raise Declined("its second operand is computed at run time")
     if not stored.ndim or stored.dtype not in (np.int8, np.uint8):
-        raise QParamsError(
-            f"'{right.name}' ({stored.dtype}, shape {list(stored.shape)}) is not a weight in codes",
-            fix="the file is not a valid ONNX model: export it again",
+        raise invalid(
+            f"'{right.name}' ({stored.dtype}, shape {list(stored.shape)}) is not a weight in codes"
         )
     zero = np.zeros((), grid.zero_point.dtype) if left_zero is None else computed(left_zero)
     if zero is None or zero.size != 1 or zero.reshape(()) != grid.zero_point:
         raise Declined("its zero point differs from that of the quantizer before it")
     if zero.dtype != grid.zero_point.dtype:
-        raise QParamsError(
-            f"'{left.name}' has a {zero.dtype} zero point, but {grid.zero_point.dtype} codes",
-            fix="the file is not a valid ONNX model: export it again",
+        raise invalid(
+            f"'{left.name}' has a {zero.dtype} zero point, but {grid.zero_point.dtype} codes"
         )
     cast, mul, factor_tensor = _scaled(node, model)
     axis = stored.ndim - 1 if node.op == "MatMulInteger" else 0
@@ -74,18 +68,16 @@ def _read(node: gs.Node, make: CodeNodes) -> str:
     weight = _grid(scale, stored, stored_zero, axis).checked(right)
     weight.check_reach(right)
     inputs = [make.real(left, grid), make.real(right, weight)]
-    out, name, attrs, graph = mul.outputs[0], node.name, dict(node.attrs), node.owner
-    twin = SUMS[node.op]
+    out, attrs, graph, twin = mul.outputs[0], dict(node.attrs), node.owner, SUMS[node.op]
+    name = node.name or f"{out.name}.{twin}"
     for gone in (mul, cast, node):
         remove(gone, model)
-    new_node(
-        model, twin, inputs, [out], name=name or f"{out.name}.{twin}", attrs=attrs, graph=graph
-    )
+    new_node(model, twin, inputs, [out], name=name, attrs=attrs, graph=graph)
     return "float product"
 
 
 def _scaled(node: gs.Node, model: Model) -> tuple[gs.Node, gs.Node, gs.Tensor]:
-    """The Cast and the Mul behind the sums, and the factor."""
+    """The Cast and the Mul after the sums, and the factor."""
     sums = node.outputs[0]
     cast = sums.outputs[0] if sums.outputs else None
     if (
@@ -108,18 +100,18 @@ def _scaled(node: gs.Node, model: Model) -> tuple[gs.Node, gs.Node, gs.Tensor]:
 
 def _product(tensor: gs.Tensor) -> tuple[Array, Array] | None:
     """The two constants whose product a factor is."""
-    maker = producer(tensor, "Mul")
-    if maker is None:
+    mul = producer(tensor, "Mul")
+    if mul is None:
         return None
-    left, right = computed(maker.inputs[0]), computed(maker.inputs[1])
+    left, right = map(computed, mul.inputs)
     return None if left is None or right is None else (left, right)
 
 
 def _one_per_channel(tensor: gs.Tensor, op: str, channels: int) -> Array:
     """The factor, 0-d or one per output channel."""
     value = computed(tensor)
-    pair = _product(tensor)
-    if value is None:
+    if value is None:  # a product too large for `computed`
+        pair = _product(tensor)
         assert pair is not None
         value = np.asarray(pair[0] * pair[1])
     if value.size == 1:
@@ -130,8 +122,7 @@ def _one_per_channel(tensor: gs.Tensor, op: str, channels: int) -> Array:
     where = len(shape) - 1 if op == "MatMulInteger" else shape.index(max(shape))
     if value.size != channels or shape[where] != channels:
         raise Declined(f"its factor has shape {shape}, not one value per output channel")
-    behind = len(shape) - 1 - where
-    if op == "ConvInteger" and (behind == 0 or (where not in (0, 1))):
+    if op == "ConvInteger" and (where == len(shape) - 1 or where > 1):
         raise Declined(f"its factor has shape {shape}, which is not along channels")
     return value.reshape(-1)
 
@@ -144,7 +135,7 @@ def _weight_scale(tensor: gs.Tensor, factor: Array, grid: CodeGrid) -> Array:
                 return np.asarray(other.reshape(factor.shape), np.float32)
     with np.errstate(over="ignore", under="ignore"):
         scale = np.asarray(factor / grid.scale, np.float32)
-    sound = np.isfinite(factor) & (factor > 0)  # others no weight can have: refused by its grid
+    sound = np.isfinite(factor) & (factor > 0)  # other factors are refused by the weight's grid
     ends = np.finfo(np.float32)
     if np.any(scale[sound] > ends.max):
         raise Declined("its factor / the scale of its input, the weight's scale, is beyond float32")
@@ -157,17 +148,8 @@ def _grid(scale: Array, stored: Array, zero_point: Array | None, axis: int) -> C
     zero = np.zeros((), stored.dtype) if zero_point is None else zero_point
     channels = stored.shape[axis]
     if zero.size not in (1, channels):
-        raise QParamsError(
-            f"{zero.size} zero points for {channels} output channels",
-            fix="the file is not a valid ONNX model: export it again",
-        )
+        raise invalid(f"{zero.size} zero points for {channels} output channels")
     if zero.size == 1 and scale.size == 1:
         return CodeGrid(scale.reshape(()), zero.reshape(()))
-    return CodeGrid(
-        np.broadcast_to(scale.reshape(-1), (channels,)).copy(),
-        np.broadcast_to(zero.reshape(-1), (channels,)).copy(),
-        axis,
-    )
-
-
-__all__ = ["read_sums"]
+    scale, zero = (np.broadcast_to(a.reshape(-1), (channels,)).copy() for a in (scale, zero))
+    return CodeGrid(scale, zero, axis)

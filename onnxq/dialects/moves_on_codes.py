@@ -6,21 +6,22 @@ Moving elements commutes with dequantizing, and so does picking the largest, sin
 positive. The second quantizer has the same grid and changes nothing: round((q - z) * s / s) is
 q - z again for codes of up to 16 bits. Identity, and Cast to the type the codes have, vanish.
 
-Starting at the quantizers, each operator is met when the codes it reads are known, however the
-nodes are ordered. An operator that cannot take codes at all shows a broken file: it is refused.
+Starting at the quantizers, each operator is visited when the codes it reads are known, whatever the
+order of the nodes. An operator that does not support codes shows a broken file, which is refused.
 """
 
 from __future__ import annotations
 
 import functools
 from collections import deque
+from typing import Literal
 
 import numpy as np
 import onnx_graphsurgeon as gs
 from onnx import defs
 
 from onnxq.dialects import qdq_params
-from onnxq.dialects.code_nodes import CodeGrid, CodeNodes, grid_of
+from onnxq.dialects.code_nodes import CodeGrid, CodeNodes, channel_permutations, grid_of
 from onnxq.dialects.node_rewrite import Declined
 from onnxq.edit import (
     constant,
@@ -57,30 +58,25 @@ def move_layout(make: CodeNodes, trace: Trace) -> None:
     mover = _Mover(make, trace)
     for node in make.model.nodes(*QUANTIZE):
         mover.start(node)
-    mover.finish()
+    mover.follow_all()
     for node in make.model.nodes("Gather"):
         _gather_of_stored(node, make, trace)
 
 
 class _Mover:
-    """Follows codes from their quantizers to their readers."""
+    """Follows codes from their quantizers to their consumers."""
 
     def __init__(self, make: CodeNodes, trace: Trace) -> None:
         self.make, self.trace, self.model = make, trace, make.model
-        self.queue: deque[tuple[gs.Tensor, CodeGrid]] = deque()
+        self.queue: deque[gs.Tensor] = deque()
         self.grids: dict[int, CodeGrid] = {}
-        self.arrived: dict[int, set[int]] = {}  # inputs of each Concat met so far
+        self.arrived: dict[int, set[int]] = {}  # inputs of each Concat visited so far
 
     def start(self, quantize: gs.Node) -> None:
         """Begin at one quantizer."""
         codes = quantize.outputs[0]
-        # Where only DequantizeLinear reads the codes, as nearly everywhere, there is nothing to do.
-        if not all(map(is_dequantize, codes.outputs)) and self._remember(quantize):
-            self.queue.append((codes, self.grids[id(codes)]))
-
-    def _remember(self, quantize: gs.Node) -> bool:
-        """Note the grid of the codes a QuantizeLinear makes, if there is one to note."""
-        codes = quantize.outputs[0]
+        if all(map(is_dequantize, codes.outputs)):
+            return  # as nearly everywhere: there is nothing to do
         try:
             stated = quantize.attrs.get("output_dtype", 0)
             kind = numpy_dtype(stated) if stated else np.dtype(np.uint8)
@@ -88,7 +84,7 @@ class _Mover:
             grid = grid_of(quantize, 1, None, axis, kind)
             qdq_params.code_type(grid.zero_point.dtype)
         except (Declined, QParamsError):
-            return False  # 'read-qdq' says why
+            return  # 'read-qdq' says why
         wrong = grid.scale[~(np.isfinite(grid.scale) & (grid.scale > 0))]
         if wrong.size:
             raise QParamsError(
@@ -96,24 +92,27 @@ class _Mover:
                 "positive finite number",
                 fix="recalibrate this tensor, or leave it unquantized",
             )
-        self.grids[id(codes)] = grid
-        return True
+        self._follow(codes, grid)
 
-    def finish(self) -> None:
+    def _follow(self, codes: gs.Tensor, grid: CodeGrid) -> None:
+        self.grids[id(codes)] = grid
+        self.queue.append(codes)
+
+    def follow_all(self) -> None:
         """Follow all codes as far as they go."""
         while self.queue:
-            codes, grid = self.queue.popleft()
+            codes = self.queue.popleft()
             pending = deque(users(codes))
             while pending:
                 node, index = pending.popleft()
-                pending.extend(self._visit(node, index, codes, grid))
+                pending.extend(self._visit(node, index, codes, self.grids[id(codes)]))
 
     def _visit(
         self, node: gs.Node, index: int, codes: gs.Tensor, grid: CodeGrid
     ) -> list[tuple[gs.Node, int]]:
-        """Rewrite one reader; further readers of the same codes where it vanished."""
+        """Rewrite one consumer; returns further consumers of the same codes if it vanished."""
         if index >= len(node.inputs) or node.inputs[index] is not codes:
-            return []  # rewritten when met at another input
+            return []  # rewritten when visited at another input
         if domain_of(node):
             if (domain_of(node), node.op) == (MICROSOFT, "NhwcMaxPool"):
                 self._pool_with_channels_last(node, codes, grid)
@@ -133,33 +132,27 @@ class _Mover:
         dtype = grid.zero_point.dtype
         target = numpy_dtype(node.attrs.get("to", 0)) if node.op == "Cast" else dtype
         out, label = node.outputs[0], describe(node)
-        readers = users(out)
+        consumers = users(out)
+        if self.model.is_output(out):
+            return []
         if target == dtype:
-            maker = producer(codes)
-            if self.model.is_output(out) or maker is None or node.owner is not maker.owner:
+            before = producer(codes)
+            if before is None or node.owner is not before.owner:
                 return []
             replace(node, codes, self.model)
             self.trace.rewrote(label, "dropped: it copies codes")
-            return readers
-        # Integers in a wider type: their readers take them as they were, if zero fits as well.
-        if target.kind not in "iu" or self.model.is_output(out):
+            return consumers
+        # Integers in a wider type: consumers can read the codes, if these have their zero points.
+        if target.kind not in "iu" or dtype.kind not in "iu" or not np.can_cast(dtype, target):
             return []
-        zeros = [computed(n.inputs[2]) if len(n.inputs) > 2 else None for n, _ in readers]
-        ends = np.iinfo(dtype) if dtype.kind in "iu" else None
-        if ends is None or np.iinfo(target).min > ends.min or np.iinfo(target).max < ends.max:
+        zeros = [computed(inputs_of(n, 3)[2]) if is_dequantize(n) else None for n, _ in consumers]
+        narrow = [z.astype(dtype) for z in zeros if z is not None and np.all(z.astype(dtype) == z)]
+        if not narrow or len(narrow) < len(consumers):
             return []
-        for (reader, _), zero in zip(readers, zeros, strict=True):
-            if not is_dequantize(reader) or zero is None:
-                return []
-            if zero.min() < ends.min or zero.max() > ends.max:
-                return []
-        for (reader, _), zero in zip(readers, zeros, strict=True):
-            assert zero is not None
-            narrow = constant(self.model, f"{codes.name}.zero_point", zero.astype(dtype))
-            set_input(reader, 0, codes)
-            set_input(reader, 2, narrow)
-        if readers:
-            self.trace.rewrote(label, f"codes stay {dtype}")
+        for (consumer, _), zero in zip(consumers, narrow, strict=True):
+            set_input(consumer, 0, codes)
+            set_input(consumer, 2, constant(self.model, f"{codes.name}.zero_point", zero))
+        self.trace.rewrote(label, f"codes stay {dtype}")
         return []
 
     def _moved(self, node: gs.Node, codes: gs.Tensor, grid: CodeGrid) -> None:
@@ -180,8 +173,7 @@ class _Mover:
             return
         model, graph, out, label = self.model, node.owner, node.outputs[0], describe(node)
         name, attrs = node.name or out.name, dict(node.attrs)
-        inner = range(1, len(attrs["kernel_shape"]) + 1)
-        there, back = [0, len(inner) + 1, *inner], [0, *(i + 1 for i in inner), 1]
+        there, back = channel_permutations(len(attrs["kernel_shape"]) + 2)
         real = self.make.real(codes, grid)
         remove(node, model)
         first, pooled = (variable(model, f"{name}.{part}", like=None) for part in ("in", "out"))
@@ -192,8 +184,7 @@ class _Mover:
             ("Transpose", pooled, last, ".to_channels_last", {"perm": back}),
         ):
             new_node(model, op, [source], [result], name=f"{name}{what}", attrs=given, graph=graph)
-        self.grids[id(out)] = grid
-        self.queue.append((out, grid))
+        self._follow(out, grid)
         self.trace.rewrote(label, "on real values")
 
     def _obstacle(self, node: gs.Node, grid: CodeGrid) -> str:
@@ -232,33 +223,32 @@ class _Mover:
         self._requantized(node, grid)
 
     def _requantized(self, node: gs.Node, grid: CodeGrid) -> None:
-        """Let quantizers make the codes the node made."""
+        """Let quantizers produce the codes the node produced."""
         for index in moved_outputs(node):
             codes = node.outputs[index]
             set_output(node, index, gs.Variable(""))
             set_output(node, index, self.make.source(codes, grid, node.owner))
-            self.grids[id(codes)] = grid
-            self.queue.append((codes, grid))
+            self._follow(codes, grid)
         self.trace.rewrote(node, "on real values")
 
 
 def is_dequantize(node: gs.Node) -> bool:
-    """Whether a reader of codes is a DequantizeLinear."""
+    """Whether a consumer of codes is a DequantizeLinear."""
     return op_name(node) in DEQUANTIZE
 
 
 def _gather_of_stored(node: gs.Node, make: CodeNodes, trace: Trace) -> None:
-    """An embedding stored in codes: Gather -> DQ becomes DQ -> Gather."""
+    """Rewrite an embedding stored in codes: Gather -> DQ becomes DQ -> Gather."""
     if not node.inputs or not node.outputs:
         return
     table, out = node.inputs[0], node.outputs[0]
     if not isinstance(table, gs.Constant) or np.dtype(table.dtype or float).itemsize > 2:
         return
-    readers = list(out.outputs)
-    if make.model.is_output(out) or not readers or not all(map(is_dequantize, readers)):
+    consumers = list(out.outputs)
+    if make.model.is_output(out) or not consumers or not all(map(is_dequantize, consumers)):
         return
     try:
-        grids = [grid_of(r, 1, table, int(r.attrs.get("axis", 1))) for r in readers]
+        grids = [grid_of(n, 1, table, int(n.attrs.get("axis", 1))) for n in consumers]
     except (Declined, QParamsError):
         return  # 'read-qdq' says why
     if grids[0].axis is not None or len({g.key for g in grids}) > 1:
@@ -266,8 +256,8 @@ def _gather_of_stored(node: gs.Node, make: CodeNodes, trace: Trace) -> None:
         return
     set_input(node, 0, make.real(table, grids[0]))
     out.dtype = grids[0].scale.dtype
-    for reader in readers:
-        replace(reader, out, make.model)
+    for consumer in consumers:
+        replace(consumer, out, make.model)
     trace.rewrote(node, "looks up real values")
 
 
@@ -275,24 +265,13 @@ def _gather_of_stored(node: gs.Node, make: CodeNodes, trace: Trace) -> None:
 
 
 @functools.cache
-def _takes(op: str, index: int) -> frozenset[str]:
-    """The types input `index` of an operator can have in the newest opset; empty if unknown."""
+def _types(op: str, side: Literal["inputs", "outputs"], index: int) -> frozenset[str]:
+    """The types that an input or output can have in the newest opset; empty if unknown."""
     try:
-        schema = defs.get_schema(op)
+        ends = getattr(defs.get_schema(op), side)
     except defs.SchemaError:
         return frozenset()
-    inputs = schema.inputs
-    return frozenset(inputs[min(index, len(inputs) - 1)].types) if inputs else frozenset()
-
-
-@functools.cache
-def _makes(op: str) -> frozenset[str]:
-    """The types the first output of an operator can have; empty if unknown."""
-    try:
-        schema = defs.get_schema(op)
-    except defs.SchemaError:
-        return frozenset()
-    return frozenset(schema.outputs[0].types) if schema.outputs else frozenset()
+    return frozenset(ends[min(index, len(ends) - 1)].types) if ends else frozenset()
 
 
 _FIX = (
@@ -302,8 +281,8 @@ _FIX = (
 
 
 def check_type(node: gs.Node, index: int, codes: gs.Tensor, dtype: np.dtype[np.generic]) -> None:
-    """Raise where an operator reads codes although it takes no integers."""
-    types = _takes(node.op, index)
+    """Raise if an operator reads codes although it does not support integers."""
+    types = _types(node.op, "inputs", index)
     if types and f"tensor({dtype.name})" not in types:
         raise InvalidModelError(
             f"{describe(node)} reads '{codes.name}', which contains {dtype.name} codes, but "
@@ -313,25 +292,24 @@ def check_type(node: gs.Node, index: int, codes: gs.Tensor, dtype: np.dtype[np.g
 
 
 def check_concat(node: gs.Node, codes: gs.Tensor, dtype: np.dtype[np.generic]) -> None:
-    """Raise where codes are joined with the result of an operator that makes floats only."""
+    """Raise if codes are joined with the result of an operator that produces floats only."""
     for other in node.inputs:
-        maker = producer(other)
-        types = frozenset() if maker is None or domain_of(maker) else _makes(maker.op)
+        before = producer(other)
+        if before is None or domain_of(before):
+            continue
+        types = _types(before.op, "outputs", 0)
         if types and f"tensor({dtype.name})" not in types:
             raise InvalidModelError(
                 f"{describe(node)} concatenates '{codes.name}', which contains {dtype.name} "
-                f"codes, with '{other.name}', the float output of {describe(maker)}",
+                f"codes, with '{other.name}', the float output of {describe(before)}",
                 fix=_FIX,
             )
 
 
 def _code_of(tensor: gs.Tensor | None) -> Array | None:
     """A constant code, or the one that a QuantizeLinear makes of a constant; else None."""
-    maker = None if tensor is None else producer(tensor, *QUANTIZE)
-    value = None if maker is None else computed(maker.inputs[0])
-    if maker is None or value is None or any(computed(t) is None for t in maker.inputs[1:]):
+    quantize = None if tensor is None else producer(tensor, *QUANTIZE)
+    value = None if quantize is None else computed(quantize.inputs[0])
+    if quantize is None or value is None or any(computed(t) is None for t in quantize.inputs[1:]):
         return computed(tensor)
-    return qdq_params.of_quantize(maker, maker.inputs[0].name).quantize(value)
-
-
-__all__ = ["check_concat", "check_type", "is_dequantize", "move_layout"]
+    return qdq_params.of_quantize(quantize, quantize.inputs[0].name).quantize(value)

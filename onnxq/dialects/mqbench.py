@@ -1,13 +1,13 @@
-"""MQBench's private operators: how they are written, and what torch computed with them.
+"""MQBench's private operators: their spelling, and the arithmetic of torch behind them.
 
     learnable, fixed    q = clamp(R(x * (1/s)) + z, lo, hi)      y = (q - z) * s
     dsq                 q = R(clamp(x/s + z, lo, hi))            (the soft steps of training,
                         phi(v) = floor(v) + tanh(k(v - floor(v) - 1/2)) * t/2 + 1/2, grow from
-                        floor(v) to floor(v) + 1 and are half way where v is: R(phi(v)) = R(v))
+                        floor(v) to floor(v) + 1 and are half way when v is: R(phi(v)) = R(v))
     tqt                 q = clamp(R(x / S), lo, hi), S = 2^ceil(log2 s); y = q * S
 
-Float32 throughout. The canonical form divides where the first kind multiplies with the reciprocal,
-and adds z after rounding where the second adds it before. So a value within one float rounding of
+Float32 throughout. The canonical form divides, while the first kind multiplies by the reciprocal;
+it adds z after rounding, while the second adds it before. So a value within one float rounding of
 half way between two codes may get the other neighbour. For constants it is known which.
 
 Bounds come as inputs or as the attributes quant_min and quant_max.
@@ -24,7 +24,7 @@ from onnxq.quant.qparams import Array, QParams
 
 
 class Operator(NamedTuple):
-    """How one operator is written: its kind, and what follows x, scale and zero point."""
+    """The form of one operator: its kind, and the inputs after x, scale and zero point."""
 
     kind: str
     per_channel: bool
@@ -50,28 +50,26 @@ OPERATORS = {
 
 
 def implied_axis(quantized: gs.Tensor) -> int | None:
-    """The axis of per-channel scales that are written without one; None where readers disagree.
+    """The axis of per-channel scales that are written without one; None if consumers disagree.
 
     Training counts along axis 1 for ConvTranspose and along axis 0 for everything else, since
     torch keeps output channels first. A Transpose between the quantizer and its layer comes from
     the exporter and does not change that.
     """
-    axes = {1 if reader.op == "ConvTranspose" else 0 for reader in quantized.outputs}
-    if len(axes) > 1:
-        return None
-    return axes.pop() if axes else 0
+    axes = {1 if consumer.op == "ConvTranspose" else 0 for consumer in quantized.outputs}
+    return None if len(axes) > 1 else max(axes, default=0)
 
 
 def power_of_two(scale: Array) -> Array:
-    """The scale that tqt computes with: 2^-floor(log2(1/s)), and 1 where s lies below 2^-15."""
-    # s = m * 2^e with 1/2 <= m < 1, so ceil(log2 s) is e, and e - 1 where m is 1/2: all exact.
+    """The scale that tqt computes with: 2^-floor(log2(1/s)), and 1 if s is below 2^-15."""
+    # s = m * 2^e with 1/2 <= m < 1, so ceil(log2 s) is e, and e - 1 if m is 1/2: all exact.
     mantissa, exponent = np.frexp(scale)
     power = np.ldexp(np.float32(1), np.where(mantissa == 0.5, exponent - 1, exponent))
     return np.where(scale < 2.0**-15, np.float32(1), power).astype(np.float32)
 
 
 def on_grid(value: Array, params: QParams, kind: str) -> Array:
-    """What torch made of the constant `value`, in its own arithmetic."""
+    """The constant `value` on the grid, in the arithmetic of torch."""
     if kind == "tqt":  # division by a power of two
         return params.fake(value)
     scale, zero = params.broadcast(value.shape)

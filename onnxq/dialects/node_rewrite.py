@@ -1,4 +1,4 @@
-"""One node, rewritten if it can be: what every reader of a dialect does with each of its nodes."""
+"""One node, rewritten if possible: how every reader of a dialect treats each of its nodes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ from onnxq.quant.qparams import Array
 
 
 class Declined(Exception):
-    """Why a well-formed node stays as it is: what it would become does not exist."""
+    """The reason why a well-formed node stays as it is: it cannot be expressed otherwise."""
+
+
+def invalid(what: str) -> QParamsError:
+    """The error for a node that no runtime could run."""
+    return QParamsError(what, fix="the file is not a valid ONNX model: export it again")
 
 
 def attempt(node: gs.Node, trace: Trace, rewrite: Callable[[], str]) -> None:
     """Rewrite one node, or report why it stays.
 
-    `rewrite` says what became of the node, '' where there was nothing to do. Parameters that no
+    `rewrite` returns what became of the node, '' if there was nothing to do. Parameters that no
     runtime could use are an error, which is raised again with the name of the node.
     """
     label = describe(node)  # rewriting takes the node apart
     try:
         if inputs_of(node, 1)[0] is None:
-            raise QParamsError("it has no input", fix="export the model again")
+            raise invalid("it has no input")
         detail = rewrite()
     except Declined as reason:
         trace.skip(node, str(reason))
@@ -38,10 +43,10 @@ def attempt(node: gs.Node, trace: Trace, rewrite: Callable[[], str]) -> None:
 
 
 def known_input(node: gs.Node, index: int, what: str) -> tuple[gs.Tensor, Array]:
-    """A parameter of `node` and its value, which constants must give."""
+    """A parameter of `node` and its value, which must be constant."""
     tensor = inputs_of(node, index + 1)[index]
     if tensor is None:
-        raise QParamsError(f"it has no {what}", fix="export the model again")
+        raise invalid(f"it has no {what}")
     value = computed(tensor)
     if value is None:
         raise Declined(f"its {what} '{tensor.name}' is computed at run time")

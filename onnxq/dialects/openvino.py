@@ -1,24 +1,23 @@
 """OpenVINO's FakeQuantize: a grid given by its two ends and its number of levels.
 
-    y = ol                                                  where x <= il
-    y = oh                                                  where x >  ih
+    y = ol                                                  if x <= il
+    y = oh                                                  if x >  ih
     y = round((x - il) / (ih - il) * (L - 1)) / (L - 1) * (oh - ol) + ol     in between
 
 With equal input and output ends that is a uniform grid of step s = (ih - il) / (L - 1), on which
 zero must be one of the levels: number n = -il / s. In codes lo..lo+L-1 the zero point is lo + n.
 
 The ends are float32, rounded from (lo - z) * s and (hi - z) * s, so the quotient above is off by
-up to a few float32 steps. `grid` returns the scale whose ends, rounded, are the very ends of the
-file, so that what `ends` wrote comes back to the bit; of several such scales (an end has fewer
-bits to tell than the scale where the product is rounded to a coarser step), the nearest to the
-quotient. n may miss an integer by what rounding of the two ends can do to it, which is
-(L - 1) * 2^-22 at most, and by no more.
+up to a few float32 steps. `grid_scale` returns the scale whose rounded ends are exactly the ends of
+the file: what `ends` wrote comes back to the bit. Several scales may have these ends, if the
+product is rounded to a coarser step than the scale; then it is the nearest to the quotient. n may
+differ from an integer by the rounding of the two ends, which is at most (L - 1) * 2^-22.
 
-The file does not say of which type the codes are. Zero at the lowest level reads as unsigned, at
+The file does not specify the type of the codes. Zero at the lowest level reads as unsigned, at
 the middle one (number L // 2) as signed around zero, elsewhere as unsigned with a zero point.
 
-Rounding counts from il here and from zero in the canonical form. They agree but for inputs half
-way between two levels (where n is odd) and within float32 rounding of that.
+Rounding counts from il here and from zero in the canonical form. They agree except for inputs half
+way between two levels (if n is odd) and within float32 rounding of that.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def ends(params: QParams) -> tuple[Array, Array]:
 
 
 def zero_level(low: Array, high: Array, levels: int) -> Array | None:
-    """The number of the level that is zero, counted from `low`; None where no level is."""
+    """The number of the level that is zero, counted from `low`; None if no level is."""
     first, last = low.astype(np.float64), high.astype(np.float64)
     exact = -first * (levels - 1) / (last - first)
     number = np.rint(exact)
@@ -66,17 +65,17 @@ def grid_scale(low: Array, high: Array, levels: int, zero: Array) -> Array:
         candidates += [up, down]
     tried = np.stack(candidates)
     exact = tried.astype(np.float64)
-    # Another tool may have rounded one end otherwise: then the scale that fits one of them, the
-    # farther one for choice.
+    # Another tool may have rounded one end differently: then the scale that matches one of them,
+    # preferably the farther one.
     below, above = (zero > levels - 1 - zero) + 1, (zero <= levels - 1 - zero) + 1
-    fits = below * ((-zero * exact).astype(np.float32) == low)
-    fits = fits + above * (((levels - 1 - zero) * exact).astype(np.float32) == high)
-    distance = np.where(fits == fits.max(axis=0), np.abs(exact - quotient), np.inf)
+    matches = below * ((-zero * exact).astype(np.float32) == low)
+    matches = matches + above * (((levels - 1 - zero) * exact).astype(np.float32) == high)
+    distance = np.where(matches == matches.max(axis=0), np.abs(exact - quotient), np.inf)
     return np.asarray(np.take_along_axis(tried, np.argmin(distance, axis=0)[None], axis=0)[0])
 
 
 class Codes(NamedTuple):
-    """How the levels of a grid are counted: their type and the lowest of them."""
+    """The codes of the levels of a grid: their type and the lowest of them."""
 
     kind: QType
     lo: int

@@ -1,9 +1,9 @@
-"""The parameters of QuantizeLinear and DequantizeLinear nodes, in every spelling tools use.
+"""The parameters of QuantizeLinear and DequantizeLinear nodes, in every form tools write.
 
-Beyond what ONNX allows these are read, since their meaning is clear:
+These forms are read although ONNX does not allow them, since their meaning is clear:
 
     stored codes with an int32 zero point            the type of the codes
-    int64 codes                                      int32, on coarser scales where they have more
+    int64 codes                                      int32, on coarser scales if they have more
                                                      bits than that
     Q with an int32 zero point (no such type)        the one type in which the file stores codes
                                                      beside int32 zero points; int16 for int64
@@ -43,7 +43,7 @@ _WIDE = (np.dtype(np.int32), np.dtype(np.int64))
 
 
 def of_quantize(node: gs.Node, tensor: str, wide: QType | None = None) -> QParams:
-    """The parameters of a QuantizeLinear; `wide` is the code type where its zero point is int32."""
+    """The parameters of a QuantizeLinear; `wide` is the code type if its zero point is int32."""
     zero_point = _zero_point(node)
     if zero_point is None:
         stated = node.attrs.get("output_dtype", 0)
@@ -61,7 +61,7 @@ def of_quantize(node: gs.Node, tensor: str, wide: QType | None = None) -> QParam
     if kind.floating and not node.attrs.get("saturate", 1):
         raise Declined(f"its {kind} codes do not saturate (saturate=0)")
     _check_float_type(node, "precision")
-    return _params(node, tensor, kind, zero_point, _shape(node.inputs[0]))
+    return _params(node, tensor, kind, zero_point, node.inputs[0].shape)
 
 
 def of_dequantize(
@@ -76,15 +76,15 @@ def of_dequantize(
             fix="give both nodes zero points of one type (without one, QuantizeLinear "
             "produces uint8)",
         )
-    shape = _shape(node.inputs[0] if quantized is None else quantized)
+    shape = (node.inputs[0] if quantized is None else quantized).shape
     return _params(node, tensor, kind, zero_point, shape)
 
 
 def of_stored(node: gs.Node, name: str, stored: Codes) -> tuple[Codes, QParams]:
     """Codes and parameters of a DequantizeLinear of constant codes, with positive scales.
 
-    Some tools let the largest weight have the code -8 and the scale its sign. Counting from the
-    other end, q' = lo + hi - q and z' = lo + hi - z, gives (q' - z') * |s| = (q - z) * s exactly.
+    Some tools give the largest weight the code -8 and the scale its sign. Counting from the other
+    end, q' = lo + hi - q and z' = lo + hi - z, gives (q' - z') * |s| = (q - z) * s exactly.
     """
     _check_float_type(node, "output_dtype")
     kind, codes = _stored_type(stored)
@@ -102,23 +102,18 @@ def of_stored(node: gs.Node, name: str, stored: Codes) -> tuple[Codes, QParams]:
     assert params.lo is not None and params.hi is not None
     negative = (scale < 0).reshape(params.scale.shape)
     ends = params.lo + params.hi
-    flipped = params.with_(
-        zero_point=np.where(negative, ends - params.zero_point, params.zero_point)
-    )
-    marks = params.with_(scale=np.where(negative, 2, 1))
-
-    shape = codes.shape
+    zero_point = np.where(negative, ends - params.zero_point, params.zero_point)
 
     def counted(at: Index, part: Array) -> Array:
         wide = part.astype(np.float32 if kind.floating else np.int64)
-        return np.where(marks.block_of(shape, at)[0] == 2, ends - wide, wide)
+        return np.where(params.spread(negative, codes.shape, at), ends - wide, wide)
 
-    parts = (counted(at, part) for at, part in parts_of(codes))
-    return _in_32_bits(assembled(shape, codes.dtype, parts), flipped)
+    flipped = assembled(codes.shape, codes.dtype, (counted(*part) for part in parts_of(codes)))
+    return _in_32_bits(flipped, params.with_(zero_point=zero_point))
 
 
 def float_type(node: gs.Node) -> np.dtype[np.generic]:
-    """The float type a Q reads or a DQ makes: that of its scale, however far behind it lies."""
+    """The float type a Q reads or a DQ produces: that of its scale, even if that is computed."""
     return _scale(node).dtype
 
 
@@ -131,12 +126,12 @@ def code_type(dtype: np.dtype[np.generic]) -> QType:
 
 
 def type_for_wide_zero_points(model: Model) -> QType | None:
-    """What a Q with an int32 zero point means: the one type of the codes stored beside such.
+    """The code type of a Q with an int32 zero point: that of codes stored with such zero points.
 
-    A tool that writes every zero point as int32 tells its activation type nowhere; its weights
-    have the type. Weights of 8 bits have zero points of 8 bits, but then the biases tell: int64
-    codes, more than 32 bits, are added to sums over 16-bit activations. None where no Q needs it,
-    where nothing of this is stored, or weights of several types are.
+    A tool that writes every zero point as int32 does not specify its activation type; its weights
+    have the type. Weights of 8 bits have zero points of 8 bits, but then the biases show the type:
+    int64 codes, more than 32 bits, are added to sums over 16-bit activations. None if no Q needs
+    it, if no such codes are stored, or if weights have several types.
     """
     if not any(_is_wide(node) for node in model.nodes(*QUANTIZE)):
         return None
@@ -181,7 +176,7 @@ def _params(
             fix="give as many zero points as scales; ONNX has no other form",
         )
     if kind.floating:
-        zero = zero.astype(np.float64)  # a NaN is found there
+        zero = zero.astype(np.float64)  # in which QParams finds a NaN
     return QParams(
         tensor=tensor,
         qtype=kind,
@@ -222,11 +217,12 @@ def _check_float_type(node: gs.Node, attribute: str) -> None:
 
 
 def _in_32_bits(codes: Codes, params: QParams) -> tuple[Codes, QParams]:
-    """Codes of more than 32 bits on coarser scales, one for each.
+    """Codes of more than 32 bits on coarser scales, one scale for each code.
 
     Chips with 16-bit activations add biases in 40 bits or more. Codes that came from float32 have
     24 bits that are not zero, so of codes of b bits on a grid of powers of two the last b - 24 are
-    zero, and 2^(b - 30) steps of the grid make one of the new. Others move by 2^-30 of themselves.
+    zero, and 2^(b - 30) steps of the grid make one of the new. Others change by 2^-30 of their
+    value.
     """
     lo, hi = params.qtype.lo, params.qtype.hi
     if isinstance(codes, StoredValues) or codes.dtype != np.int64 or not codes.size:
@@ -252,11 +248,6 @@ def _stored_type(stored: Codes) -> tuple[QType, Codes]:
     if isinstance(stored, StoredValues) or is_large(stored.shape):
         return kind, stored
     return kind, stored.astype(np.float32 if kind.floating else np.int64)
-
-
-def _shape(tensor: gs.Tensor) -> tuple[int | str, ...] | None:
-    shape = tensor.shape
-    return tuple(shape) if shape is not None else None
 
 
 def _layout(
@@ -292,23 +283,17 @@ def _layout(
 
 
 def _for_every_block(values: Array, axis: int, block: int, shape: tuple[int, ...]) -> Array:
-    """One scale or zero point for each block, where one is given for all along another axis."""
+    """One scale or zero point for each block, if one is given for all along another axis."""
     axis %= len(shape)
     count = -(-shape[axis] // block)
     blocks = (*shape[:axis], count, *shape[axis + 1 :])
-    fits = all(n in (1, size) for n, size in zip(values.shape, blocks, strict=True))
-    return (
-        np.broadcast_to(values, blocks).copy() if fits and values.shape[axis] == count else values
-    )
+    given = zip(values.shape, blocks, strict=True)
+    if values.shape[axis] != count or any(n not in (1, size) for n, size in given):
+        return values
+    return np.broadcast_to(values, blocks).copy()
 
 
 def _known(shape: Sequence[int | str] | None, rank: int) -> tuple[int, ...] | None:
-    """`shape` where it has `rank` axes, all of known size."""
+    """`shape` if it has `rank` axes, all of known size."""
     sizes = tuple(size for size in shape or () if isinstance(size, int))
     return sizes if shape is not None and len(sizes) == len(shape) == rank else None
-
-
-__all__ = [
-    *("code_type", "float_type", "of_dequantize"),
-    *("of_quantize", "of_stored", "type_for_wide_zero_points"),
-]

@@ -1,10 +1,10 @@
-"""The operators of QONNX in numpy, and how QONNX writes a range of codes.
+"""The operators of QONNX in numpy, and ranges of codes as QONNX writes them.
 
     Quant         y = (round(clamp(x / s + z, lo, hi)) - z) * s
-    BipolarQuant  y = s where x >= 0, else -s
+    BipolarQuant  y = s if x >= 0, else -s
     Trunc         y = (round(round(x / s + z) / 2^t) - z') * s'
 
-All of it is float32, the zero point is added before rounding, and round is one of several modes.
+Everything is float32, the zero point is added before rounding, and round is one of several modes.
 A range is a number of bits b, with or without sign, and narrow or not:
 
     signed    -2^(b-1) .. 2^(b-1) - 1       narrow: -2^(b-1) + 1 .. 2^(b-1) - 1
@@ -62,7 +62,7 @@ def quant_range(bits: int, signed: bool, narrow: bool) -> tuple[int, int]:
 
 
 def bits_of(lo: int, hi: int, signed: bool) -> tuple[int, bool] | None:
-    """The number of bits and narrowness whose range is lo..hi; None where there is none."""
+    """The number of bits and narrowness whose range is lo..hi; None if there is none."""
     for narrow in (False, True):
         bits = (hi + (narrow and not signed)).bit_length() + signed
         if quant_range(bits, signed, narrow) == (lo, hi) and bits > signed:  # signed 1 bit: bipolar
@@ -78,12 +78,12 @@ def codes(x: Array, scale: Array, zero: Array, lo: int, hi: int, mode: str) -> A
 
 
 def quant(x: Array, scale: Array, zero: Array, lo: int, hi: int, mode: str) -> Array:
-    """What Quant makes of `x`."""
+    """The result of Quant for `x`."""
     return np.asarray((codes(x, scale, zero, lo, hi, mode) - zero) * scale, np.float32)
 
 
 def bipolar_quant(x: Array, scale: Array) -> Array:
-    """What BipolarQuant makes of `x`."""
+    """The result of BipolarQuant for `x`."""
     return np.asarray(np.where(x >= 0, np.float32(1), np.float32(-1)) * scale, np.float32)
 
 

@@ -2,78 +2,71 @@
 
     codes -> QLinearConv -> codes     codes -> DQ -> Conv -> Q -> codes
 
-Exact but for rounding: the integer operator scales a sum once where the float operator scales
-every operand, so a result within a hair of a tie may take the neighbouring code. An int32 bias is
-dequantized with the scale of the products, sx * sw. Where channels come last the twin is
-between two Transpose nodes.
+Exact except for rounding: the integer operator scales a sum once, the float operator scales every
+operand, so a result very close to a tie may take the neighbouring code. An int32 bias is
+dequantized with the scale of the products, sx * sw. If channels come last, the twin is between two
+Transpose nodes.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.dialects.code_nodes import CodeGrid, CodeNodes, grid_of
-from onnxq.dialects.node_rewrite import Declined
+from onnxq.dialects.code_nodes import CodeGrid, CodeNodes, channel_permutations, grid_of
+from onnxq.dialects.node_rewrite import Declined, invalid
 from onnxq.edit import constant, inputs_of, new_node, remove, variable
-from onnxq.errors import QParamsError
-from onnxq.graph import domain_of
+from onnxq.graph import Model, domain_of
 from onnxq.graph.constants import array
 from onnxq.operators.integer_operators import QOperator, is_channels_last
-from onnxq.quant.qparams import Array
 from onnxq.storage.node_metadata import QUANT_MAX, QUANT_MIN, add_metadata, metadata
 
 _PRODUCTS = ("Conv", "Gemm", "MatMul", "Mul")
 _SMALLEST, _LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+_AXES = {("Conv", 1): 0, ("MatMul", 0): -2, ("MatMul", 1): -1, ("Gemm", 1): 1}
+"""The axis that scales may run along, by float operator and number of the operand."""
+
+_Operand = tuple[gs.Tensor, CodeGrid]
 
 
 def lower(node: gs.Node, operator: QOperator, make: CodeNodes) -> str:
-    """Replace one integer operator; says by what. Nothing is changed where it raises."""
+    """Replace one integer operator and return by what. Nothing is changed if it raises."""
     count = len(node.inputs)
-    needed = operator.operands[-1] + 2
-    if operator.result is not None and not operator.optional_result:
-        needed = max(needed, operator.result + 1)
+    needed = max(operator.operands[-1] + 2, 0 if operator.optional_result else operator.result + 1)
     if count < needed or not node.outputs:
-        raise QParamsError(
-            f"it has {count} inputs, {operator.name} needs more",
-            fix="the file is not a valid ONNX model: export it again",
-        )
+        raise invalid(f"it has {count} inputs, {operator.name} needs more")
     given = inputs_of(node, max(count, 9))
     if operator.needs_zero_points:
         _check_zero_points(operator, given)
-    operands = [
-        _operand(node, operator, _codes(given, at, operator), at, i)
-        for i, at in enumerate(operator.positions(count))
-    ]
+    positions = enumerate(operator.positions(count))
+    operands = [_operand(node, operator, given, at, number) for number, at in positions]
     for codes, grid in operands:
         grid.checked(codes)
         if operator.twin in _PRODUCTS:
             grid.check_reach(codes)
-    out = node.outputs[0]
+    grids = [grid for _, grid in operands]
     result: CodeGrid | None = None
-    if operator.result is not None and not (
-        operator.optional_result and given[operator.result] is None
-    ):
-        kind = operands[0][1].zero_point.dtype
-        result = grid_of(node, operator.result, None, None, kind).checked(out)
+    if given[operator.result] is not None or not operator.optional_result:
+        kind = grids[0].zero_point.dtype
+        result = grid_of(node, operator.result, None, None, kind).checked(node.outputs[0])
     if not operator.needs_zero_points:
-        _check_one_type(operator, [g for _, g in operands] + ([] if result is None else [result]))
+        _check_one_type(operator, grids if result is None else [*grids, result])
     if operator.twin in _PRODUCTS:
-        _check_factor(node, operator.twin, [g for _, g in operands], result)
+        _check_factor(node, operator.twin, grids, result)
     perms = _permutations(node, operator, given, make)
-    bias = None
-    if operator.bias is not None and given[operator.bias] is not None:
-        bias = _bias(node, given[operator.bias], [g for _, g in operands])
-    _replace(node, operator, make, operands, bias, result, perms)
+    bias = None if operator.bias is None else given[operator.bias]
+    added = None if bias is None else _bias(node, bias, grids, make.model)
+    _replace(node, operator, make, operands, added, result, perms)
     return operator.twin
 
 
 def _check_factor(
     node: gs.Node, twin: str, operands: list[CodeGrid], result: CodeGrid | None
 ) -> None:
-    """Decline where float32 does not hold the factor of the sums, sx * sw / sy.
+    """Decline if float32 cannot represent the factor of the sums, sx * sw / sy.
 
     The integer kernel then multiplies by 0 or infinity, the float operator never meets the factor.
     """
@@ -90,62 +83,40 @@ def _check_factor(
 
 
 def _check_zero_points(operator: QOperator, given: list[gs.Tensor | None]) -> None:
-    """Raise where a zero point, which tells the type of the codes, is missing."""
+    """Raise if a zero point, which specifies the type of the codes, is missing."""
     wanted = [at + 2 for at in operator.operands]
-    if operator.result is not None and given[operator.result] is not None:
+    if given[operator.result] is not None:
         wanted.append(operator.result + 1)
     for at in wanted:
         if given[at] is None:
-            raise QParamsError(
-                f"input {at} of {operator.name}, a zero point, is missing",
-                fix="the file is not a valid ONNX model: export it again",
-            )
+            raise invalid(f"input {at} of {operator.name}, a zero point, is missing")
 
 
 def _check_one_type(operator: QOperator, grids: list[CodeGrid]) -> None:
-    """Raise where operands or result of an operator with one type have several."""
+    """Raise if operands or result of an operator with one type have several."""
     kinds = sorted({str(grid.zero_point.dtype) for grid in grids})
     if len(kinds) > 1:
-        raise QParamsError(
-            f"it has {' and '.join(kinds)} codes, but {operator.name} needs one type",
-            fix="the file is not a valid ONNX model: export it again",
-        )
-
-
-def _codes(given: list[gs.Tensor | None], at: int, operator: QOperator) -> gs.Tensor:
-    codes = given[at]
-    if codes is None:
-        raise QParamsError(
-            f"input {at} of {operator.name} is missing",
-            fix="the file is not a valid ONNX model: export it again",
-        )
-    return codes
+        raise invalid(f"it has {' and '.join(kinds)} codes, but {operator.name} needs one type")
 
 
 def _operand(
-    node: gs.Node, operator: QOperator, codes: gs.Tensor, at: int, index: int
-) -> tuple[gs.Tensor, CodeGrid]:
-    axis = _axis(node, operator, index)
+    node: gs.Node, operator: QOperator, given: list[gs.Tensor | None], at: int, number: int
+) -> _Operand:
+    codes = given[at]
+    if codes is None:
+        raise invalid(f"input {at} of {operator.name} is missing")
+    axis = _AXES.get((operator.twin, number))
+    if operator.twin == "Gemm" and number == 1 and node.attrs.get("transB", 0):
+        axis = 0
     if axis is not None and axis < 0 and codes.shape is not None:
         axis += len(codes.shape)
     return codes, grid_of(node, at + 1, codes, axis)
 
 
-def _axis(node: gs.Node, operator: QOperator, index: int) -> int | None:
-    """The axis that scales of operand `index` may run along; from the end where negative."""
-    if operator.twin == "Conv":
-        return 0 if index == 1 else None
-    if operator.twin == "MatMul":
-        return (-2, -1)[index]
-    if operator.twin == "Gemm" and index == 1:
-        return 0 if node.attrs.get("transB", 0) else 1
-    return None
-
-
 def _permutations(
     node: gs.Node, operator: QOperator, given: list[gs.Tensor | None], make: CodeNodes
 ) -> tuple[list[int], list[int]] | None:
-    """To channels second and back, where the node has its channels last."""
+    """The permutations to channels first and back, if the node has its channels last."""
     if not operator.pools or not is_channels_last(domain_of(node), node.attrs):
         return None
     shapes = [None if t is None else t.shape for t in given[:4]]
@@ -159,14 +130,11 @@ def _permutations(
     if rank == 2:
         raise Declined("its channels are last, and its rank is unknown")
     make.ranks[id(node.outputs[0])] = rank
-    inner = range(1, rank - 1)
-    return [0, rank - 1, *inner], [0, *(i + 1 for i in inner), 1]
+    return channel_permutations(rank)
 
 
-def _bias(
-    node: gs.Node, tensor: gs.Tensor, grids: list[CodeGrid]
-) -> tuple[gs.Tensor | Array, CodeGrid, str]:
-    """The bias (new codes where its shape must change), its grid and its name."""
+def _bias(node: gs.Node, tensor: gs.Tensor, grids: list[CodeGrid], model: Model) -> _Operand:
+    """The bias (a new constant if its shape must change) and its grid."""
     left, right = grids[:2]
     alpha = np.float32(node.attrs.get("alpha", 1.0))
     scale = (alpha * left.scale) * right.scale
@@ -178,109 +146,85 @@ def _bias(
         raise Declined("input scale * weight scale, the step of its bias, underflows float32")
     stored = array(tensor)
     if tensor.dtype not in (None, np.int32) or (stored is not None and stored.dtype != np.int32):
-        raise QParamsError(
-            f"its bias '{tensor.name}' is {np.dtype(tensor.dtype)}, not int32",
-            fix="the file is not a valid ONNX model: export it again",
-        )
+        raise invalid(f"its bias '{tensor.name}' is {np.dtype(tensor.dtype)}, not int32")
     shape = tensor.shape if stored is None else stored.shape
     if axis is None or shape is None or len(shape) == 1:
-        return tensor, grid, tensor.name
+        return tensor, grid
     if stored is None or stored.size != scale.size:
         raise Declined(f"its bias '{tensor.name}' has shape {list(shape)}, not one per channel")
-    return stored.reshape(-1), grid, tensor.name
+    return constant(model, tensor.name, stored.reshape(-1)), grid
 
 
 def _replace(
     node: gs.Node,
     operator: QOperator,
     make: CodeNodes,
-    operands: list[tuple[gs.Tensor, CodeGrid]],
-    bias: tuple[gs.Tensor | Array, CodeGrid, str] | None,
+    operands: list[_Operand],
+    bias: _Operand | None,
     result: CodeGrid | None,
     perms: tuple[list[int], list[int]] | None,
 ) -> None:
     model, graph, out = make.model, node.owner, node.outputs[0]
-    name, domain = node.name or f"{out.name}.{operator.twin}", domain_of(node)
+    name = node.name or f"{out.name}.{operator.twin}"
     attrs = {k: v for k, v in node.attrs.items() if k not in (*operator.drops, "channels_last")}
     for flag in ("transA", "transB"):
-        if flag in attrs:  # any number but 0 means yes, which Gemm does not say of itself
+        if flag in attrs:  # for QGemm any number but 0 means yes, for Gemm only 1 is valid
             attrs[flag] = int(bool(attrs[flag]))
     plain = [node.inputs[i] for i in operator.plain]
     positions, stated = operator.positions(len(node.inputs)), metadata(node)
     remove(node, model)
     inputs = plain + [make.real(codes, grid) for codes, grid in operands]
     for at, real in zip(positions, inputs[len(plain) :], strict=True):
-        # Codes that a stored weight does not use, as 'to-qoperator' writes them down.
+        # Codes that a stored weight does not use, as 'to-qoperator' records them.
         bounds = {k: stated[f"{k}.{at}"] for k in (QUANT_MIN, QUANT_MAX) if f"{k}.{at}" in stated}
         if bounds:
             add_metadata(real.inputs[0], bounds)
     made = out if result is None else make.source(out, result, graph)
+    add = partial(new_node, model, graph=graph)
     if perms is not None:
-        inputs[0] = _transposed(make, inputs[0], perms[0], f"{name}.to_channels_first", graph)
-        inner = variable(model, f"{made.name}.channels_first", like=None)
-        _node(make, "Transpose", [inner], made, f"{name}.to_channels_last", graph, perm=perms[1])
-        made = inner
+        first, last = (
+            variable(model, f"{tensor.name}.channels_first", like=None)
+            for tensor in (inputs[0], made)
+        )
+        there, back = ({"perm": perm} for perm in perms)
+        add("Transpose", [inputs[0]], [first], name=f"{name}.to_channels_first", attrs=there)
+        add("Transpose", [last], [made], name=f"{name}.to_channels_last", attrs=back)
+        inputs[0], made = first, last
     if bias is not None:
-        codes, grid, label = bias
-        tensor = constant(model, label, codes) if isinstance(codes, np.ndarray) else codes
-        inputs.append(make.real(tensor, grid))
+        inputs.append(make.real(*bias))
     if operator.twin == "Softmax":
-        _softmax(make, inputs[0], made, name, graph, attrs, int(node.attrs.get("opset", 13)))
+        opset = int(node.attrs.get("opset", 13))
+        _softmax(model, add, inputs[0], made, name, int(attrs.get("axis", -1)), opset)
         return
     if operator.twin == "ReduceMean" and model.opset >= 18 and "axes" in attrs:
         axes = np.asarray(attrs.pop("axes"), np.int64)
         inputs.append(constant(model, f"{name}.axes", axes))
-    assert domain or operator.standard
-    _node(make, operator.twin, inputs, made, name, graph, **attrs)
-
-
-def _node(
-    make: CodeNodes,
-    op: str,
-    inputs: list[gs.Tensor],
-    out: gs.Tensor,
-    name: str,
-    graph: gs.Graph,
-    **attrs: Any,
-) -> gs.Node:
-    return new_node(make.model, op, inputs, [out], name=name, attrs=attrs, graph=graph)
-
-
-def _transposed(
-    make: CodeNodes, tensor: gs.Tensor, perm: list[int], name: str, graph: gs.Graph
-) -> gs.Tensor:
-    out = variable(make.model, f"{tensor.name}.channels_first", like=None)
-    _node(make, "Transpose", [tensor], out, name, graph, perm=perm)
-    return out
+    add(operator.twin, inputs, [made], name=name, attrs=attrs)
 
 
 def _softmax(
-    make: CodeNodes,
+    model: Model,
+    add: Callable[..., gs.Node],
     x: gs.Tensor,
     out: gs.Tensor,
     name: str,
-    graph: gs.Graph,
-    attrs: dict[str, Any],
+    axis: int,
     opset: int,
 ) -> None:
-    """Softmax as the operator's own opset means it.
+    """Softmax as in the opset that the operator states.
 
-    Before opset 13 everything from the axis on was one row. Later models say that with Flatten.
+    Before opset 13 everything from the axis on was one row. Newer models write that with Flatten.
     """
-    model, axis = make.model, int(attrs.get("axis", -1))
     if opset >= 13:
         model.require_opset(13, "Softmax along one axis")
     last = axis == -1 or (x.shape is not None and axis == len(x.shape) - 1)
     if opset >= 13 or last or model.opset < 13:
-        _node(make, "Softmax", [x], out, name, graph, axis=axis)
+        add("Softmax", [x], [out], name=name, attrs={"axis": axis})
         return
     flat, rows, shape = (
         variable(model, f"{name}.{part}", like=None) for part in ("flat", "rows", "shape")
     )
-    _node(make, "Flatten", [x], flat, f"{name}.flatten", graph, axis=axis)
-    _node(make, "Softmax", [flat], rows, name, graph, axis=1)
-    _node(make, "Shape", [x], shape, f"{name}.shape", graph)
-    _node(make, "Reshape", [rows, shape], out, f"{name}.reshape", graph)
-
-
-__all__ = ["lower"]
+    add("Flatten", [x], [flat], name=f"{name}.flatten", attrs={"axis": axis})
+    add("Softmax", [flat], [rows], name=name, attrs={"axis": 1})
+    add("Shape", [x], [shape], name=f"{name}.shape")
+    add("Reshape", [rows, shape], [out], name=f"{name}.reshape")

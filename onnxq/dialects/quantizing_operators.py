@@ -1,7 +1,7 @@
 """The operators of all dialects that quantize, and those that no pass can read.
 
-A reader turns what it knows of its dialect into the canonical form and leaves the rest alone, so
-all of them run on every model, in one order, and files that mix dialects need no more.
+A reader turns the constructs of its dialect into the canonical form and leaves the rest alone, so
+all of them run on every model, in one order, and files that mix dialects need nothing more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onnxq.edit import describe, op_name
 from onnxq.errors import UnsupportedModelError
 from onnxq.graph import Model
 from onnxq.graph.hooks import HOOKS
-from onnxq.operators.integer_operators import MICROSOFT, SUMS, find
+from onnxq.operators.integer_operators import DYNAMIC, MICROSOFT, SUMS, find
 from onnxq.operators.traits import DEQUANTIZE, QUANTIZE
 from onnxq.operators.weight_axis import LINEAR_OPS
 
@@ -31,7 +31,7 @@ _BLOCKS = (f"{MICROSOFT}::MatMulNBits", f"{MICROSOFT}::GatherBlockQuantized")
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A construct that quantizes in a way the canonical form does not have."""
+    """A construct that quantizes in a way the canonical form cannot express."""
 
     name: str
     ops: frozenset[str]
@@ -42,14 +42,7 @@ class Unreadable:
 UNREADABLE = (
     Unreadable(
         "dynamic quantization",
-        frozenset(
-            {
-                "DynamicQuantizeLinear",
-                "com.microsoft::DynamicQuantizeMatMul",
-                "com.microsoft::DynamicQuantizeLSTM",
-                "com.microsoft::MatMulIntegerToFloat",
-            }
-        ),
+        frozenset({*DYNAMIC, f"{MICROSOFT}::MatMulIntegerToFloat"}),
         "its activation ranges are computed for every input, so there are none to deploy",
         "quantize the float model statically (with calibration data), or train it with "
         "fake quantization",
@@ -58,17 +51,15 @@ UNREADABLE = (
         "block floating point",
         frozenset(
             {
-                "com.amd.quark::BFPQuantizeDequantize",
-                "com.amd.quark::MXQuantizeDequantize",
-                "com.vai.quantize::BFPFixNeuron",
-                "com.vai.quantize::MXFixNeuron",
+                *("com.amd.quark::BFPQuantizeDequantize", "com.amd.quark::MXQuantizeDequantize"),
+                *("com.vai.quantize::BFPFixNeuron", "com.vai.quantize::MXFixNeuron"),
             }
         ),
         "its exponents are shared by blocks and computed at run time; this is not an integer grid",
         "quantize the float model to integers (int8, int16) or FP8 instead",
     ),
 )
-"""Operators that are recognised and rejected; QLSTM and the like are not among the readers' ops."""
+"""Operators that are recognised and rejected."""
 
 
 def quantizes(domain: str, op: str) -> bool:
@@ -77,8 +68,7 @@ def quantizes(domain: str, op: str) -> bool:
     name = f"{domain}::{op}" if domain else op
     return (
         name in (*QDQ, *SUMS, *QUANTIZERS, openvino.FAKE_QUANTIZE, *_BLOCKS)
-        or op in mqbench.OPERATORS
-        or op == mqbench.LOGARITHMIC
+        or op in (*mqbench.OPERATORS, mqbench.LOGARITHMIC)
         or (domain in qonnx.DOMAINS and op in _QONNX)
         or find(domain, op) is not None
         or any(name in kind.ops for kind in UNREADABLE)
@@ -105,7 +95,7 @@ def unreadable(model: Model) -> Iterator[tuple[gs.Node, Unreadable]]:
 
 
 def check_readable(model: Model) -> None:
-    """Raise where part of the quantization cannot be read: a model is read whole or not at all."""
+    """Raise if part of the quantization cannot be read: a model is read whole or not at all."""
     found = list(unreadable(model))
     if not found:
         return
@@ -118,8 +108,4 @@ def check_readable(model: Model) -> None:
     )
 
 
-def _check_nodes(model: Model) -> None:
-    check_nodes(model.nodes(), own_forms(), quantizes)
-
-
-HOOKS.check_nodes = _check_nodes
+HOOKS.check_nodes = lambda model: check_nodes(model.nodes(), own_forms(), quantizes)

@@ -27,7 +27,7 @@ class QOperator:
         name: the operator's type.
         twin: the float operator.
         operands: position of the codes of each operand; scale and zero point follow.
-        result: position of the result's scale, its zero point follows; None: the result is float.
+        result: position of the result's scale, its zero point follows.
         optional_result: the result is float if the scale is left out.
         bias: position of the int32 bias; its scale is that of the products.
         plain: positions of inputs that the float operator takes as they are, before the operands.
@@ -42,7 +42,7 @@ class QOperator:
     name: str
     twin: str
     operands: tuple[int, ...]
-    result: int | None
+    result: int
     optional_result: bool = False
     bias: int | None = None
     plain: tuple[int, ...] = ()
