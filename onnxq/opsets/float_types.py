@@ -1,4 +1,4 @@
-"""The float type of a tensor whose declaration does not tell."""
+"""The float type of a tensor whose declaration does not specify it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from onnxq.storage.tensors import numpy_dtype
 
 _FLOAT32: np.dtype[Any] = np.dtype(np.float32)
 _TYPED_BY = {"Cast": "to", "RandomNormal": "dtype", "RandomUniform": "dtype", "EyeLike": "dtype"}
-"""Operators whose result has the type that an attribute names."""
+"""Operators whose result has the type that an attribute specifies."""
 
 
 class FloatTypes:
-    """Element types found by looking upstream; each tensor is looked at once.
+    """Element types found by looking upstream; each tensor is visited once.
 
     An operator's float result has the type of its float inputs, so the nearest declared float
-    type among the inputs decides; for If and Loop also the results of their bodies. Without any,
+    type among the inputs decides; for If and Loop also the results of their bodies. The default is
     float32.
     """
 
@@ -28,7 +28,7 @@ class FloatTypes:
         self._known: dict[int, np.dtype[Any]] = {}
 
     def note(self, tensor: gs.Tensor, dtype: np.dtype[Any]) -> None:
-        """Remember the type of a tensor just made."""
+        """Remember the type of a new tensor."""
         self._known[id(tensor)] = dtype
 
     def of(self, tensor: gs.Tensor) -> np.dtype[Any]:
@@ -53,7 +53,7 @@ class FloatTypes:
 
 
 def _declared(tensor: gs.Tensor) -> np.dtype[Any] | None:
-    """The float type that the tensor or the node making it states."""
+    """The float type that the tensor or its producer states."""
     dtype: Any = tensor.dtype
     if dtype is None and tensor.inputs:
         node = tensor.inputs[0]

@@ -1,13 +1,13 @@
-"""Raise a model's opset without changing what it computes or what it carries.
+"""Raise a model's opset without changing its results or its metadata.
 
 onnx's version converter rebuilds the model and loses metadata, functions and subgraph details,
 so the rewriting is done here, node by node, driven by onnx's own operator schemas:
 
-* an operator whose schema did not change between both versions is left alone;
+* an operator whose schema did not change between the two versions is left alone;
 * an attribute that became an input is moved (`MOVED`);
 * an operator whose meaning changed is rewritten by a rule (`RULES`);
-* otherwise the node must be valid under the new schema unchanged, where a default that
-  changed is written out with its old value.
+* otherwise the node must be valid under the new schema unchanged; a default that changed is
+  written out with its old value.
 
 Anything else is refused by name: the opset is raised completely or not at all.
 """
@@ -44,8 +44,7 @@ def raise_opset(model: Model, version: int, why: str) -> None:
             fix=f"choose an opset up to {MAX_OPSET}, or a type that needs no newer one",
         )
     functions = [_restamped(function, version) for function in model.functions]
-    _upgrade_nodes(model.clone(), old, version)  # a refusal must leave the model as it is
-    _upgrade_nodes(model, old, version)
+    _carry(model, lambda _: old, version)
     model.functions = functions
     for key in [key for key in _DEFAULT if key in model.opsets] or [""]:
         model.opsets[key] = version
@@ -59,19 +58,17 @@ def carry(model: Model, written_for: Callable[[gs.Node], int]) -> None:
 
     A refusal leaves the model as it is.
     """
-    for each in (model.clone(), model):
+    _carry(model, written_for, model.opset)
+
+
+def _carry(model: Model, written_for: Callable[[gs.Node], int], version: int) -> None:
+    for each in (model.clone(), model):  # a refusal must leave the model as it is
         for node in each.nodes():
-            start = each.opset if domain_of(node) else written_for(node)
-            for step in range(start + 1, each.opset + 1):
+            if domain_of(node):
+                continue
+            # A rule may change the operator (Upsample becomes Resize), so one version at a time.
+            for step in range(written_for(node) + 1, version + 1):
                 _upgrade(node, step, each)
-
-
-def _upgrade_nodes(model: Model, old: int, version: int) -> None:
-    # A rule may change the operator (Upsample becomes Resize), hence one version at a time.
-    for step in range(old + 1, version + 1):
-        for node in model.nodes():
-            if domain_of(node) == "":
-                _upgrade(node, step, model)
 
 
 @functools.cache
@@ -87,7 +84,7 @@ def _upgrade(node: gs.Node, step: int, model: Model) -> None:
     """Carry one node from opset `step - 1` to `step`."""
     old, new = schema_of(node.op, step - 1), schema_of(node.op, step)
     if old is None or new is None or old.since_version == new.since_version:
-        # Unknown operators (private ones in the default domain) have no versions to heed.
+        # Unknown operators (private ones in the default domain) have no versions.
         return
     key = (node.op, new.since_version)
     rule = RULES.get(key)
@@ -118,7 +115,7 @@ def _upgrade(node: gs.Node, step: int, model: Model) -> None:
 
 
 def _restamped(function: FunctionProto, version: int) -> FunctionProto:
-    """The function for `version`: its body is opaque, so none of its operators may have changed."""
+    """The function for `version`; refused if any operator in its body has changed."""
     ours = fresh(function, version)
     if ours is not None:
         return ours

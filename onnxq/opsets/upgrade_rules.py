@@ -1,4 +1,4 @@
-"""How operators whose form or meaning changed are carried to the next version of ONNX."""
+"""Rules that carry operators whose form or meaning changed to the next version of ONNX."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from onnxq.quant.qparams import Array
 from onnxq.storage.exporter import describe, is_read
 
 MOVED: dict[tuple[str, int], dict[str, int]] = {
+    ("Upsample", 9): {"scales": 1},
     ("Slice", 10): {"starts": 1, "ends": 2, "axes": 3},
     ("TopK", 10): {"k": 1},
     ("Clip", 11): {"min": 1, "max": 2},
@@ -35,7 +36,7 @@ MOVED: dict[tuple[str, int], dict[str, int]] = {
 
 
 def refusal(node: gs.Node, version: int, why: str) -> UnsupportedModelError:
-    """The error for a node that no rewriting carries to `version`."""
+    """The error for a node that cannot be rewritten for `version`."""
     return UnsupportedModelError(
         f"node {describe(node)} cannot be raised to opset {version}: {why}",
         fix="export the model with a newer opset (17 or later is best), then convert",
@@ -46,9 +47,11 @@ def move_to_input(node: gs.Node, name: str, index: int, model: Model) -> None:
     """Make the attribute `name` of `node` its input `index`."""
     value = node.attrs.pop(name)
     dtype: Any = np.int64
-    if isinstance(value, float):
+    if node.op in ("Dropout", "Upsample"):
+        dtype = np.float32
+    elif isinstance(value, float):
         # min, max and the pad value have the type of the tensor they are compared with.
-        dtype = np.float32 if node.op == "Dropout" else FloatTypes().of(node.inputs[0])
+        dtype = FloatTypes().of(node.inputs[0])
     with np.errstate(over="ignore"):  # 3.4e38 means "no bound", which is inf in half precision
         data = np.array([value] if (node.op, name) == ("TopK", "k") else value, dtype=dtype)
     set_input(node, index, _own_constant(node, name, data, model))
@@ -62,14 +65,14 @@ def _own_constant(node: gs.Node, what: str, value: Array, model: Model) -> gs.Co
 
 
 def _broadcast_7(node: gs.Node, model: Model) -> None:
-    """Before 7 broadcasting was asked for; without `axis` it aligned at the end, as since."""
+    """Before 7 broadcasting was optional; without `axis` it aligned at the end, as it does now."""
     if "axis" in node.attrs:
         raise refusal(node, 7, "it broadcasts along an axis")
     node.attrs.pop("broadcast", None)
 
 
 def _inference_7(node: gs.Node, model: Model) -> None:
-    """Before 7 `is_test` told inference from training, which was the default."""
+    """Before 7 `is_test` distinguished inference from training, which was the default."""
     if not node.attrs.pop("is_test", 0):
         raise refusal(node, 7, "it is in training form")
 
@@ -82,14 +85,14 @@ def _prelu_7(node: gs.Node, model: Model) -> None:
 
 
 def _batch_norm_9(node: gs.Node, model: Model) -> None:
-    """Version 9 dropped `spatial`, which only its default value made meaningful."""
+    """Version 9 dropped `spatial`; only its default value is still possible."""
     if node.attrs.pop("spatial", 1) != 1:
         raise refusal(node, 9, "spatial=0 is gone")
 
 
 def _batch_norm_14(node: gs.Node, model: Model) -> None:
-    """Version 14 asks for training_mode; extra outputs were the training form before."""
-    if len([t for t in node.outputs if t.name]) > 1:
+    """Before 14 extra outputs meant training; since then `training_mode` does."""
+    if any(t.name for t in node.outputs[1:]):
         raise refusal(node, 14, "it is in training form")
     while len(node.outputs) > 1:
         node.outputs.pop()
@@ -106,11 +109,6 @@ def _scan_9(node: gs.Node, model: Model) -> None:
     raise refusal(node, 9, "its batch dimension is gone")
 
 
-def _upsample_9(node: gs.Node, model: Model) -> None:
-    scales = np.array(node.attrs.pop("scales"), np.float32)
-    set_input(node, 1, _own_constant(node, "scales", scales, model))
-
-
 def _upsample_10(node: gs.Node, model: Model) -> None:
     """Upsample was renamed; both scale asymmetrically, Upsample by factors of one or more."""
     node.op = "Resize"
@@ -120,7 +118,7 @@ def _upsample_10(node: gs.Node, model: Model) -> None:
 def _resize_11(node: gs.Node, model: Model) -> None:
     """Version 10 maps output i to input i / scale.
 
-    The nearest one is the floor of that when enlarging and the ceiling when shrinking; version 11
+    The nearest input is the floor of that when enlarging and the ceiling when shrinking; version 11
     has one rounding for all axes.
     """
     scales = node.inputs[1]
@@ -150,7 +148,7 @@ def _scatter_11(node: gs.Node, model: Model) -> None:
 
 
 def _softmax_13(node: gs.Node, model: Model) -> None:
-    """Before 13 the input is seen as a matrix split at `axis`; from 13 one axis is normalised.
+    """Before 13 the input is a matrix, split at `axis`; from 13 on one axis is normalised.
 
     Both agree for the last axis. Otherwise: Flatten(axis), the operator on axis -1, and
     Reshape(Shape(x)).
@@ -176,18 +174,18 @@ def _softmax_13(node: gs.Node, model: Model) -> None:
 
 
 def _roi_align_16(node: gs.Node, model: Model) -> None:
-    """Version 16 shifts by half a pixel unless told otherwise."""
+    """Version 16 shifts by half a pixel by default."""
     node.attrs["coordinate_transformation_mode"] = "output_half_pixel"
 
 
 def _split_18(node: gs.Node, model: Model) -> None:
-    """Version 18 wants either sizes or a number of outputs."""
+    """Version 18 requires either sizes or a number of outputs."""
     if len(node.inputs) < 2 or not node.inputs[1].name:
         node.attrs["num_outputs"] = len(node.outputs)
 
 
 def _dft_20(node: gs.Node, model: Model) -> None:
-    """The axis became an input, and its default went from 1 to the last but one."""
+    """The axis became an input, and its default changed from 1 to the last but one."""
     axis = np.array(node.attrs.pop("axis", 1), np.int64)
     set_input(node, 2, _own_constant(node, "axis", axis, model))
 
@@ -202,11 +200,10 @@ def _group_norm_21(node: gs.Node, model: Model) -> None:
     """Scale and bias were one number per group and became one per channel."""
     shape = node.inputs[0].shape
     channels = shape[1] if shape is not None and len(shape) > 1 else None
-    values = [array(t) for t in node.inputs[1:3]]
-    if not isinstance(channels, int) or any(v is None for v in values):
-        raise refusal(node, 21, "scale and bias must be constant and the channels known")
-    for index, (what, value) in enumerate(zip(("scale", "bias"), values, strict=True), start=1):
-        assert value is not None
+    for index, what in ((1, "scale"), (2, "bias")):
+        value = array(node.inputs[index])
+        if value is None or not isinstance(channels, int):
+            raise refusal(node, 21, "scale and bias must be constant and the channels known")
         spread = np.repeat(value, channels // int(node.attrs["num_groups"]))
         set_input(node, index, _own_constant(node, what, spread, model))
 
@@ -232,7 +229,6 @@ RULES: dict[tuple[str, int], Callable[[gs.Node, Model], None]] = {
     ("Scatter", 11): _scatter_11,
     ("Softmax", 13): _softmax_13,
     ("Split", 18): _split_18,
-    ("Upsample", 9): _upsample_9,
     ("Upsample", 10): _upsample_10,
 }
-"""Per (operator, first version): how a node of the version before is rewritten."""
+"""Per (operator, first version): the function that rewrites a node of the version before."""
