@@ -317,10 +317,10 @@ def _text(raw: bytes) -> str | bytes:
 
 PLAIN_VALUES: dict[int, Callable[[AttributeProto], Any]] = {
     AttributeProto.INT: operator.attrgetter("i"),
-    AttributeProto.INTS: lambda proto: list(proto.ints),
+    AttributeProto.INTS: lambda proto: proto.ints[:],
     AttributeProto.FLOAT: operator.attrgetter("f"),
-    AttributeProto.FLOATS: lambda proto: list(proto.floats),
+    AttributeProto.FLOATS: lambda proto: proto.floats[:],
     AttributeProto.STRING: lambda proto: _text(proto.s),
-    AttributeProto.STRINGS: lambda proto: [_text(s) for s in proto.strings],
+    AttributeProto.STRINGS: lambda proto: [_text(s) for s in proto.strings[:]],
 }
 """Functions that read the Python value of an attribute, by its kind."""

@@ -1,4 +1,4 @@
-"""The result of a conversion: files not yet written, how they were made, and their proofs."""
+"""The result of a conversion: files not yet written, the traces of passes, and their proofs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from onnxq.disk.data_file import Origin, check_needed
 from onnxq.disk.file_set import FileSet, check_folder
@@ -47,7 +48,7 @@ def written_apart(artifacts: Iterable[Artifact]) -> Iterator[dict[str, Path]]:
 
 @dataclass(kw_only=True)
 class MadeFiles:
-    """Files that belong together, and whether they are proven."""
+    """Files that belong together, and their proofs."""
 
     stem: str
     table: QParamTable
@@ -71,8 +72,7 @@ class MadeFiles:
         folder = Path(folder)
         if Path(self.stem).name != self.stem:
             raise OptionError(
-                f"'{self.stem}' cannot be used as a file stem",
-                fix="give a stem without '/'",
+                f"'{self.stem}' cannot be used as a file stem", fix="give a stem without '/'"
             )
         names = [f"{self.stem}{artifact.suffix}" for artifact in self.artifacts]
         check_folder(folder)
@@ -83,6 +83,17 @@ class MadeFiles:
             written = [path for a in self.artifacts for path in a.stage(files, self.stem)]
         self.files = written
         return written
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "files": [str(p) for p in self.files],
+            "proven": self.proven,
+            "proofs": [p.to_json() for p in self.proofs],
+            "notes": self.notes,
+            "table": self.table.to_json(),
+            "traces": [t.to_json() for t in self.traces],
+        }
 
     def _origins(self) -> Iterator[Origin | None]:
         """The source files of the models."""

@@ -4,9 +4,9 @@
               |                                          |
               '-> fit -> legal canonical -> write -> files -> prove
 
-Each step is a function of plain values that works alone: `read_source.read`, `fit_to_backend.fit`,
-`write_outputs.write` and `onnxq.proof.prove.prove`. The model is read once: fitting leaves out the
-readers at the head of the backend's pipeline.
+Each step is a function of plain values that can be called alone: `read_source.read`,
+`fit_to_backend.fit`, `write_outputs.write` and `onnxq.proof.prove.prove`. The model is read once:
+fitting skips the readers at the start of the backend's pipeline.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ Progress = Callable[[str], None]
 
 @dataclass(kw_only=True)
 class Conversion(MadeFiles):
-    """A converted model: what was made, how, and whether it is proven."""
+    """A converted model: its files, the traces of passes, and the proofs."""
 
     backend: Backend
     source: Model
-    """The canonical form of what came in."""
+    """The canonical form of the source."""
     findings: tuple[Finding, ...] = ()
-    """What lint says about the model to deploy."""
+    """Lint findings for the model to deploy."""
     variant: str | None = None
-    """The way to deploy that was chosen; None: the backend's own."""
+    """The chosen way to deploy; None: the backend's own."""
     change: Change | None = None
-    """What had to be changed for the target; None: nothing."""
+    """The lossy change that the target needs; None: there is none."""
     cost: Report | None = None
-    """How far that change takes the outputs from those of the source, where it was measured."""
+    """The difference of the outputs caused by that change, if it was measured."""
     stale: list[Path] = field(default_factory=list)
-    """What `save` found of an earlier conversion in the folder, and left there."""
+    """Files of an earlier conversion that `save` found in the folder and left there."""
 
     @takes(folder=PATH)
     def save(self, folder: str | Path) -> list[Path]:
@@ -78,23 +78,17 @@ class Conversion(MadeFiles):
 
     @property
     def report(self) -> Report | None:
-        """The comparison of the model to deploy; None where it was not verified."""
+        """The comparison of the model to deploy; None if it was not verified."""
         return self.proofs[0].report if self.proofs else None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
-        return {
+        return super().to_json() | {
             "backend": self.backend.name,
             "variant": self.variant,
-            "files": [str(p) for p in self.files],
             "stale": [str(p) for p in self.stale],
-            "proven": self.proven,
-            "proofs": [p.to_json() for p in self.proofs],
             "cost": None if self.cost is None else [o.to_json() for o in self.cost.outputs],
-            "notes": self.notes,
             "findings": [f.to_json() for f in self.findings],
-            "table": self.table.to_json(),
-            "traces": [t.to_json() for t in self.traces],
         }
 
 
@@ -134,10 +128,10 @@ def convert(
     """Convert a quantized model for `backend`; nothing is written until `.save(folder)`.
 
     `variant` chooses another way to deploy than the backend's own: `onnxq backends` lists them.
-    `encodings` are side files (or tables) with the quantization of a float model: they must fit
-    it, unless `allow_missing`. `weights="max"` quantizes weights they leave out.
-    `allow_requantize` moves quantizers that the target does not have onto the nearest grid that it
-    has; what that costs is measured, and too much of it fails (see `onnxq.proof.prove`).
+    `encodings` are side files (or tables) with the quantization of a float model: they must match
+    it, unless `allow_missing`. `weights="max"` quantizes weights that are not in them.
+    `allow_requantize` moves unsupported quantizers to the nearest grid that the target supports;
+    the cost is measured, and fails the proof if it is too large (see `onnxq.proof.prove`).
     """
     backend = chosen_backend(backend, variant)
     check_writer(backend)
@@ -148,7 +142,7 @@ def convert(
         path = Path(source)
         stem = stem or path.stem
         source = load(path)
-    came = read(
+    found = read(
         source,
         *observers,
         encodings=encodings,
@@ -158,29 +152,27 @@ def convert(
         progress=progress,
     )
     progress(f"running {len(backend.pipeline)} passes")
-    fitted = fit(came.model, backend, *observers, allow_requantize=allow_requantize)
+    fitted = fit(found.model, backend, *observers, allow_requantize=allow_requantize)
     written = write(fitted.model, backend)
-    progress("looking for what the target will not do")
-    subject = Subject(backend, written.model, fitted.model, came.model)
+    progress("checking what the target will reject or run in float")
+    subject = Subject(backend, written.model, fitted.model, found.model)
     conversion = Conversion(
         backend=backend,
         stem=stem or "model",
-        source=came.model,
+        source=found.model,
         table=subject.collected.qparams,
-        traces=(*came.traces, *fitted.traces, *written.traces),
+        traces=(*found.traces, *fitted.traces, *written.traces),
         artifacts=written.artifacts,
-        notes=[*came.notes, *written.notes],
+        notes=[*found.notes, *written.notes, *(fitted.change.notes() if fitted.change else ())],
         findings=findings(subject),
         variant=variant,
         change=fitted.change,
     )
-    if fitted.change is not None:
-        conversion.notes += fitted.change.notes()
     if verify:
         with written_apart(written.artifacts) as files:
             proven = prove(
                 backend,
-                came.model,
+                found.model,
                 files,
                 conversion.table,
                 change=fitted.change,

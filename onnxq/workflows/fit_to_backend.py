@@ -1,14 +1,14 @@
-"""A model as a backend can take it: canonical, every quantizer within the scheme.
+"""Fits a model to a backend: canonical, every quantizer within the scheme.
 
-Most passes of a backend's pipeline keep what the network computes. A lossy one does not, since the
-target leaves no choice (a quantizer it does not run, weights with a bit less). Then what went
-before it is kept as well: that must compute what came in, the files must compute what comes out,
-and the difference between the two is the cost.
+Most passes of a backend's pipeline do not change what the network computes. A lossy one does, since
+the target leaves no choice (a quantizer it does not support, weights with one bit less). Then the
+model before it is kept as well: it must compute the same as the source, the files must compute the
+same as the model after it, and the difference between the two is the cost.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import onnx_graphsurgeon as gs
 
@@ -35,34 +35,23 @@ _ON_LEGAL_GRIDS = ("quantize-bias", "fill-weight-range")
 """Passes that need quantizers within the scheme, in addition to the lossy ones."""
 
 
-@dataclass
-class _Keep:
-    """Keeps the model from before pass number `first`."""
-
-    first: int
-    model: Model | None = field(default=None)
-
-    def __call__(self, index: int, step: Pass, model: Model, trace: Trace) -> None:
-        if index + 1 == self.first:
-            self.model = model.clone()
-
-
 @dataclass(frozen=True)
 class Fitted:
     """The result of a backend's pipeline."""
 
     model: Model
     traces: tuple[Trace, ...]
-    """Of the passes after the readers."""
+    """The traces of the passes after the readers."""
     change: Change | None
     """None if the model still computes the same."""
 
 
 def legal_pipeline(backend: Backend, allow_requantize: bool = False) -> Pipeline:
-    """The backend's pipeline, and what moves other quantizers into its scheme.
+    """The backend's pipeline, with the passes that move quantizers into its scheme.
 
-    Biases are rounded to steps of what their layer multiplies, lossy passes look at grids that the
-    target has, and moved weights use as much of their range as trained ones: these come after.
+    These come before passes that depend on legal grids: biases are rounded to steps of the product
+    of their layer, lossy passes expect grids of the target, and moved weights use as much of their
+    range as trained ones.
     """
     rules = {
         "weights": rules_text(backend.scheme.weight),
@@ -71,38 +60,41 @@ def legal_pipeline(backend: Backend, allow_requantize: bool = False) -> Pipeline
     moves: tuple[Pass, ...] = (FitGrids(**rules),)
     if allow_requantize:
         moves += (ApproximateGrids(**rules),)
-    steps = tuple(backend.pipeline)
-    behind = (i for i, s in enumerate(steps) if s.lossy or s.name in _ON_LEGAL_GRIDS)
-    at = next(behind, len(steps))
-    return Pipeline(*steps[:at], *moves, *steps[at:])
+    passes = tuple(backend.pipeline)
+    after = (i for i, p in enumerate(passes) if p.lossy or p.name in _ON_LEGAL_GRIDS)
+    at = next(after, len(passes))
+    return Pipeline(*passes[:at], *moves, *passes[at:])
 
 
 def fit(
     source: Model, backend: Backend, *observers: Observer, allow_requantize: bool = False
 ) -> Fitted:
-    """Run the backend's pipeline on a canonical model and refuse what its scheme does not have.
+    """Run the backend's pipeline on a canonical model; raise if its scheme is not met.
 
-    The readers at its head made the model canonical, and are not run again. With
-    `allow_requantize`, what does not fit is moved onto the nearest grid that does.
+    The readers at its start made the model canonical, and are not run again. With
+    `allow_requantize`, unsupported quantizers are moved to the nearest grid that is supported.
     """
     pipeline = legal_pipeline(backend, allow_requantize)
-    steps = tuple(pipeline)
-    start = next((at for at, step in enumerate(steps) if step not in READ), len(steps))
-    first = next((at for at, step in enumerate(steps) if step.lossy), len(steps))
-    keep = _Keep(first, source if first == start else None)
-    watching = (*observers, keep) if first < len(steps) else observers
-    made = pipeline.run(source, *watching, start=start)
+    passes = tuple(pipeline)
+    start = next((at for at, p in enumerate(passes) if p not in READ), len(passes))
+    first = next((at for at, p in enumerate(passes) if p.lossy), len(passes))
+    kept = [source] if first == start else []
+
+    def keep(index: int, step: Pass, model: Model, trace: Trace) -> None:
+        """Keep the model from before the first lossy pass."""
+        if index + 1 == first < len(passes):
+            kept.append(model.clone())
+
+    made = pipeline.run(source, *observers, keep, start=start)
     check_scheme(made.model, backend, allow_requantize)
-    done = zip(steps[start:], made.traces, strict=True)
-    lossy = tuple(trace for step, trace in done if step.lossy and trace.rewrites)
-    if not lossy:
-        return Fitted(made.model, made.traces, None)
-    assert keep.model is not None
-    return Fitted(made.model, made.traces, Change(keep.model, made.model, lossy))
+    done = zip(passes[start:], made.traces, strict=True)
+    lossy = tuple(trace for p, trace in done if p.lossy and trace.rewrites)
+    change = Change(kept[0], made.model, lossy) if lossy else None
+    return Fitted(made.model, made.traces, change)
 
 
 def broken_rules(node: gs.Node, backend: Backend) -> list[str]:
-    """What the target's scheme does not have of this quantizer; constants may be activations."""
+    """The rules of the target's scheme that a quantizer breaks; constants may be activations."""
     params = row_of(node)
     rules = list(backend.scheme.violations(params))
     if rules and is_operand(node):
@@ -111,8 +103,8 @@ def broken_rules(node: gs.Node, backend: Backend) -> list[str]:
 
 
 def check_scheme(model: Model, backend: Backend, allow_requantize: bool = False) -> None:
-    """One error for everything that the target would not accept."""
-    broken: dict[str, None] = {}  # in order, each once
+    """Raise one error for all quantizers that the target would reject."""
+    broken: dict[str, None] = {}  # in order, without duplicates
     linear = not backend.scheme.activation.logarithmic
     for node in model.nodes(*QUANTIZERS):
         params = row_of(node)

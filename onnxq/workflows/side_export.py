@@ -47,15 +47,7 @@ class SideExport(MadeFiles):
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
-        return {
-            "format": self.format.name,
-            "files": [str(p) for p in self.files],
-            "proven": self.proven,
-            "proofs": [p.to_json() for p in self.proofs],
-            "notes": self.notes,
-            "table": self.table.to_json(),
-            "traces": [t.to_json() for t in self.traces],
-        }
+        return {"format": self.format.name} | super().to_json()
 
 
 @takes(
@@ -117,26 +109,21 @@ def export_side_file(
 
 
 def _whole(row: QParams, parts: TensorParts) -> QParams:
-    """`row` with all codes of its type if that moves no code: weights are known values."""
-    if row.role is not Role.WEIGHT or not row.is_narrow or row.qtype.floating:
+    """`row` with all codes of its type if that changes no code: the values of weights are known."""
+    value = array(parts.find(row.tensor)) if row.role is Role.WEIGHT else None
+    if value is None or not row.is_narrow or row.qtype.floating:
         return row
     wide = row.with_(lo=row.qtype.lo, hi=row.qtype.hi)
-    value = array(parts.find(row.tensor))
-    if value is None or (wide.quantize(value) != row.quantize(value)).any():
-        return row
-    return wide
+    return row if (wide.quantize(value) != row.quantize(value)).any() else wide
 
 
 def _check_whole(table: QParamTable, read: QParamTable, side_file: SideFile) -> None:
-    """Reject a file that does not read back as it was written."""
+    """Reject a file that lacks tensors when it is read back."""
     found = {row.tensor for row in read}
-    lost = [
-        row
-        for row in table.of(Role.ACTIVATION, Role.WEIGHT)
-        if row.tensor not in found and (side_file.weights or row.role is Role.ACTIVATION)
-    ]
+    roles = (Role.ACTIVATION, Role.WEIGHT) if side_file.weights else (Role.ACTIVATION,)
+    lost = [row.tensor for row in table.of(*roles) if row.tensor not in found]
     if lost:
         raise LoadError(
-            f"{side_file.name}: tensor '{lost[0].tensor}' was written but not read back",
+            f"{side_file.name}: tensor '{lost[0]}' was written but not read back",
             fix="report this with the file: a format must read what it writes",
         )

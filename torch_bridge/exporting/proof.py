@@ -24,7 +24,7 @@ from onnx import helper
 
 from onnxq.canonical import fake_quantize, fake_quantize_log
 from onnxq.proof.difference import RunningDiff, TensorDiff, Tolerance
-from onnxq.proof.step_size import Step, Steps
+from onnxq.proof.step_size import Steps, StepSize
 from onnxq.proof.verify import Report
 from onnxq.quant.qparams import Array
 from onnxq.running.sessions import OpenModel, open_model, reference
@@ -134,7 +134,7 @@ def _cut(
     return cut, {fresh[name]: value for name, value in codes.items()}
 
 
-def _unit(step: Step | None, value: Array) -> Step | None:
+def _unit(step: StepSize | None, value: Array) -> StepSize | None:
     """The step to measure in: the tensor's own, but no finer than 8 bits over its range.
 
     Float sums of two libraries agree to some 1e-6 of the largest term, which 16-bit grids resolve.
@@ -145,10 +145,10 @@ def _unit(step: Step | None, value: Array) -> Step | None:
     return eight if step.largest < eight.largest / 16 else step
 
 
-def _eight_bit(value: Array) -> Step | None:
+def _eight_bit(value: Array) -> StepSize | None:
     """The step of an 8-bit grid over the range of a float tensor."""
     if value.dtype.kind != "f":
         return None
     finite = np.abs(value[np.isfinite(value)])
     largest = float(finite.max()) if finite.size else 0.0
-    return Step(np.asarray(largest / 127.5)) if largest else None
+    return StepSize(np.asarray(largest / 127.5)) if largest else None
