@@ -1,0 +1,1 @@
+"""Ranges from data: statistics that stream and merge, and quantizers placed by them."""

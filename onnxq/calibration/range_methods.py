@@ -1,0 +1,190 @@
+r"""Ways to choose the range of a quantizer from the values that were seen.
+
+    min-max              the extremes: nothing is clipped
+    moving-average       the average of each sample's extremes
+    percentile[:P]       the range that leaves out (100 - P) % of the values, half at each end
+    mse                  the range with the least squared error on its own grid
+    entropy              the range that keeps most of the distribution's information
+
+All are functions of the same statistics. The squared error of a range is summed over the bins of the
+histogram, with the middle of a bin for its values. A bin wider than a step of the grid holds
+values at all distances from a code, whose mean square is step^2 / 12.
+
+Entropy compares |x| in 2048 equal bins, clipped at n of them (P), with the same distribution in as
+many levels as the grid has (Q), by sum P log(P / Q), and takes the best n. Only symmetric ranges,
+and those of values that are never negative, can be found so: others are the extremes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxq.calibration.bit_histogram import BitHistogram
+from onnxq.errors import OptionError, near_matches
+from onnxq.quant.grid_of_range import grid_numbers
+from onnxq.quant.qparams import Array
+from onnxq.quant.scheme import QSpec
+
+Range = tuple[float, float]
+
+_CANDIDATES = 48
+_ENTROPY_BINS = 2048
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known of a tensor's values."""
+
+    histogram: BitHistogram
+    average: Range
+    """The averages of the samples' smallest and largest values."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to choose a range; as text, its name with the number after a colon."""
+
+    name: str = "min-max"
+    percentile: float = 99.999
+
+    def __post_init__(self) -> None:
+        if self.name not in METHODS:
+            raise OptionError(
+                f"there is no calibration method '{self.name}'", fix=near_matches(self.name, METHODS)
+            )
+        if not 50 < self.percentile <= 100:
+            raise OptionError(
+                f"percentile {self.percentile:g} is not between 50 and 100",
+                fix="write it like percentile:99.99",
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Method:
+        """Read the text form."""
+        name, colon, number = text.partition(":")
+        if not colon:
+            return cls(name)
+        try:
+            value = float(number)
+        except ValueError:
+            value = np.nan
+        if name != "percentile" or not np.isfinite(value):
+            raise OptionError(
+                f"cannot read the calibration method '{text}'",
+                fix="write a name, or percentile:99.99",
+            )
+        return cls(name, value)
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.percentile:g}" if self.name == "percentile" else self.name
+
+    def range(self, seen: Seen, spec: QSpec) -> Range:
+        """The range for a quantizer of `spec`; it contains 0."""
+        low, high = METHODS[self.name](self, seen, spec)
+        return min(low, 0.0), max(high, 0.0)
+
+
+def _extremes(_: Method, seen: Seen, __: QSpec) -> Range:
+    return float(seen.histogram.low), float(seen.histogram.high)
+
+
+def _average(_: Method, seen: Seen, __: QSpec) -> Range:
+    return seen.average
+
+
+def _percentile(method: Method, seen: Seen, _: QSpec) -> Range:
+    lower, upper, counts = seen.histogram.bins()
+    left_out = (1 - method.percentile / 100) / 2 * counts.sum()
+    below, above = np.cumsum(counts), np.cumsum(counts[::-1])[::-1]
+    # The first bin that more than this share lies below or in, from each end.
+    return float(lower[np.argmax(below > left_out)]), float(
+        upper[len(counts) - 1 - np.argmax((above > left_out)[::-1])]
+    )
+
+
+def _least_error(_: Method, seen: Seen, spec: QSpec) -> Range:
+    low, high = min(float(seen.histogram.low), 0.0), max(float(seen.histogram.high), 0.0)
+    lower, upper, counts = seen.histogram.bins()
+    shrunk = np.linspace(1.0, 0.2, _CANDIDATES)
+    best = shrunk[np.argmin(squared_error(lower, upper, counts, low * shrunk, high * shrunk, spec))]
+    if spec.symmetric or low == 0.0 or high == 0.0:
+        return low * best, high * best
+    # Each end for itself, around what is best for both.
+    near = np.unique(np.clip(best * np.linspace(0.7, 1.4, 9), 0.0, 1.0))
+    lows, highs = (grid.reshape(-1) for grid in np.meshgrid(low * near, high * near))
+    at = np.argmin(squared_error(lower, upper, counts, lows, highs, spec))
+    return float(lows[at]), float(highs[at])
+
+
+def squared_error(
+    lower: Array, upper: Array, counts: Array, lows: Array, highs: Array, spec: QSpec
+) -> Array:
+    """The summed squared error of each of several ranges, on bins with these ends."""
+    middle, width = (lower + upper) / 2, upper - lower
+    lo, hi = spec.range
+    scale, zero = (v[:, None] for v in grid_numbers(lows, highs, spec))
+    codes = np.clip(np.rint(middle / scale) + zero, lo, hi)
+    error = ((codes - zero) * scale - middle) ** 2
+    inside = (middle >= (lo - zero) * scale) & (middle <= (hi - zero) * scale)
+    error = np.where(inside & (width > scale), scale**2 / 12, error)
+    return np.asarray((error * counts).sum(axis=1))
+
+
+def _most_information(_: Method, seen: Seen, spec: QSpec) -> Range:
+    low, high = float(seen.histogram.low), float(seen.histogram.high)
+    if not spec.symmetric and low < 0 < high:
+        return low, high
+    levels = max(spec.range[1], 2) if spec.symmetric and spec.range[0] < 0 else spec.range[1] + 1
+    reach = max(-low, high)
+    if reach <= 0:
+        return low, high
+    counts = _magnitudes(seen.histogram, reach)
+    # Steps of a fortieth of the bins tell the optimum well enough.
+    ends = [n for n in range(levels, _ENTROPY_BINS + 1, max(1, (_ENTROPY_BINS - levels) // 40))]
+    best = min(ends, key=lambda n: _divergence(counts, n, levels))
+    limit = reach * best / _ENTROPY_BINS
+    return max(low, -limit), min(high, limit)
+
+
+def _magnitudes(histogram: BitHistogram, reach: float) -> Array:
+    """How many values of each magnitude there are, in equal bins up to `reach`."""
+    lower, upper, counts = histogram.bins()
+    ends = np.sort(np.abs(np.stack([lower, upper])), axis=0)
+    edges = np.linspace(0.0, reach, _ENTROPY_BINS + 1)
+    # The share of each bit bin below an edge: it is linear within the bin.
+    width = np.maximum(ends[1] - ends[0], np.finfo(np.float64).tiny)
+    total = np.zeros(edges.size)
+    for first in range(0, counts.size, 512):
+        some = slice(first, first + 512)
+        share = np.clip((edges[:, None] - ends[0, some]) / width[some], 0.0, 1.0)
+        total += share @ counts[some]
+    return np.diff(total)
+
+
+def _divergence(counts: Array, end: int, levels: int) -> float:
+    """How much of the distribution up to bin `end` is lost in so many levels."""
+    kept = counts[:end].copy()
+    kept[-1] += counts[end:].sum()
+    groups = np.arange(end) * levels // end
+    filled = counts[:end] > 0
+    mass = np.bincount(groups, counts[:end], levels)
+    bins = np.bincount(groups, filled, levels)
+    spread = np.where(filled, (mass / np.maximum(bins, 1))[groups], 0.0)
+    p, q = kept / kept.sum(), spread / max(spread.sum(), 1.0)
+    both = (p > 0) & (q > 0)
+    lost = float(p[(p > 0) & ~both].sum())
+    return float((p[both] * np.log(p[both] / q[both])).sum()) + lost * 50
+
+
+METHODS: dict[str, Callable[[Method, Seen, QSpec], Range]] = {
+    "min-max": _extremes,
+    "moving-average": _average,
+    "percentile": _percentile,
+    "mse": _least_error,
+    "entropy": _most_information,
+}
+
+__all__ = ["METHODS", "Method", "Range", "Seen"]
