@@ -42,7 +42,7 @@ class CollectQParams(Pass):
             if kept:
                 trace.note(f"the graph has no quantizers: its table of {kept} rows is kept")
             return
-        _make_names_unique(model, trace)
+        make_names_unique(model, trace)
         rows: list[Row] = []
         graph = FloatGraph(model)
         for tensor in graph.quantized:
@@ -101,7 +101,7 @@ def _describe(row: Row) -> str:
     return f"{row.role} {row.qtype} {row.lo}..{row.hi}, {scales}"
 
 
-def _make_names_unique(model: Model, trace: Trace) -> None:
+def make_names_unique(model: Model, trace: Trace) -> None:
     """Rename tensors inside bodies whose names another graph uses too.
 
     Two bodies may use the same name, but a row must mean one tensor. Names in bodies are private.

@@ -42,6 +42,7 @@ class PlacementWalk(ABC, Generic[Op, Value]):
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
         self._sources: dict[int, tuple[Value, ...]] = {}
+        self._joined: set[int] | None = None
 
     # -- the graph -----------------------------------------------------------------------------
 
@@ -111,7 +112,7 @@ class PlacementWalk(ABC, Generic[Op, Value]):
     def asks(self, op: Op) -> bool:
         """Whether `op` wants quantized inputs."""
         kind = self.kind(op)
-        if kind not in self.placement.inputs:
+        if kind not in self.placement.inputs or not self._takes_part(op):
             return False
         numbers = self.placement.tensors_only and kind in SEVERAL - {"Concat", "MatMul"}
         return not (numbers and self.reads_numbers(op))
@@ -157,6 +158,8 @@ class PlacementWalk(ABC, Generic[Op, Value]):
 
     def activations(self) -> list[Place[Op, Value]]:
         """All quantizers of activations, in the order of the graph."""
+        if self.placement.joining and self._joined is None:
+            self._join()
         wanted: dict[int, tuple[Value, str]] = {}
         asked_by: dict[int, list[Op]] = {}
         for value, op, rule in self._requests():
@@ -205,7 +208,8 @@ class PlacementWalk(ABC, Generic[Op, Value]):
 
     def _outputs_of(self, op: Op, settled: set[int]) -> Iterator[Value]:
         """The values at which the result of `op` is quantized: after ops that run inside it."""
-        value = self.written(op) if self.placement.outputs else None
+        taking_part = self.placement.outputs and self._takes_part(op)
+        value = self.written(op) if taking_part else None
         kind = "" if value is None else self.kind_behind(value)
         if value is None or kind not in self.placement.outputs or not self.is_float(value):
             return
@@ -229,6 +233,58 @@ class PlacementWalk(ABC, Generic[Op, Value]):
                     yield value
             waiting += reversed(inside)
 
+    # -- ops that only join others ----------------------------------------------------------------
+
+    def _takes_part(self, op: Op) -> bool:
+        """Whether `op` runs in integers; only of `joining` ops that depends on others."""
+        if self.kind(op) not in self.placement.joining or self._joined is None:
+            return True
+        return id(op) in self._joined
+
+    def _join(self) -> None:
+        """Find the joining ops that stay: all, without those that lack codes on either side.
+
+        Taking one out may take its neighbours out, so these are looked at again.
+        """
+        reads: dict[int, list[int]] = {}
+        writes: dict[int, list[int]] = {}
+        read_by: dict[int, list[Op]] = {}
+        writer: dict[int, Op] = {}
+        wanted: set[int] = set()
+        coded: set[int] = set()
+        joining: dict[int, Op] = {}
+        settled: set[int] = set()
+        for op in self.ops():
+            read = [id(v) for v in self._inputs_of(op)]
+            written = [id(v) for v in self._outputs_of(op, settled)]
+            if self.kind(op) not in self.placement.joining:
+                wanted.update(read)
+                coded.update(read, written)
+                continue
+            joining[id(op)] = op
+            reads[id(op)], writes[id(op)] = read, written
+            writer.update(dict.fromkeys(written, op))
+            for value in read:
+                read_by.setdefault(value, []).append(op)
+        pending = list(joining.values())
+        while pending:
+            op = pending.pop()
+            key = id(op)
+            if key not in joining:
+                continue
+            given = all(
+                v in coded or (v in writer and id(writer[v]) in joining) for v in reads[key]
+            )
+            taken = any(
+                v in wanted or any(id(r) in joining and r is not op for r in read_by.get(v, ()))
+                for v in writes[key]
+            )
+            if not (reads[key] and given and taken):
+                del joining[key]
+                pending += [writer[v] for v in reads[key] if v in writer]
+                pending += [r for v in writes[key] for r in read_by.get(v, ())]
+        self._joined = set(joining)
+
     def _groups(self, wanted: dict[int, tuple[Value, str]]) -> list[list[tuple[Value, str]]]:
         """The values that share a quantizer; each group and all groups in the graph's order."""
         known = dict(wanted)
@@ -241,7 +297,7 @@ class PlacementWalk(ABC, Generic[Op, Value]):
                 continue
             for key, source in read.items():
                 known.setdefault(key, (source, f"{self.label(op)} needs equal scales"))
-            _join([group_of.setdefault(key, [key]) for key in read], group_of)
+            _unite([group_of.setdefault(key, [key]) for key in read], group_of)
         unique = {id(group): group for group in group_of.values()}.values()
         seen = {key: number for number, key in enumerate(known)}
         position = {id(op): number for number, op in enumerate(self.ops())}
@@ -253,7 +309,7 @@ class PlacementWalk(ABC, Generic[Op, Value]):
         return [[known[key] for key in group] for group in ordered]
 
 
-def _join(groups: list[list[int]], group_of: dict[int, list[int]]) -> None:
+def _unite(groups: list[list[int]], group_of: dict[int, list[int]]) -> None:
     """Make several groups one: the largest takes in the others, so each key moves seldom."""
     whole = max(groups, key=len)
     for group in groups:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -24,8 +24,12 @@ _FUSED = frozenset({"Relu", "Clip"})
 class QuantizerPlaces(PlacementWalk[gs.Node, gs.Tensor]):
     """A float graph seen through a placement; a snapshot that later edits do not update."""
 
-    def __init__(self, model: Model, placement: Placement) -> None:
+    def __init__(
+        self, model: Model, placement: Placement, left_float: Iterable[gs.Node] = ()
+    ) -> None:
+        """Look at `model`; nothing is quantized for the nodes of `left_float`."""
         super().__init__(placement)
+        self._left_float = {id(node) for node in left_float}
         if model.nodes(*QUANTIZERS):
             raise ValueError("places are found in float graphs: remove the quantizers first")
         self.model = model
@@ -46,6 +50,8 @@ class QuantizerPlaces(PlacementWalk[gs.Node, gs.Tensor]):
         """Layers whose weight is quantized, with the weight."""
         for node in self._nodes:
             weight = weight_of(node)
+            if id(node) in self._left_float:
+                continue
             if weight is not None and self.kind(node) in self.placement.weights:
                 yield node, weight
 
@@ -114,10 +120,12 @@ class QuantizerPlaces(PlacementWalk[gs.Node, gs.Tensor]):
         return super().kind_behind(value if layer is None else layer.outputs[0])
 
     def asks(self, op: gs.Node) -> bool:
-        return is_bias_of(op) is None and super().asks(op)
+        return id(op) not in self._left_float and is_bias_of(op) is None and super().asks(op)
 
     def written(self, op: gs.Node) -> gs.Tensor | None:
-        """The result of `op`; None if its bias is still to be added."""
+        """The result of `op`; None if its bias is still to be added or it stays float."""
+        if id(op) in self._left_float:
+            return None
         if not op.outputs or any(is_bias_of(user) is op for user in op.outputs[0].outputs):
             return None
         return op.outputs[0]

@@ -9,8 +9,10 @@ file stays exact. Opset 13 at least: below 11 onnxruntime fails to round float b
 Activations with one scale per channel have no integer kernels, but are fused into them: such scales
 are divided by in front of the pair and multiplied behind it where that would happen.
 
-Every operator with an integer kernel reads and writes codes. An operand that is a plain number
-keeps its operator in float, so nothing is quantized around it.
+Convolutions read and write codes. Matrix products read them, and write floats as fast, so their
+results are quantized only for a reader that wants codes. Other operators with an integer kernel
+join where everything around them is in codes anyway. An operand that is a plain number keeps
+its operator in float, so nothing is quantized around it.
 
 Variants: `int32-bias` does that rounding in the file, so that even an unoptimised session computes
 what the kernels do, and its cost is measured at once. Layers of more than 8 bits run in float, but
@@ -43,6 +45,7 @@ _INTEGER = kinds(
     "Conv ConvTranspose Linear MatMul Add Mul Concat MaxPool AveragePool GlobalAveragePool Resize",
     "Sigmoid LeakyRelu",
 )
+_JOINING = kinds("Add Mul Concat AveragePool GlobalAveragePool Resize Sigmoid LeakyRelu")
 _OTHERS = ("int4", "uint4", "int2", "uint2", "int16", "uint16")
 
 _PIPELINE = Pipeline(
@@ -78,8 +81,9 @@ BACKEND = Backend(
     sessions=("reference", "deployed"),
     placement=Placement(
         inputs=_INTEGER,
-        outputs=_INTEGER - MOVES,
+        outputs=_INTEGER - MOVES - {"Linear", "MatMul"},
         absorbed=kinds("Relu Clip"),
+        joining=_JOINING,
         tensors_only=True,
     ),
     variants={

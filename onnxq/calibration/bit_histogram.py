@@ -122,7 +122,10 @@ class BitHistogram:
         (used,) = np.nonzero(self._counts)
         numbers = used + self._first
         low, high = np.float64(self.low), np.float64(self.high)
-        edges = np.clip(lower_edges(numbers), low, high), np.clip(lower_edges(numbers + 1), low, high)
+        edges = (
+            np.clip(lower_edges(numbers), low, high),
+            np.clip(lower_edges(numbers + 1), low, high),
+        )
         return *edges, self._counts[used]
 
     # -- files --------------------------------------------------------------------------------

@@ -53,7 +53,8 @@ class Method:
     def __post_init__(self) -> None:
         if self.name not in METHODS:
             raise OptionError(
-                f"there is no calibration method '{self.name}'", fix=near_matches(self.name, METHODS)
+                f"there is no calibration method '{self.name}'",
+                fix=near_matches(self.name, METHODS),
             )
         if not 50 < self.percentile <= 100:
             raise OptionError(

@@ -48,10 +48,7 @@ class TensorStatistics:
         """The smallest and the largest value of each sample."""
         self.row_top = np.float32(np.inf)
         """The least of the largest values of all rows."""
-        self.magnitude: Array | None = None
-        """The largest magnitude of each channel."""
-        self.channel_sum: ExactSum | None = None
-        """The average of each channel in each sample."""
+        self.channels: ChannelStatistics | None = None
 
     def add(self, values: Array) -> None:
         """Take in the values of one sample."""
@@ -71,41 +68,26 @@ class TensorStatistics:
         if rows is not None and -values.ndim <= rows < values.ndim:
             self.row_top = np.minimum(self.row_top, values.max(axis=rows).min())
         if channels is not None and -values.ndim <= channels < values.ndim:
-            self._add_channels(np.moveaxis(values, channels, 0).reshape(values.shape[channels], -1))
-
-    def _add_channels(self, values: Array) -> None:
-        largest = np.maximum(values.max(axis=1), -values.min(axis=1))
-        mean = values.mean(axis=1, dtype=np.float64)
-        if self.magnitude is None or self.channel_sum is None:
-            self.magnitude, self.channel_sum = largest, ExactSum(largest.size)
-        elif self.magnitude.size != largest.size:  # the axis has no fixed size
-            return
-        self.magnitude = np.maximum(self.magnitude, largest)
-        self.channel_sum.add(mean)
+            each = np.moveaxis(values, channels, 0).reshape(values.shape[channels], -1)
+            if self.channels is None:
+                self.channels = ChannelStatistics(len(each))
+            self.channels.add(each)
 
     def merge(self, other: TensorStatistics) -> None:
         """Take in what another part of the data gave."""
         self.histogram.merge(other.histogram)
         self.extremes.merge(other.extremes)
         self.row_top = np.minimum(self.row_top, other.row_top)
-        if other.magnitude is None or other.channel_sum is None:
-            return
-        if self.magnitude is None or self.channel_sum is None:
-            self.magnitude, self.channel_sum = other.magnitude, other.channel_sum
-        elif self.magnitude.size == other.magnitude.size:
-            self.magnitude = np.maximum(self.magnitude, other.magnitude)
-            self.channel_sum.merge(other.channel_sum)
+        if self.channels is None:
+            self.channels = other.channels
+        elif other.channels is not None:
+            self.channels.merge(other.channels)
 
     @property
     def seen(self) -> Seen:
         """What methods choose a range from."""
         low, high = self.extremes.mean()
         return Seen(self.histogram, (float(low), float(high)))
-
-    @property
-    def channel_mean(self) -> Array | None:
-        """The average of each channel over all samples."""
-        return None if self.channel_sum is None else self.channel_sum.mean()
 
     # -- files --------------------------------------------------------------------------------
 
@@ -117,9 +99,8 @@ class TensorStatistics:
             "samples": self.extremes.count,
             "row_top": self.row_top,
         }
-        if self.magnitude is not None and self.channel_sum is not None:
-            parts |= {"magnitude": self.magnitude, "channel_limbs": self.channel_sum.limbs}
-            parts["channel_samples"] = self.channel_sum.count
+        if self.channels is not None:
+            parts |= self.channels.state()
         return parts
 
     @classmethod
@@ -129,12 +110,59 @@ class TensorStatistics:
         made.histogram = BitHistogram.from_state(state)
         made.extremes = ExactSum(2, np.asarray(state["limbs"]), int(state["samples"]))
         made.row_top = np.float32(state["row_top"])
-        if "magnitude" in state:
-            made.magnitude = np.asarray(state["magnitude"], np.float32)
-            limbs = np.asarray(state["channel_limbs"])
-            count = int(state["channel_samples"])
-            made.channel_sum = ExactSum(made.magnitude.size, limbs, count)
+        if "channel_low" in state:
+            made.channels = ChannelStatistics.from_state(state)
         return made
 
 
-__all__ = ["TensorStatistics", "Wanted"]
+class ChannelStatistics:
+    """Extremes, average and average square of each channel of a tensor."""
+
+    def __init__(self, size: int) -> None:
+        self.low = np.full(size, np.inf, np.float32)
+        self.high = np.full(size, -np.inf, np.float32)
+        self.sum = ExactSum(size)
+        """The average of each sample."""
+        self.squares = ExactSum(size)
+        """The average square of each sample."""
+
+    def add(self, values: Array) -> None:
+        """Take in one sample, channels first."""
+        if len(values) != self.low.size:  # the axis has no fixed size: it does not count channels
+            return
+        self.low = np.minimum(self.low, values.min(axis=1))
+        self.high = np.maximum(self.high, values.max(axis=1))
+        self.sum.add(values.mean(axis=1, dtype=np.float64))
+        self.squares.add(np.einsum("ij,ij->i", values, values, dtype=np.float64) / values.shape[1])
+
+    def merge(self, other: ChannelStatistics) -> None:
+        """Take in what another part of the data gave."""
+        if other.low.size != self.low.size:
+            return
+        self.low, self.high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        self.sum.merge(other.sum)
+        self.squares.merge(other.squares)
+
+    def state(self) -> dict[str, Any]:
+        """Plain arrays and numbers that `from_state` takes."""
+        return {
+            "channel_low": self.low,
+            "channel_high": self.high,
+            "channel_sum": self.sum.limbs,
+            "channel_squares": self.squares.limbs,
+            "channel_samples": self.sum.count,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> ChannelStatistics:
+        """The statistics whose `state` this was."""
+        made = cls(np.asarray(state["channel_low"]).size)
+        made.low = np.asarray(state["channel_low"], np.float32)
+        made.high = np.asarray(state["channel_high"], np.float32)
+        count = int(state["channel_samples"])
+        made.sum = ExactSum(made.low.size, np.asarray(state["channel_sum"]), count)
+        made.squares = ExactSum(made.low.size, np.asarray(state["channel_squares"]), count)
+        return made
+
+
+__all__ = ["ChannelStatistics", "TensorStatistics", "Wanted"]

@@ -66,6 +66,9 @@ class Placement:
     accumulated: Kinds = frozenset()
     """Producers that a following Add takes straight from the accumulator. One input of an Add, the
     last such one without another consumer, is then not quantized."""
+    joining: Kinds = frozenset()
+    """Ops of `inputs` and `outputs` that run in integers only between others that do: if all they
+    read is in codes anyway, and something that wants codes reads what they write."""
     tensors_only: bool = False
     """Whether an op with a plain number among its operands needs no quantizers."""
     graph_inputs: bool = False

@@ -1,0 +1,98 @@
+r"""Biases that make up for the average error of rounded weights.
+
+Rounding W to W_q adds (W_q - W) x to the output of a layer. Its average over the data is a constant
+per output channel, which the bias can take back:
+
+    b_o  <-  b_o + \sum_j (W - W_q)_oj E[x_j]
+
+with E[x_j] the average of input channel j; of a convolution the taps of a kernel are summed first.
+It costs nothing at run time. At the border of a padded image the average is a little less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq.calibration.tensor_statistics import TensorStatistics
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.edit import constant, inputs_of, producer, set_input, users
+from onnxq.graph import Model
+from onnxq.graph.constants import array
+from onnxq.operators.op_kind import is_bias_of
+from onnxq.operators.weight_axis import BIAS_INPUT, LINEAR_OPS
+from onnxq.quant.qparams import Array
+
+
+def correct_biases(
+    model: Model, statistics: Mapping[str, TensorStatistics], read: Mapping[str, str]
+) -> list[str]:
+    """Correct the biases of a canonical `model`, which is changed; the layers that were.
+
+    `read` gives, by a layer's output, the name of the float tensor that it reads.
+    """
+    done = []
+    for layer in model.nodes(*LINEAR_OPS):
+        quantizer = producer(layer.inputs[1], FAKE_QUANTIZE)
+        weight = None if quantizer is None else array(quantizer.inputs[0])
+        seen = statistics.get(read.get(layer.outputs[0].name, ""))
+        if quantizer is None or weight is None or seen is None or seen.channels is None:
+            continue
+        if not seen.channels.sum.count:
+            continue
+        lost = weight.astype(np.float64) - params_of(quantizer).fake(weight)
+        shift = output_shift(layer, lost, seen.channels.sum.mean())
+        if shift is not None and np.any(shift) and _add(model, layer, shift):
+            done.append(str(layer.outputs[0].name))
+    return done
+
+
+def output_shift(layer: gs.Node, weight: Array, means: Array) -> Array | None:
+    """The average output per channel of `weight` on inputs of these averages."""
+    if layer.op == "Conv":
+        group = int(layer.attrs.get("group", 1))
+        taps = weight.reshape(*weight.shape[:2], -1).sum(axis=2)
+        if means.size != group * taps.shape[1]:
+            return None
+        per_group = taps.reshape(group, -1, taps.shape[1])
+        return np.asarray((per_group * means.reshape(group, 1, -1)).sum(axis=2).reshape(-1))
+    if layer.op in ("Gemm", "MatMul") and weight.ndim == 2 and not layer.attrs.get("transA"):
+        matrix = weight if layer.attrs.get("transB") else weight.T
+        if matrix.shape[1] != means.size:
+            return None
+        return np.asarray(matrix @ means * float(layer.attrs.get("alpha", 1.0)))
+    return None
+
+
+def _add(model: Model, layer: gs.Node, shift: Array) -> bool:
+    """Add `shift` to the bias of a layer; False where it has none that can take it."""
+    if layer.op == "MatMul":
+        reader = users(layer.outputs[0])
+        after = reader[0][0] if len(reader) == 1 else None
+        if after is None or is_bias_of(after) is not layer:
+            return False
+        index = 1 if after.inputs[0] is layer.outputs[0] else 0
+        return _replace(model, after, index, after.inputs[index], shift)
+    index = BIAS_INPUT[layer.op]
+    old = inputs_of(layer, index + 1)[index]
+    scale = float(layer.attrs.get("beta", 1.0)) if layer.op == "Gemm" else 1.0
+    if old is None:
+        kind = np.dtype(layer.inputs[1].dtype or np.float32)
+        name = f"{layer.name or layer.outputs[0].name}.bias"
+        set_input(layer, index, constant(model, name, (shift / scale).astype(kind)))
+        return True
+    return bool(scale) and _replace(model, layer, index, old, shift / scale)
+
+
+def _replace(model: Model, node: gs.Node, index: int, old: gs.Tensor, shift: Array) -> bool:
+    value = array(old)
+    if value is None or value.size not in (1, shift.size) or value.ndim > 2:
+        return False
+    new = (value.reshape(-1).astype(np.float64) + shift).astype(value.dtype)
+    set_input(node, index, constant(model, f"{old.name}.corrected", new))
+    return True
+
+
+__all__ = ["correct_biases", "output_shift"]

@@ -1,0 +1,153 @@
+r"""SmoothQuant: outliers of activations moved into the weights that multiply them.
+
+A few channels of a transformer's activations are far larger than the others, and one scale for all
+of them leaves the small ones few codes. For any s_j > 0
+
+    y_o = \sum_j x_j W_jo = \sum_j (x_j / s_j) (s_j W_jo),   s_j = max|x_j|^a / max|W_j|^(1-a)
+
+and the exponent a decides how much of the trouble the weights take. It is chosen for each group of
+layers that read one tensor, by the noise that rounding adds to y:
+
+    N(a) = d_x^2 / 12 * \sum_jo (s_j W_jo)^2  +  \sum_o d_o^2 / 12 * \sum_j E[x_j^2] / s_j^2
+
+with d_x the step of x / s, and d_o that of column o of the scaled weight. Where that is not at least
+a quarter less than N without smoothing, nothing is done.
+
+x / s is folded into a LayerNormalization that makes x for these layers alone; else it is a Mul.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq.calibration.tensor_statistics import ChannelStatistics, TensorStatistics
+from onnxq.edit import constant, new_node, producer, set_input, users, variable
+from onnxq.graph import Model
+from onnxq.graph.constants import array
+from onnxq.quant.qparams import Array
+from onnxq.quant.scheme import Scheme
+
+EXPONENTS = np.linspace(0.1, 1.0, 19)
+WORTH = 0.75
+"""Share of the noise that may be left, or smoothing does not pay."""
+
+
+@dataclass(frozen=True)
+class Smoothed:
+    """What was done to one tensor."""
+
+    tensor: str
+    smoothed: str
+    """The name of x / s, whose statistics follow from those of x."""
+    exponent: float
+    factors: Array
+    gain: float
+    """How many times less noise is expected."""
+
+
+def groups(model: Model) -> Iterator[tuple[gs.Tensor, list[gs.Node]]]:
+    """Tensors whose last axis is multiplied with constant matrices, and the layers that do so."""
+    found: dict[int, tuple[gs.Tensor, list[gs.Node]]] = {}
+    for node in model.nodes("MatMul", "Gemm"):
+        weight = array(node.inputs[1])
+        if weight is None or weight.ndim != 2 or node.attrs.get("transA"):
+            continue
+        if array(node.inputs[0]) is None:
+            found.setdefault(id(node.inputs[0]), (node.inputs[0], []))[1].append(node)
+    yield from found.values()
+
+
+def smooth(
+    model: Model, statistics: Mapping[str, TensorStatistics], scheme: Scheme
+) -> list[Smoothed]:
+    """Smooth what pays in `model`, which is changed; it computes the same."""
+    done = []
+    for tensor, layers in list(groups(model)):
+        seen = statistics.get(tensor.name)
+        if seen is None or seen.channels is None or not seen.channels.sum.count:
+            continue
+        weights = [_matrix(layer) for layer in layers]
+        if any(len(w) != seen.channels.low.size for w in weights):
+            continue
+        chosen = best_factors(np.concatenate(weights, axis=1), seen.channels, scheme)
+        if chosen is None:
+            continue
+        exponent, factors, gain = chosen
+        name = _divide(model, tensor, layers, factors)
+        for layer, weight in zip(layers, weights, strict=True):
+            _multiply(model, layer, weight, factors)
+        done.append(Smoothed(tensor.name, name, exponent, factors, gain))
+    return done
+
+
+def best_factors(
+    weight: Array, seen: ChannelStatistics, scheme: Scheme
+) -> tuple[float, Array, float] | None:
+    """The exponent, the factors s and the gain; None where smoothing does not pay."""
+    low, high = np.minimum(seen.low, 0).astype(np.float64), np.maximum(seen.high, 0)
+    reach = np.maximum(np.maximum(-low, high), 1e-6)
+    largest = np.maximum(np.abs(weight).max(axis=1), 1e-8)
+    power = seen.squares.mean()
+    (lo, hi), (least, most) = scheme.activation.range, scheme.weight.range
+    symmetric = scheme.activation.symmetric
+
+    def noise(factors: Array) -> float:
+        ends = (low / factors).min(), (high / factors).max()
+        span = 2 * max(-ends[0], ends[1]) if symmetric else ends[1] - ends[0]
+        scaled = weight * factors[:, None]
+        steps = np.abs(scaled).max(axis=0) / max(-least, most)
+        read = (span / (hi - lo)) ** 2 * np.square(scaled).sum()
+        return float(read + np.square(steps).sum() * (power / factors**2).sum())
+
+    plain = noise(np.ones_like(reach))
+    candidates = []
+    for exponent in EXPONENTS:
+        factors = reach**exponent / largest ** (1 - exponent)
+        factors = (factors / np.exp(np.log(factors).mean())).astype(np.float32).astype(np.float64)
+        candidates.append((noise(factors), float(exponent), factors))
+    left, exponent, factors = min(candidates, key=lambda each: each[0])
+    if not left < WORTH * plain:
+        return None
+    return exponent, factors.astype(np.float32), plain / max(left, 1e-30)
+
+
+def _matrix(layer: gs.Node) -> Array:
+    weight = array(layer.inputs[1])
+    assert weight is not None
+    return np.asarray(weight.T if layer.attrs.get("transB") else weight, np.float64)
+
+
+def _multiply(model: Model, layer: gs.Node, weight: Array, factors: Array) -> None:
+    old = layer.inputs[1]
+    scaled = weight * factors[:, None]
+    new = scaled.T if layer.attrs.get("transB") else scaled
+    dtype = np.dtype(old.dtype)
+    set_input(layer, 1, constant(model, f"{old.name}.smoothed", new.astype(dtype)))
+
+
+def _divide(model: Model, tensor: gs.Tensor, layers: list[gs.Node], factors: Array) -> str:
+    """Let the layers read x / s; the name of that tensor."""
+    norm = producer(tensor, "LayerNormalization")
+    alone = len(users(tensor)) == len(layers) and not model.is_output(tensor)
+    dtype = np.dtype(tensor.dtype or np.float32)
+    if norm is not None and alone:
+        parts = [(index, array(norm.inputs[index])) for index in range(1, len(norm.inputs))]
+        if all(value is not None and value.shape == factors.shape for _, value in parts):
+            for index, value in parts:
+                name = f"{norm.inputs[index].name}.smoothed"
+                set_input(norm, index, constant(model, name, (value / factors).astype(dtype)))
+            return str(tensor.name)
+    result = variable(model, f"{tensor.name}.smoothed", like=tensor)
+    inverse = constant(model, f"{tensor.name}.smoothing", (1 / factors).astype(dtype))
+    home = layers[0].owner
+    new_node(model, "Mul", [tensor, inverse], [result], name=f"{tensor.name}.smooth", graph=home)
+    for layer in layers:
+        set_input(layer, 0, result)
+    return str(result.name)
+
+
+__all__ = ["Smoothed", "groups", "smooth"]

@@ -1,0 +1,185 @@
+"""Per-layer settings: an ordered list of rules, of which the first that matches a layer decides.
+
+    [["head", "float"],                          a path: the layer, or all below it
+     ["encoder.*.attn", {"bits": 4}],            a glob
+     ["re:layer[12]\\\\..*", {"method": "mse"}],   a regular expression for the whole name
+     ["Conv", {"per_channel": false}]]           a kind of operator
+
+The same list drives `onnxq quantize` and `torch_bridge.prepare`. A selector that matches no layer is
+an error, with names that are similar.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from onnxq.errors import OptionError, near_matches
+from onnxq.parsing import strict_json
+
+_FIX = 'write rules like ["head", "float"] or ["re:layer1.*", {"bits": 4}]'
+
+
+@dataclass(frozen=True)
+class LayerSettings:
+    """What a rule changes for a layer; None leaves the backend's choice."""
+
+    float: bool = False
+    """Whether the layer stays float: neither its weight nor what it reads is quantized for it."""
+    weight_bits: int | None = None
+    activation_bits: int | None = None
+    """Bits of what the layer reads."""
+    method: str | None = None
+    """How ranges of activations are chosen: see `onnxq.calibration.range_methods`."""
+    weight_method: str | None = None
+    symmetric: bool | None = None
+    """Whether zero points of what the layer reads are 0."""
+    per_channel: bool | None = None
+    """Whether its weight has one scale per output channel."""
+    algorithm: str | None = None
+    """The algorithm of training, for weights and activations."""
+    observer: str | None = None
+    """The observer of training, for weights and activations."""
+
+    def __post_init__(self) -> None:
+        for name in ("weight_bits", "activation_bits"):
+            bits = getattr(self, name)
+            if bits is not None and (type(bits) is not int or not 2 <= bits <= 16):
+                raise OptionError(f"{name} {bits!r} is not a number of bits", fix="choose 2 to 16")
+        for name in ("float", "symmetric", "per_channel"):
+            if not isinstance(getattr(self, name), bool | None):
+                raise OptionError(f"{name} must be true or false", fix=_FIX)
+        for name in ("method", "weight_method", "algorithm", "observer"):
+            if not isinstance(getattr(self, name), str | None):
+                raise OptionError(f"{name} must be a name", fix=_FIX)
+
+    @classmethod
+    def of(cls, given: Any) -> LayerSettings:
+        """From what a rule says: 'float', a mapping of fields, or settings."""
+        if isinstance(given, LayerSettings):
+            return given
+        if given == "float":
+            return cls(float=True)
+        if not isinstance(given, Mapping):
+            raise OptionError(f"{given!r} is not a setting", fix=_FIX)
+        values = dict(given)
+        if "bits" in values:
+            bits = values.pop("bits")
+            values = {"weight_bits": bits, "activation_bits": bits} | values
+        known = {f.name for f in fields(cls)}
+        for key in values:
+            if key not in known:
+                raise OptionError(
+                    f"there is no setting '{key}'", fix=near_matches(str(key), {*known, "bits"})
+                )
+        return cls(**values)
+
+    def to_json(self) -> Any:
+        """What `of` takes."""
+        changed = {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if getattr(self, f.name) != f.default
+        }
+        return "float" if changed == {"float": True} else changed
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule: which layers, and what changes."""
+
+    selector: Any
+    """A text, or what a front end understands (torch: a module class or a function)."""
+    change: LayerSettings
+
+    def matches(self, names: Iterable[str], kinds: Iterable[str]) -> bool:
+        """Whether a layer of these names and kinds is meant."""
+        text = self.selector
+        if not isinstance(text, str):
+            return False
+        if text.startswith("re:"):
+            return any(re.fullmatch(text[3:], name) for name in names)
+        if any(sign in text for sign in "*?["):
+            return any(fnmatch.fnmatchcase(name, text) for name in names)
+        inside = (f"{text}.", f"{text}/")
+        return text in kinds or any(n == text or n.startswith(inside) for n in names)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All rules, in order."""
+
+    rules: tuple[Rule, ...] = field(default=())
+
+    @classmethod
+    def of(cls, given: Any) -> Settings:
+        """From a list of rules, as written in Python or JSON."""
+        if isinstance(given, Settings):
+            return given
+        if given is None:
+            return cls()
+        if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+            raise OptionError("settings are a list of rules", fix=_FIX)
+        rules = []
+        for rule in given:
+            if isinstance(rule, str | Mapping) or not isinstance(rule, Sequence) or len(rule) != 2:
+                raise OptionError(f"{rule!r} is not a rule", fix=_FIX)
+            selector, change = rule
+            if isinstance(selector, str) and selector.startswith("re:"):
+                try:
+                    re.compile(selector[3:])
+                except re.error as error:
+                    raise OptionError(
+                        f"'{selector}' is not a regular expression: {error}", fix=_FIX
+                    ) from None
+            rules.append(Rule(selector, LayerSettings.of(change)))
+        return cls(tuple(rules))
+
+    @classmethod
+    def loads(cls, text: str) -> Settings:
+        """Read a JSON file: the list of rules."""
+        return cls.of(strict_json.parse(text, "a list of settings", _FIX))
+
+    def to_json(self) -> list[Any]:
+        """What `of` takes; selectors that are no texts cannot be written."""
+        for rule in self.rules:
+            if not isinstance(rule.selector, str):
+                raise OptionError(
+                    f"{rule.selector!r} cannot be written to a file",
+                    fix="select layers by name, glob, 're:' or kind",
+                )
+        return [[rule.selector, rule.change.to_json()] for rule in self.rules]
+
+    def dumps(self) -> str:
+        """The JSON text."""
+        return json.dumps(self.to_json(), ensure_ascii=False, indent=1)
+
+    def of_layers(
+        self, layers: Mapping[Any, tuple[Iterable[str], Iterable[str]]]
+    ) -> dict[Any, LayerSettings]:
+        """The settings of each layer that a rule matches; `layers` gives names and kinds of each."""
+        chosen: dict[Any, LayerSettings] = {}
+        for rule in self.rules:
+            found = [key for key, (names, kinds) in layers.items() if rule.matches(names, kinds)]
+            if not found:
+                raise self._unknown(rule, layers)
+            for key in found:
+                chosen.setdefault(key, rule.change)
+        return chosen
+
+    @staticmethod
+    def _unknown(
+        rule: Rule, layers: Mapping[Any, tuple[Iterable[str], Iterable[str]]]
+    ) -> OptionError:
+        known = {text for names, kinds in layers.values() for text in (*names, *kinds)}
+        return OptionError(
+            f"settings: no layer matches '{rule.selector}'",
+            fix=near_matches(str(rule.selector).removeprefix("re:"), known),
+        )
+
+
+__all__ = ["LayerSettings", "Rule", "Settings"]
