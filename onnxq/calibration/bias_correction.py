@@ -69,11 +69,12 @@ def output_shift(layer: gs.Node, weight: Array, means: Array) -> Array | None:
 def _add(model: Model, layer: gs.Node, shift: Array) -> bool:
     """Add `shift` to the bias of a layer; False where it has none that can take it."""
     if layer.op == "MatMul":
-        reader = users(layer.outputs[0])
-        after = reader[0][0] if len(reader) == 1 else None
-        if after is None or is_bias_of(after) is not layer:
+        result = layer.outputs[0]
+        found = users(result)
+        if len(found) != 1 or is_bias_of(found[0][0]) is not layer:
             return False
-        index = 1 if after.inputs[0] is layer.outputs[0] else 0
+        after = found[0][0]
+        index = 1 if after.inputs[0] is result else 0
         return _replace(model, after, index, after.inputs[index], shift)
     index = BIAS_INPUT[layer.op]
     old = inputs_of(layer, index + 1)[index]

@@ -151,4 +151,4 @@ def lower_edges(numbers: npt.NDArray[np.integer[Any]]) -> Array:
     # The bin of 0 ends at the first one on each side.
     keys = np.where(away > 0, away - 1, -away).clip(0) + _TINY
     edges = (np.minimum(keys, _INFINITE).astype(np.uint32) << 16).view(np.float32)
-    return np.where(away > 0, 1.0, -1.0) * edges.astype(np.float64)
+    return np.asarray(np.where(away > 0, 1.0, -1.0) * edges.astype(np.float64))

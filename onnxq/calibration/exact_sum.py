@@ -3,7 +3,7 @@
 A float32 is an integer of 24 bits times a power of two from 2^-149 to 2^104. The sum is kept as an
 integer in units of 2^-149, in limbs of 32 bits that each have 31 bits of room for carries:
 
-    x = m * 2^(e - 149),   e = 32 q + r:   limb q gets the lower half of m * 2^r, limb q + 1 the rest
+    x = m * 2^(e - 149),  e = 32 q + r:  limb q gets the lower half of m * 2^r, limb q + 1 the rest
 
 So 2^31 numbers can be added before a carry is needed, and sums of parts are added limb by limb.
 """

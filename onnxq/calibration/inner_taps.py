@@ -1,8 +1,8 @@
 """Tensors inside the bodies of If and Loop made visible from outside.
 
-Only outputs of the main graph can be fetched from a runtime. So an inner tensor becomes an output of
-its body, and the node that holds the body gets one more output for it. Both branches of an If must
-have the same outputs: the other one gives an empty tensor, which tells that this one did not run.
+Only outputs of the main graph can be fetched from a runtime. So an inner tensor becomes an output
+of its body, and the node that holds the body gets one more output for it. Both branches of an If
+must have the same outputs: the other one gives an empty tensor, a sign that this one did not run.
 A Loop stacks the values of its iterations. Bodies within bodies are treated from the inside out.
 """
 

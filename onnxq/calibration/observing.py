@@ -142,15 +142,15 @@ class _Run:
         return samples(self._session, data)
 
     def add(self, feed: Feed, number: int, found: Statistics) -> None:
-        for name, value in feed.items():
-            if value.dtype.kind == "f" and not np.isfinite(value).all():
+        for name, given in feed.items():
+            if given.dtype.kind == "f" and not np.isfinite(given).all():
                 raise LoadError(
                     f"sample {number + 1}: input '{name}' contains values that are not finite",
                     fix="remove the sample, or repair it",
                 )
         values: dict[str, Array] = self._session.run(feed, only=dict.fromkeys(self._taps.values()))
         for name in self._names:
-            value = feed[name] if name in feed else values.get(self._taps.get(name, ""))
+            value: Array | None = feed.get(name, values.get(self._taps.get(name, "")))
             if value is None or (name in self._alias and not value.size):
                 continue
             try:

@@ -6,8 +6,8 @@ r"""Ways to choose the range of a quantizer from the values that were seen.
     mse                  the range with the least squared error on its own grid
     entropy              the range that keeps most of the distribution's information
 
-All are functions of the same statistics. The squared error of a range is summed over the bins of the
-histogram, with the middle of a bin for its values. A bin wider than a step of the grid holds
+All are functions of the same statistics. The squared error of a range is summed over the bins of
+the histogram, with the middle of a bin for its values. A bin wider than a step of the grid holds
 values at all distances from a code, whose mean square is step^2 / 12.
 
 Entropy compares |x| in 2048 equal bins, clipped at n of them (P), with the same distribution in as

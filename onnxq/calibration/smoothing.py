@@ -10,8 +10,8 @@ layers that read one tensor, by the noise that rounding adds to y:
 
     N(a) = d_x^2 / 12 * \sum_jo (s_j W_jo)^2  +  \sum_o d_o^2 / 12 * \sum_j E[x_j^2] / s_j^2
 
-with d_x the step of x / s, and d_o that of column o of the scaled weight. Where that is not at least
-a quarter less than N without smoothing, nothing is done.
+with d_x the step of x / s, and d_o that of column o of the scaled weight. If that is not at least a
+quarter less than N without smoothing, nothing is done.
 
 x / s is folded into a LayerNormalization that makes x for these layers alone; else it is a Mul.
 """

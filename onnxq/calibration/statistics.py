@@ -75,7 +75,7 @@ class Statistics:
             for key, value in self.tensors[name].state().items():
                 arrays[f"{number}.{key}"] = np.asarray(value)
         file = io.BytesIO()
-        np.savez_compressed(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+        np.savez_compressed(file, allow_pickle=False, **arrays)
         return file.getvalue()
 
     def save(self, path: Path) -> None:
@@ -101,9 +101,9 @@ class Statistics:
         made = cls(header.text("model"), samples=header.integer("samples"))
         states: dict[int, dict[str, Any]] = {}
         for key, value in arrays.items():
-            number, _, part = key.partition(".")
+            index, _, part = key.partition(".")
             if part:
-                states.setdefault(int(number), {})[part] = value
+                states.setdefault(int(index), {})[part] = value
         for number, each in enumerate(header.value["tensors"]):
             wanted = Wanted(each["channels"], each["rows"], each["distribution"])
             made.tensors[each["name"]] = TensorStatistics.from_state(wanted, states[number])

@@ -3,8 +3,8 @@
     symmetric    scale = max(high / hi, low / lo)     zero point 0
     otherwise    scale = (high - low) / (hi - lo)     zero point = R(lo - low / scale)
 
-Zero is always on the grid: low <= 0 <= high is enforced. A range of nothing but 0 has the scale 1. A
-power of two is the next one that covers the range.
+Zero is always on the grid: low <= 0 <= high is enforced. A range of nothing but 0 has the scale 1.
+A power of two is the next one that covers the range.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Per-layer settings: an ordered list of rules, of which the first that matches a layer decides.
+r"""Per-layer settings: an ordered list of rules, of which the first that matches a layer decides.
 
     [["head", "float"],                          a path: the layer, or all below it
      ["encoder.*.attn", {"bits": 4}],            a glob
-     ["re:layer[12]\\\\..*", {"method": "mse"}],   a regular expression for the whole name
+     ["re:layer[12]\\..*", {"method": "mse"}],     a regular expression for the whole name
      ["Conv", {"per_channel": false}]]           a kind of operator
 
-The same list drives `onnxq quantize` and `torch_bridge.prepare`. A selector that matches no layer is
-an error, with names that are similar.
+The same list drives `onnxq quantize` and `torch_bridge.prepare`. A selector that matches no layer
+is an error that lists similar names.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Settings:
     def of_layers(
         self, layers: Mapping[Any, tuple[Iterable[str], Iterable[str]]]
     ) -> dict[Any, LayerSettings]:
-        """The settings of each layer that a rule matches; `layers` gives names and kinds of each."""
+        """The settings of each layer that a rule matches; `layers` holds names and kinds."""
         chosen: dict[Any, LayerSettings] = {}
         for rule in self.rules:
             found = [key for key, (names, kinds) in layers.items() if rule.matches(names, kinds)]
