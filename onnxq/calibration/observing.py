@@ -56,11 +56,12 @@ def observe(
     most: int | None = None,
     resume: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    watch: Callable[[Feed], None] = lambda _: None,
 ) -> Statistics:
     """Statistics of the `wanted` tensors over the samples of `part`, `most` of all at most.
 
     `resume` is a file that receives what is known from time to time, and on an interrupt. If it
-    exists, its samples are not run again.
+    exists, its samples are not run again. `watch` is called with every sample that was run.
     """
     if data is None:
         raise LoadError(
@@ -85,6 +86,7 @@ def observe(
         for number, feed in _share(run.feeds(data), part, most, done):
             progress(f"calibrating: sample {number + 1}")
             run.add(feed, number, found)
+            watch(feed)
             found.samples += 1
             if resume is not None and time.monotonic() - saved > SAVE_SECONDS:
                 found.save(resume)
