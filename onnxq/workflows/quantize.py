@@ -156,7 +156,6 @@ def quantize(
             chosen = best_method(calibrated, chosen, trial)
         chosen, tradeoff = choose_float_layers(calibrated, chosen, trial, goal, progress)
     placed = calibrated.placed(chosen)
-    _check_something(placed, target)
     done = convert(
         placed.model,
         target,
@@ -242,7 +241,8 @@ def _statistics(
             if len(kept) < SAMPLES:
                 kept.append(feed)
 
-        Placing(model, backend, rules)  # a wrong rule is found before the data is run
+        placing = Placing(model, backend, rules)  # a wrong rule is found before the data is run
+        _check_something(placing)
         return observe(model, asked, data, most=most, resume=resume, progress=progress, watch=keep)
     found = given if isinstance(given, Statistics) else Statistics.load(Path(given))
     if found.model != fingerprint(model):
@@ -272,11 +272,11 @@ def _check_alone(recipe: Recipe, backend: str | Backend | None, *others: Any) ->
         )
 
 
-def _check_something(placed: Placed, backend: Backend) -> None:
-    if not placed.sources:
+def _check_something(placing: Placing) -> None:
+    if not placing.places and not placing.weights:
         raise LoadError(
-            f"nothing in the model can be quantized for {backend.name}: it contains none of the "
-            "operators that the target runs in integers, or all of them stay float",
+            f"nothing in the model can be quantized for {placing.backend.name}: it contains none "
+            "of the operators that the target runs in integers, or all of them stay float",
             fix="'onnxq inspect' lists the operators of the model",
         )
 
