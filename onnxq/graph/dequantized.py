@@ -149,7 +149,7 @@ def dequantized(codes: Codes, params: QParams, dtype: Any) -> Array | Dequantize
     """The values that `codes` stand for; those of many codes are not computed yet."""
     _check_finite(codes, params)
     if pieces.is_large(codes.shape):
-        params.check_fits(tuple(codes.shape))
+        params.check_shape(codes.shape)
         return DequantizedValues(codes, params, dtype)
     assert not isinstance(codes, StoredValues)
     return params.dequantize(codes).astype(dtype)

@@ -33,8 +33,8 @@ class Reader(NamedTuple):
 GRAPH_OUTPUT = Reader("", 0)
 
 
-class Grid(Protocol):
-    """Values that a tensor is rounded to."""
+class GridRow(Protocol):
+    """A row of a table, as far as its grid can be compared with others."""
 
     def grid_key(self) -> Hashable:
         """Equal for the same grid."""

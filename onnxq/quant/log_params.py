@@ -17,7 +17,7 @@ import numpy as np
 
 from onnxq.errors import QParamsError
 from onnxq.parsing.table_rows import readers_of, rejecting, role_of, row_entry
-from onnxq.quant.qparams import Grid, Reader, Role
+from onnxq.quant.qparams import GridRow, Reader, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class LogParams:
         """A copy with some fields changed, validated again."""
         return dataclasses.replace(self, **changes)
 
-    def same_grid(self, other: Grid) -> bool:
+    def same_grid(self, other: GridRow) -> bool:
         """Whether both give the same value for every input."""
         return self.grid_key() == other.grid_key()
 
