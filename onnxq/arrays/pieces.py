@@ -1,10 +1,10 @@
 """Large arrays, computed piece by piece and kept out of memory.
 
-An elementwise result need not be computed at once: x / s in float64 takes eight
-bytes for each of a weight's one. Arrays of more than `PIECE` elements are cut into blocks that
-follow each other in C order, and the results go to an unnamed, memory-mapped temporary file: the
-system may write such pages to disk, but would have to keep heap pages in memory. The file
-disappears with the last array that views it.
+An elementwise result need not be computed as a whole: x / s in float64 takes eight bytes for each
+byte of a weight. Arrays of more than `PIECE` elements are cut into blocks that follow each other in
+C order, and the results go to an unnamed, memory-mapped temporary file: the system may write such
+pages to disk, but would have to keep heap pages in memory. The file disappears with the last array
+that views it.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class NotInNcnn(Exception):
 
 
 class Network:
-    """Layers in the order of the graph, and which blob holds which tensor."""
+    """Layers in the order of the graph, and the blob of each tensor."""
 
     def __init__(self, model: Model) -> None:
         self.model = model

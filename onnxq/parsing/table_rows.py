@@ -22,8 +22,7 @@ class Role(enum.StrEnum):
 class Reader(NamedTuple):
     """One use of a tensor: input number `input` of the node that produces tensor `node`.
 
-    Tensor names are unique in a graph where node names are not. The graph output is
-    `Reader("", 0)`.
+    Tensor names are unique in a graph, node names are not. The graph output is `Reader("", 0)`.
     """
 
     node: str

@@ -168,7 +168,7 @@ class QParams:
     def quantize(self, x: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         """Codes of `x`, the oracle for QuantizeLinear: int64, or float32 for a float8 type.
 
-        `dtype` is another type that holds them: a large weight need not be int64.
+        `dtype` is another type for them: a large weight need not be int64.
         """
         wide = np.float32 if self.qtype.floating else np.int64
         return self._in_blocks(self.quantize_block, x, wide if dtype is None else dtype)
