@@ -57,7 +57,7 @@ def proofs(found: Iterable[Proof], title: str = "Proof") -> RenderableType:
     notes: list[str] = []
     for proof in found:
         for diff in proof.report.outputs:
-            # The session that ran instead of a rejected one is compared elsewhere.
+            # The session that ran instead of a rejected one was compared already.
             cells = ["not run", "", "", "", FAILED] if proof.refused else diff_cells(diff)
             table.add_row(proof.what, shown(diff.name), *cells)
         if proof.refused:
