@@ -67,7 +67,7 @@ def _tell_person(lines: Iterable[str], style: str = "") -> None:
 
 
 def _tell_program(what: str, fix: str) -> None:
-    with contextlib.suppress(OSError):  # told at the end, see cli_process
+    with contextlib.suppress(OSError):  # reported at the end, see `tell_lost`
         sys.stdout.write(json.dumps({"error": what, "next": fix}) + "\n")
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 
-from onnxq.cli.screen import shown, shown_lines
+from onnxq.cli.screen import new_table, shown, shown_lines
 from onnxq.lint.rule import Finding
 from onnxq.quant.log_params import LogParams
 from onnxq.workflows.explain import Explanation
@@ -18,14 +18,10 @@ _STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 def findings(found: Iterable[Finding], title: str = "Findings") -> RenderableType:
     """Findings as a table; places with the same message share a row."""
-    table = Table(title=shown(title, "bold"), title_justify="left", header_style="bold")
-    for column in ("", "where", "what", "next"):
-        table.add_column(column, overflow="fold")
-    places: dict[tuple[str, str, str], list[str]] = {}
+    table = new_table(title, "", "where", "what", "next")
+    places: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for finding in found:
-        places.setdefault((finding.severity, finding.message, finding.fix), []).append(
-            finding.where
-        )
+        places[finding.severity, finding.message, finding.fix].append(finding.where)
     for (severity, message, fix), where in places.items():
         more = [f"and {len(where) - 5} more"] if len(where) > 5 else []
         table.add_row(
@@ -52,10 +48,9 @@ def reports(found: Iterable[LintReport]) -> RenderableType:
 
 def explanation(found: Explanation) -> RenderableType:
     """The explanation of one tensor."""
-    table = Table(title=shown(found.tensor, "bold"), title_justify="left")
+    table = new_table(found.tensor, "", "")
     table.show_header = False
-    table.add_column("", style="bold")
-    table.add_column("", overflow="fold")
+    table.columns[0].style = "bold"
     for row in found.quantizers:
         if isinstance(row, LogParams):
             grid = f"{row.role} logarithmic, largest magnitude {row.data_max:.6g}"
