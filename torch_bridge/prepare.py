@@ -14,7 +14,7 @@ from onnxq.errors import OptionError, UnsupportedModelError, near_matches
 from onnxq.parsing.argument_types import takes
 from torch_bridge.capture.example_call import ExampleCall
 from torch_bridge.capture.quantized_graph import Method, QuantizedGraph
-from torch_bridge.capture.report import Report
+from torch_bridge.capture.report import Leaf, Report
 from torch_bridge.capture.tracing import TraceOptions, inside, trace
 from torch_bridge.capture.value_types import mark_values
 from torch_bridge.fake_quant import FakeQuantize
@@ -108,15 +108,12 @@ def prepare(
     report.notes += [f"{p}: frozen batch norm" for p in replace_foreign_frozen(ours)]
     ours, notes = expand_attention(ours)
     report.notes += notes
-    call.run(ours)
-    traced = trace(ours, call, _trace_options(ours, backend, leaf_modules, concrete_args, tracer))
-    report.leaves += traced.leaves
-    if traced.graph_module is None:
+    options = _trace_options(ours, backend, leaf_modules, concrete_args, tracer)
+    graph_module, report.leaves = _captured(ours, call, options)
+    if graph_module is None:
         report.traced = False
         prepared = _without_graph(ours, maker, exclude, include, report)
     else:
-        graph_module = traced.graph_module
-        mark_values(graph_module, call)
         prepared = _with_graph(ours, graph_module, maker, exclude, include, report)
         _preserve(ours, graph_module, preserve_attributes)
     _follow_device(prepared)
@@ -154,6 +151,27 @@ def _trace_options(
         None if concrete_args is None else dict(concrete_args),
         tracer,
     )
+
+
+def _captured(
+    model: nn.Module, call: ExampleCall, options: TraceOptions
+) -> tuple[QuantizedGraph | None, list[Leaf]]:
+    """The graph of `model`, if there is one, and the modules that could not be traced.
+
+    The example runs once, through the graph. A model that cannot be traced as a whole runs before
+    it is traced again: a module may become traceable once its first call has filled its caches.
+    """
+    traced = trace(model, call, options)
+    if traced.leaves:
+        call.run(model)
+        traced = trace(model, call, options)
+    if traced.graph_module is not None:
+        try:
+            mark_values(traced.graph_module, call)
+        except Exception:
+            call.run(model)  # raises an error of its own if the example is wrong
+            raise
+    return traced.graph_module, traced.leaves
 
 
 # -- with and without a graph ----------------------------------------------------------------------
