@@ -116,7 +116,11 @@ def export_recorded(
             )
         _check_open_axes(made, dynamic)
         made.require_opset(opset, "asked for")
-        _canonicalise(made, which, call.model, run)
+        model = call.model
+        paths = embed_parameters.name_layers(made, lambda node: owner_of(model, which.path(node)))
+        embed_parameters.resolve_aliases(made)
+        embed_parameters.set_quantizers(made, model, run, paths)
+        embed_parameters.name_parameters(made, paths, model.state_dict())
         graph.save(made, path)
         made.upgrades.clear()  # as asked for, and in the file: no news for a conversion
         if made.origin is not None and made.origin.data:  # weights in the folder that goes now
@@ -155,13 +159,6 @@ def check_exportable(model: nn.Module) -> None:
     blind = [name for name, quantizer in used.items() if not quantizer.initialised]
     if blind:
         raise uninitialised_error(blind)
-
-
-def _canonicalise(made: Model, which: Exporter, model: nn.Module, run: RecordedRun) -> None:
-    paths = embed_parameters.name_layers(made, lambda node: owner_of(model, which.path(node)))
-    embed_parameters.resolve_aliases(made)
-    embed_parameters.set_quantizers(made, model, run, paths)
-    embed_parameters.name_parameters(made, paths, model.state_dict())
 
 
 def _checked_opset(opset: int | None, name: str, which: Exporter) -> int:

@@ -110,11 +110,16 @@ def prepare(
     report.notes += notes
     options = _trace_options(ours, backend, leaf_modules, concrete_args, tracer)
     graph_module, report.leaves = _captured(ours, call, options)
+    graph = None if graph_module is None else graph_module.graph
+    left_out = select(exclude, ours, graph, "exclude")
+    taken_in = select(include, ours, graph, "include")
+    prepared: nn.Module = ours
     if graph_module is None:
         report.traced = False
-        prepared = _without_graph(ours, maker, exclude, include, report)
+        _without_graph(ours, maker, left_out, report)
     else:
-        prepared = _with_graph(ours, graph_module, maker, exclude, include, report)
+        prepared = graph_module
+        _with_graph(graph_module, maker, left_out, taken_in, report)
         _preserve(ours, graph_module, preserve_attributes)
     _follow_device(prepared)
     if freeze_bn:
@@ -178,16 +183,13 @@ def _captured(
 
 
 def _with_graph(
-    model: nn.Module,
     graph_module: fx.GraphModule,
     maker: Maker,
-    exclude: Selector | Iterable[Selector],
-    include: Selector | Iterable[Selector],
+    left_out: Selection,
+    taken_in: Selection,
     report: Report,
-) -> nn.Module:
+) -> None:
     placement = maker.backend.placement
-    left_out = select(exclude, model, graph_module.graph, "exclude")
-    taken_in = select(include, model, graph_module.graph, "include")
     if placement.fuse:
         report.notes += fusion.fuse(graph_module, maker.backend.name)
     rules = Rules(graph_module, placement, left_out, taken_in)
@@ -201,23 +203,13 @@ def _with_graph(
     insert_weight_quantizers(graph_module, rules, maker)
     insert_activation_quantizers(graph_module, rules, spots, maker)
     fill_untraced(graph_module, untraced, maker)
-    return graph_module
 
 
-def _without_graph(
-    model: nn.Module,
-    maker: Maker,
-    exclude: Selector | Iterable[Selector],
-    include: Selector | Iterable[Selector],
-    report: Report,
-) -> nn.Module:
-    left_out = select(exclude, model, None, "exclude")
-    select(include, model, None, "include")
+def _without_graph(model: nn.Module, maker: Maker, left_out: Selection, report: Report) -> None:
     if maker.backend.placement.boundary_bits is not None:
         report.notes.append("first and last layers are not known without a graph")
     _swap(model, maker, left_out, [""], set(), report)
     fill_untraced(model, [""], maker)
-    return model
 
 
 def _swap(
@@ -266,7 +258,7 @@ def _follow_device(model: nn.Module) -> None:
             module.to(next(iter(devices)))
 
 
-# -- what else the prepared model keeps ------------------------------------------------------------
+# -- attributes that the prepared model keeps -----------------------------------------------------
 
 
 def _preserve(model: nn.Module, graph_module: QuantizedGraph, paths: Iterable[str]) -> None:

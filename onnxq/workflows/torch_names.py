@@ -27,11 +27,15 @@ def module_of(node: gs.Node) -> str:
     path, slash, _ = name.rpartition("/")
     if slash and path and not path.startswith("/"):
         return path.removesuffix(_ACTIVATION)
-    return _scope(metadata(node).get(_SCOPES, ""))
+    return innermost_scope(node)
 
 
-def _scope(text: str) -> str:
-    """The innermost module in a list of scopes, whose last entry is the step itself."""
+def innermost_scope(node: gs.Node) -> str:
+    """The innermost module in the metadata that torch's dynamo exporter writes; '' if none.
+
+    In a list of scopes such as ['', 'model', 'model.stem', 'conv2d'] the last is the node itself.
+    """
+    text = metadata(node).get(_SCOPES, "")
     try:
         scopes = ast.literal_eval(text) if text else []
     except (SyntaxError, ValueError):

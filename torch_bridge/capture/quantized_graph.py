@@ -34,9 +34,6 @@ class QuantizedGraph(fx.GraphModule):
     def keep(self, path: str, value: Any) -> None:
         """Have the attribute at `path`, for good."""
         self.kept[path] = value
-        self._set(path, value)
-
-    def _set(self, path: str, value: Any) -> None:
         owner, _, name = path.rpartition(".")
         try:
             target: nn.Module = self.get_submodule(owner) if owner else self

@@ -24,7 +24,7 @@ from torch import fx, nn
 from onnxq.errors import OptionError
 from torch_bridge.capture.argument_checks import Required, Specialised
 from torch_bridge.capture.example_call import ExampleCall
-from torch_bridge.capture.mode_differences import OWNER, Difference, add_flags, reconcile
+from torch_bridge.capture.mode_differences import OWNER, Untraceable, add_flags, reconcile
 from torch_bridge.capture.quantized_graph import QuantizedGraph
 from torch_bridge.capture.report import Leaf
 
@@ -120,37 +120,20 @@ def trace(model: nn.Module, call: ExampleCall, options: TraceOptions) -> Traced:
 def _trace(model: nn.Module, options: TraceOptions, concrete: dict[str, Any]) -> Traced:
     if options.concrete_args is not None:
         concrete = concrete | options.concrete_args
-    paths = {path for path, _ in model.named_modules()}
+    # A tracer of the user's own may be made for one mode and have state: it runs once, as it is.
+    modes = (None,) if isinstance(options.tracer, fx.Tracer) else (True, False)
     leaves: list[Leaf] = []
-    for _ in range(len(paths) + 1):  # each round makes one more module a leaf
+    for _ in range(len(list(model.modules())) + 1):  # each round makes one more module a leaf
         skipped = options.leaf_paths | {leaf.path for leaf in leaves}
         try:
-            graphs = [_attempt(model, mode, options, skipped, concrete) for mode in _modes(options)]
-        except _Failed as failure:
-            where, reason = failure.path, failure.reason
+            graph = reconcile(*(_attempt(model, m, options, skipped, concrete) for m in modes))
+        except Untraceable as failure:
+            leaves.append(Leaf(failure.path, failure.reason, COST))
+            if not failure.path:
+                return Traced(None, [leaves[-1]])
         else:
-            try:
-                graph = reconcile(*graphs)
-            except Difference as difference:
-                where, reason = difference.path, difference.reason
-            else:
-                return Traced(_graph_module(model, graph, concrete), leaves)
-        leaves.append(Leaf(where, reason, COST))
-        if not where:
-            return Traced(None, [leaves[-1]])
+            return Traced(_graph_module(model, graph, concrete), leaves)
     raise AssertionError("tracing does not come to an end")
-
-
-class _Failed(Exception):
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
-
-
-def _modes(options: TraceOptions) -> tuple[bool | None, ...]:
-    # A tracer of the user's own may be made for one mode and have state: it runs once, as it is.
-    return (None,) if isinstance(options.tracer, fx.Tracer) else (True, False)
 
 
 def _attempt(
@@ -171,7 +154,7 @@ def _attempt(
     except Exception as error:
         reason = " ".join(str(error).split())
         path = getattr(tracer, "failed", None) or ""
-        raise _Failed(path, f"{type(error).__name__}: {reason[:200]}") from error
+        raise Untraceable(path, f"{type(error).__name__}: {reason[:200]}") from error
     return graph, getattr(tracer, "events", {})
 
 

@@ -12,7 +12,6 @@ through a converter that drops metadata.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import logging
 import re
@@ -26,12 +25,12 @@ import torch
 from torch import Tensor, nn
 
 from onnxq.errors import OptionError, UnsupportedModelError, near_matches
+from onnxq.workflows.torch_names import innermost_scope
 from torch_bridge.capture.flat_call import FlatCall
 
 _OPEN, _DOT, _CLOSE = "\x02", "\x1f", "\x03"
 _SCOPE = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
 _PREFIX = "model"  # FlatCall's name for the user's model
-_SCOPES_KEY = "pkg.torch.onnx.name_scopes"
 _INLINE_LIMIT = 1_900_000_000  # bytes of weights that surely fit into one protobuf
 
 DynamicAxes = Mapping[str, Mapping[int, str]]
@@ -59,6 +58,18 @@ class Exporter(NamedTuple):
     """Opsets it writes; newer ones are reached by onnxq's own upgrade."""
 
 
+def _export(module: nn.Module, request: Request, **how: Any) -> None:
+    torch.onnx.export(
+        module,
+        request.call.tensors,
+        str(request.file),
+        opset_version=request.opset,
+        input_names=list(request.inputs),
+        output_names=list(request.outputs),
+        **how,
+    )
+
+
 # -- TorchScript ------------------------------------------------------------------------------
 
 
@@ -83,20 +94,12 @@ class _Scoped(nn.Module):
 
 
 def _torchscript(request: Request) -> None:
+    axes = {name: dict(axes) for name, axes in request.dynamic.items()}
     with _quiet(
         (DeprecationWarning, "You are using the legacy TorchScript-based ONNX export"),
         (DeprecationWarning, "The feature will be removed"),
     ):
-        torch.onnx.export(
-            _Scoped(request.call).eval(),
-            request.call.tensors,
-            str(request.file),
-            dynamo=False,
-            opset_version=request.opset,
-            input_names=list(request.inputs),
-            output_names=list(request.outputs),
-            dynamic_axes={name: dict(axes) for name, axes in request.dynamic.items()},
-        )
+        _export(_Scoped(request.call).eval(), request, dynamo=False, dynamic_axes=axes)
 
 
 def _torchscript_path(node: gs.Node) -> str:
@@ -116,14 +119,10 @@ def _dynamo(request: Request) -> None:
         # Axes that the model needs to be equal get one name, which the file shows.
         (UserWarning, "# The axis name: .+ will not be used, since it shares the same shape"),
     ):
-        torch.onnx.export(
+        _export(
             request.call,
-            request.call.tensors,
-            str(request.file),
+            request,
             dynamo=True,
-            opset_version=request.opset,
-            input_names=list(request.inputs),
-            output_names=list(request.outputs),
             dynamic_shapes=(shapes,) if request.dynamic else None,
             external_data=size > _INLINE_LIMIT,
             verbose=False,
@@ -131,14 +130,7 @@ def _dynamo(request: Request) -> None:
 
 
 def _dynamo_path(node: gs.Node) -> str:
-    source = getattr(node, "source", None)
-    for entry in () if source is None else source.metadata_props:
-        if entry.key == _SCOPES_KEY:
-            # ['', 'model', 'model.stem', 'conv2d']: the last one is the node itself.
-            scopes = ast.literal_eval(entry.value)[:-1]
-            innermost = scopes[-1] if scopes else ""
-            return innermost.removeprefix(_PREFIX).removeprefix(".")
-    return ""
+    return innermost_scope(node).removeprefix(_PREFIX).removeprefix(".")
 
 
 EXPORTERS: dict[str, Exporter] = {

@@ -59,11 +59,10 @@ def fuse(graph_module: fx.GraphModule, backend: str | None = None) -> list[str]:
     report: list[str] = []
     refused: dict[fx.Node, str] = {}
     modules = dict(graph_module.named_modules(remove_duplicate=False))
-    calls = _calls(graph_module, modules)
+    called = [n for n in graph_module.graph.nodes if n.op == "call_module"]
+    calls = Counter(id(modules[str(n.target)]) for n in called)  # under whatever names
     patterns = [pattern for pattern in PATTERNS.of(backend) if pattern.fused is not None]
-    for node in list(graph_module.graph.nodes):
-        if node.op != "call_module":
-            continue
+    for node in called:
         for pattern in patterns:
             found = _match(pattern, node, modules)
             if found is None:
@@ -81,12 +80,6 @@ def fuse(graph_module: fx.GraphModule, backend: str | None = None) -> list[str]:
     graph_module.graph.lint()
     graph_module.recompile()
     return report
-
-
-def _calls(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module]) -> Counter[int]:
-    """The number of calls of each module, under whatever names."""
-    called = (n for n in graph_module.graph.nodes if n.op == "call_module")
-    return Counter(id(modules[str(n.target)]) for n in called)
 
 
 def _match(

@@ -111,7 +111,7 @@ def _insert(graph_module: fx.GraphModule, spot: Spot, maker: Maker, rules: Rules
     bits = rules.placement.boundary_bits if spot.boundary else None
     quantizer = maker.for_activation(_tensor_name(first), unsigned=spot.unsigned, bits=bits)
     fine = quantizer.spec.bits >= LEARN_INPUTS_BELOW and not quantizer.observer.only_a_start
-    if fine and _are_inputs(spot.producers):
+    if fine and all(producer.op == "placeholder" for producer in spot.producers):
         quantizer.requires_grad_(False)
     path = fresh_name(graph_module, f"{first.name}_fake_quant")
     graph_module.add_submodule(path, quantizer.train(graph_module.training))
@@ -127,10 +127,6 @@ def _insert(graph_module: fx.GraphModule, spot: Spot, maker: Maker, rules: Rules
         node.meta.update({FLOAT: True, OWNER: producer.meta.get(OWNER, "")})
         placed.add(node)
         producer.replace_all_uses_with(node, delete_user_cb=reads_codes)
-
-
-def _are_inputs(producers: Iterable[fx.Node]) -> bool:
-    return all(producer.op == "placeholder" for producer in producers)
 
 
 def _last_of_its_kind(producer: fx.Node) -> fx.Node:
@@ -176,7 +172,7 @@ def insert_weight_quantizers(graph_module: fx.GraphModule, rules: Rules, maker: 
 
 
 def fill_untraced(model: nn.Module, untraced: list[str], maker: Maker) -> None:
-    """Quantizers in modules without a graph: products of activations, FloatFunctional."""
+    """Add quantizers to modules without a graph: products of activations, FloatFunctional."""
     wanted = maker.backend.placement.inputs
     for path, module in list(model.named_modules()):
         if not inside(path, untraced):

@@ -93,36 +93,13 @@ METHODS: dict[str, str] = {
 }
 """Methods of tensors and their kinds."""
 
-_FUNCTION_NAMES: dict[str, str] = {
-    "Conv": "conv1d conv2d conv3d",
-    "ConvTranspose": "conv_transpose1d conv_transpose2d conv_transpose3d",
-    "Linear": "linear",
-    "Embedding": "embedding",
-    "MaxPool": "max_pool1d max_pool2d max_pool3d "
-    "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d",
-    "AveragePool": "avg_pool1d avg_pool2d avg_pool3d",
-    "GlobalAveragePool": "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
-    "BatchNormalization": "batch_norm",
-    "LayerNormalization": "layer_norm",
-    "PRelu": "prelu",
-    "Resize": "interpolate",
-    "Relu": "relu relu_",
-    "Clip": "relu6 hardtanh",
-    "LeakyRelu": "leaky_relu",
-    "Elu": "elu",
-    "Gelu": "gelu",
-    "Swish": "silu",
-    "HardSwish": "hardswish",
-    "HardSigmoid": "hardsigmoid",
-    "Sigmoid": "sigmoid",
-    "Softmax": "softmax",
-    "Softplus": "softplus",
-    "Tanh": "tanh",
-    "Dropout": "dropout dropout1d dropout2d dropout3d",
-    "DepthToSpace": "pixel_shuffle",
-    "SpaceToDepth": "pixel_unshuffle",
+_BY_MODULE = {kind.__name__.lower(): name for kind, name in MODULES.items()}
+_OF_MODULES: dict[Callable[..., Any], str] = {
+    getattr(F, name): _BY_MODULE[name.replace("_", "")]
+    for name in dir(F)
+    if name.replace("_", "") in _BY_MODULE and not name.startswith("_") and name[-1] != "_"
 }
-"""Names of functions in torch.nn.functional."""
+"""Functions of torch.nn.functional with the name of a module: avg_pool2d and AvgPool2d."""
 
 FUNCTIONS: dict[Callable[..., Any], str] = {
     **{
@@ -130,7 +107,9 @@ FUNCTIONS: dict[Callable[..., Any], str] = {
         for name, kind in METHODS.items()
         if callable(getattr(torch, name, None)) and not isinstance(getattr(torch, name), type)
     },
-    **{getattr(F, name): kind for kind, names in _FUNCTION_NAMES.items() for name in names.split()},
+    **_OF_MODULES,
+    F.batch_norm: "BatchNormalization",
+    F.interpolate: "Resize",
     **dict.fromkeys((operator.add, operator.iadd), "Add"),
     **dict.fromkeys((operator.sub, operator.isub), "Sub"),
     **dict.fromkeys((operator.mul, operator.imul), "Mul"),

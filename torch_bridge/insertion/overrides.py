@@ -73,27 +73,24 @@ class Override:
             if spec.algorithm_is_grid and self.algorithm != spec.algorithm:
                 raise OptionError(
                     f"{backend} computes {what} on the grid of '{spec.algorithm}', "
-                    f"'{self.algorithm}' cannot train for it",
+                    f"so '{self.algorithm}' cannot train for it",
                     fix=f"leave the algorithm out, or prepare for another backend than {backend}",
                 )
-            spec = replace(spec, algorithm=self.algorithm)
         if self.observer is not None:
             observer(self.observer)
-            spec = replace(spec, observer=self.observer)
         if self.per_channel and not spec.per_channel:
             raise OptionError(
                 f"{backend} has one scale per tensor for {what}, not one per channel",
                 fix="leave per_channel out, or prepare for a backend that has them",
             )
-        if self.per_channel is not None:
-            spec = replace(spec, per_channel=self.per_channel)
         if self.symmetric is False and spec.symmetric:
             raise OptionError(
                 f"{backend} has no zero points for {what}",
                 fix="leave symmetric out, or prepare for a backend that has zero points",
             )
-        if self.symmetric is not None:
-            spec = replace(spec, symmetric=self.symmetric)
+        names = ("algorithm", "observer", "per_channel", "symmetric")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        spec = replace(spec, **given)
         return self._settled(spec if self.bits is None else spec.with_bits(self.bits))
 
     def _settled(self, spec: QSpec) -> QSpec:
