@@ -14,8 +14,8 @@ from onnxq.errors import OptionError, UnsupportedModelError, near_matches
 from onnxq.parsing.argument_types import takes
 from torch_bridge.capture.example_call import ExampleCall
 from torch_bridge.capture.quantized_graph import Method, QuantizedGraph
-from torch_bridge.capture.report import Leaf, Report
-from torch_bridge.capture.tracing import TraceOptions, inside, trace
+from torch_bridge.capture.report import Report
+from torch_bridge.capture.tracing import Traced, TraceOptions, inside, trace
 from torch_bridge.capture.value_types import mark_values
 from torch_bridge.fake_quant import FakeQuantize
 from torch_bridge.insertion import fusion
@@ -158,10 +158,8 @@ def _trace_options(
     )
 
 
-def _captured(
-    model: nn.Module, call: ExampleCall, options: TraceOptions
-) -> tuple[QuantizedGraph | None, list[Leaf]]:
-    """The graph of `model`, if there is one, and the modules that could not be traced.
+def _captured(model: nn.Module, call: ExampleCall, options: TraceOptions) -> Traced:
+    """The graph of `model`, whose nodes are marked, and the modules that could not be traced.
 
     The example runs once, through the graph. A model that cannot be traced as a whole runs before
     it is traced again: a module may become traceable once its first call has filled its caches.
@@ -176,7 +174,7 @@ def _captured(
         except Exception:
             call.run(model)  # raises an error of its own if the example is wrong
             raise
-    return traced.graph_module, traced.leaves
+    return traced
 
 
 # -- with and without a graph ----------------------------------------------------------------------

@@ -16,8 +16,8 @@ import copy
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from torch import fx, nn
 
@@ -85,12 +85,11 @@ class LeafTracer(fx.Tracer):
         return node
 
 
-@dataclass
-class Traced:
-    """A graph, or None where the model's own code cannot be traced; and what was left out."""
+class Traced(NamedTuple):
+    """A graph, or None if the model's own code cannot be traced; and the modules left out of it."""
 
     graph_module: QuantizedGraph | None
-    leaves: list[Leaf] = field(default_factory=list)
+    leaves: list[Leaf]
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def fuse(graph_module: fx.GraphModule, backend: str | None = None) -> list[str]:
     """Replace every chain of `PATTERNS` by its fused float module, in place.
 
     The fused module takes the place (and the name) of the chain's first module; the others are
-    deleted where nothing else uses them. A chain is fused only if each result has one consumer and
+    deleted if nothing else uses them. A chain is fused only if each result has one consumer and
     each module is called once.
     """
     report: list[str] = []
@@ -85,30 +85,23 @@ def fuse(graph_module: fx.GraphModule, backend: str | None = None) -> list[str]:
 def _match(
     pattern: Pattern, first: fx.Node, modules: dict[str, nn.Module]
 ) -> tuple[list[fx.Node], list[nn.Module]] | None:
-    """The nodes and modules of `pattern`'s chain that starts at `first`."""
+    """The nodes and modules of `pattern`'s chain that starts at `first`.
+
+    Each node after the first reads the one before it and nothing else.
+    """
     nodes, parts = [], []
-    node: fx.Node | None = first
+    candidates = [first]
     for link in pattern.chain:
-        module = None if node is None else link.module(node, modules)
-        if node is None or module is None:
+        for node in candidates:
+            module = link.module(node, modules)
+            if module is not None:
+                break
+        else:
             return None
         nodes.append(node)
         parts.append(module)
-        node = _consumer(node, pattern, len(nodes), modules)
+        candidates = [user for user in node.users if user.all_input_nodes == [node]]
     return nodes, parts
-
-
-def _consumer(
-    node: fx.Node, pattern: Pattern, position: int, modules: dict[str, nn.Module]
-) -> fx.Node | None:
-    """The consumer of `node` that matches the chain's next link and reads nothing else."""
-    if position == len(pattern.chain):
-        return None
-    link = pattern.chain[position]
-    for user in node.users:
-        if user.all_input_nodes == [node] and link.module(user, modules) is not None:
-            return user
-    return None
 
 
 def _objection(
