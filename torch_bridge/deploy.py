@@ -47,13 +47,13 @@ def deploy(
     The files are compared on `args`, which should therefore be real data: noise may saturate.
 
     Args:
-        q: what `prepare` returned, quantization enabled.
+        q: the result of `prepare`, with quantization enabled.
         args: positional arguments of one call.
-        folder: where the files go.
+        folder: the folder of the files.
         kwargs: keyword arguments of that call.
         backend: the target; by default the one the model was prepared for.
         variant: see `onnxq.convert`.
-        allow_requantize: see `onnxq.convert`; too much of a change is a proof that fails.
+        allow_requantize: see `onnxq.convert`; the proof fails if the change is too large.
         stem: file names start with it.
         exporter: see `export`.
         input_names: see `export`.

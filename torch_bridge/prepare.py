@@ -1,4 +1,4 @@
-"""From a float model to one that trains with a backend's quantizers."""
+"""Turns a float model into one that trains with a backend's quantizers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def prepare(
     preserve_attributes: Iterable[str] = (),
     freeze_bn: bool = False,
 ) -> nn.Module:
-    """A copy of `model` with quantizers where `backend` has them, all of them off.
+    """Copy `model` and insert the quantizers of `backend`, all of them off.
 
     Two kinds of scales keep the range that was observed, although the algorithm could learn them:
 
@@ -67,7 +67,7 @@ def prepare(
       the whole input is saved. `q.x_fake_quant.requires_grad_(True)` lets that of `x` learn
       (`onnxq_report` has the paths). The steps that the observers 'lsq' and 'lsq-plus' give are no
       ranges to keep: those learn.
-    * those of more than 8 bits, where a backend says 'lsq': they are 'fixed', as learned ones
+    * those of more than 8 bits, if a backend specifies 'lsq': they are 'fixed', since learned ones
       drift. Naming the algorithm (`activation="lsq"`) lets them learn.
 
     Args:
@@ -77,8 +77,8 @@ def prepare(
         example_kwargs: keyword arguments of that call.
         weight: changes for weights: an Override, a mapping of its fields, or an algorithm's name.
         activation: the same for activations.
-        exclude: what stays float: paths, node names, globs, module classes, functions.
-        include: what gets quantized inputs although the backend's rules do not say so.
+        exclude: parts that stay float: paths, node names, globs, module classes, functions.
+        include: parts whose inputs are quantized although the backend's rules do not require it.
         leaf_modules: modules (paths, globs or classes) that the tracer does not look into.
         concrete_args: values of arguments that the graph is made for.
         tracer: a torch.fx.Tracer, or a class of one, to trace with.
@@ -88,18 +88,18 @@ def prepare(
             its second forward pass would find statistics that the first has moved.
 
     Returns:
-        The prepared model, with `onnxq_report` (what was done) and `onnxq_backend` (its name).
+        The prepared model, with `onnxq_report` (a record of it) and `onnxq_backend` (a name).
     """
     backend = find_backend(backend) if isinstance(backend, str) else backend
     if not isinstance(model, nn.Module):
         raise OptionError(
             f"a {type(model).__name__} is not a torch module",
-            fix="pass a torch.nn.Module; one around a function calls it in forward",
+            fix="pass a torch.nn.Module; wrap a function in one that calls it in forward",
         )
     if any(isinstance(m, FakeQuantize) for m in model.modules()):
         raise OptionError(
             f"{type(model).__name__} is prepared already",
-            fix="prepare the float model, and load a checkpoint into what prepare returns",
+            fix="prepare the float model, and load a checkpoint into the result of prepare",
         )
     maker = Maker(backend, Override.of(weight), Override.of(activation))
     call = ExampleCall(model, example_inputs, example_kwargs)
@@ -249,7 +249,7 @@ def _swap(
 
 
 def _follow_device(model: nn.Module) -> None:
-    """Put the quantizers where the model is; one over several devices is moved by its owner."""
+    """Move the quantizers to the device of the model, unless it is on several devices."""
     devices = {p.device for p in model.parameters() if p.device.type != "cpu"}
     for module in model.modules():
         if len(devices) == 1 and isinstance(module, FakeQuantize):

@@ -164,7 +164,7 @@ def _once(nodes: list[gs.Node]) -> list[gs.Node]:
     return list({id(n): n for n in nodes}.values())
 
 
-# -- why ---------------------------------------------------------------------------------------
+# -- rules -------------------------------------------------------------------------------------
 
 
 def _rule(plain: Model, tensor: gs.Tensor, backend: Backend | None, rows: tuple[Row, ...]) -> str:
@@ -217,7 +217,7 @@ def _why_not(tensor: gs.Tensor, places: QuantizerPlaces, backend: Backend) -> st
 def _origin(
     tensor: gs.Tensor, traces: tuple[Trace, ...], rows: tuple[Row, ...], model: Model
 ) -> tuple[str, ...]:
-    """The origin of the numbers: the dialect, the quantizer, and what readers did with it."""
+    """The origin of the numbers: the dialect, the quantizer, and the changes of readers."""
     if not rows:
         return ()
     kinds = dialects_of([op_name(n) for n in model.nodes()], traces)

@@ -1,4 +1,4 @@
-"""Modules in a traced graph that guard what tracing took for granted about the arguments."""
+"""Modules in a traced graph that check what tracing assumed about the arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make one graph of the two that a model has in training and in evaluation."""
+"""Makes one graph of the two that a model has in training and in evaluation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import fx, nn
 from torch_bridge.capture.argument_checks import TrainingFlag
 
 Traced = tuple[fx.Graph, dict[str, list[str]]]
-"""A graph, and what the code of each module did, in order."""
+"""A graph, and the nodes and calls that the code of each module made, in order."""
 
 OWNER = "onnxq_owner"
 """Key in a node's meta: the path of the module whose code made it."""
@@ -38,7 +38,7 @@ def reconcile(train: Traced, evaluation: Traced | None = None) -> fx.Graph:
     if evaluation is None:
         return graph
     other, other_events = evaluation
-    # A module that runs in one mode only is not to blame: the one that calls it is.
+    # If a module runs in one mode only, the difference is in the module that calls it.
     for path in events:
         if path in other_events and events[path] != other_events[path]:
             raise Untraceable(path)

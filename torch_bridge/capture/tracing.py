@@ -1,4 +1,4 @@
-"""Turn a model into an FX graph; submodules that cannot be traced stay as they are.
+"""Turns a model into an FX graph; submodules that cannot be traced stay as they are.
 
     trace in train mode, trace in eval mode
       one fails inside a submodule       -> that submodule becomes a leaf, start again
@@ -6,8 +6,8 @@
       they differ in True/False only     -> the value is read from the mode at run time
       one fails in the model's own code  -> there is no graph
 
-Each attempt traces a structural copy (the tensors are shared): a program that stores what it
-computes in its modules would otherwise be left with placeholders of a failed attempt.
+Each attempt traces a structural copy (the tensors are shared): a program that stores its results
+in its modules would otherwise be left with placeholders of a failed attempt.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COST = (
 
 
 class LeafTracer(fx.Tracer):
-    """A tracer that takes some modules as they are and remembers where it was."""
+    """A tracer that leaves some modules as they are and records which module it is in."""
 
     leaf_types: tuple[type[nn.Module], ...] = ()
     leaf_paths: frozenset[str] = frozenset()
@@ -43,7 +43,7 @@ class LeafTracer(fx.Tracer):
     """Path of the innermost module whose code could not be traced."""
 
     def start(self, leaf_types: Iterable[type[nn.Module]], leaf_paths: Iterable[str]) -> None:
-        """Set what is not looked into, before `trace`."""
+        """Set the modules that become one node; call this before `trace`."""
         self.leaf_types = tuple(leaf_types)
         self.leaf_paths = frozenset(leaf_paths)
         self.failed = None
@@ -77,7 +77,7 @@ class LeafTracer(fx.Tracer):
             self.stack.pop()
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
-        """Make a node, and remember whose code made it."""
+        """Make a node, and record the module whose code made it."""
         node = super().create_node(*args, **kwargs)
         if hasattr(self, "stack"):
             node.meta[OWNER] = self.stack[-1]
@@ -94,7 +94,7 @@ class Traced(NamedTuple):
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """A user's wishes for the tracer."""
+    """A user's options for the tracer."""
 
     leaf_types: tuple[type[nn.Module], ...] = ()
     leaf_paths: frozenset[str] = frozenset()
@@ -191,7 +191,7 @@ def _graph_module(model: nn.Module, graph: fx.Graph, concrete: dict[str, Any]) -
 
 
 def _guard_arguments(root: nn.Module, graph: fx.Graph, concrete: dict[str, Any]) -> None:
-    """Give arguments their names back, and checks that a graph can be pickled with."""
+    """Restore the names of arguments, and insert checks of them that can be pickled."""
     has_default = False
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
     for node, name in zip(placeholders, _argument_names(root, concrete), strict=True):

@@ -1,9 +1,9 @@
-"""Put into an exported graph exactly the numbers that the model computes with in torch.
+"""Puts into an exported graph exactly the numbers that the model computes with in torch.
 
 Exporters fold constants with arithmetic of their own, merge equal initializers and leave scales
-as expressions of parameters. The values a weight quantizer really rounds, and the scales it really
-uses, are therefore taken from the modules: a weight that differs in its last bit may round to
-another code. A node is matched to its module by path, never by the name of an initializer.
+as expressions of parameters. So the values that a weight quantizer rounds, and the scales that it
+uses, are taken from the modules: a weight that differs in its last bit may round to another code.
+A node is matched to its module by path, never by the name of an initializer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LAYERS = ("Conv", "ConvTranspose", "Gemm")
 
 
 def name_layers(model: Model, path_of: Callable[[gs.Node], str]) -> dict[int, str]:
-    """Name nodes and what they make after torch's modules: 'layer1.0.conv1/Conv'.
+    """Name nodes and their outputs after torch's modules: 'layer1.0.conv1/Conv'.
 
     A quantizer is its module, so its node has the name of the module alone. Returns the path of
     every node by `id`.
@@ -128,7 +128,7 @@ def _parameter_name(path: str) -> str:
 
 
 def _forget_unread(model: Model) -> None:
-    """Drop expressions and initializers that nobody reads, so that their names are free."""
+    """Drop expressions and initializers without consumers, so that their names are free."""
     model.sweep()
     for graph in model.graphs():
         constants = graph.record.constants

@@ -37,7 +37,7 @@ DynamicAxes = Mapping[str, Mapping[int, str]]
 
 
 class Request(NamedTuple):
-    """One export: what, under which names, where to."""
+    """One export: the call, the file, and the names in it."""
 
     call: FlatCall
     file: Path
@@ -74,7 +74,7 @@ def _export(module: nn.Module, request: Request, **how: Any) -> None:
 
 
 class _Scoped(nn.Module):
-    """A call whose modules go by their marked paths; parameters keep their names."""
+    """A call whose modules are named by their marked paths; parameters keep their names."""
 
     def __init__(self, call: FlatCall) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ def exporter(name: str) -> Exporter:
 
 
 def run(which: Exporter, request: Request) -> None:
-    """Write the file; torch's failures become errors that say what to try."""
+    """Write the file; failures of torch become errors with a next step."""
     try:
         which.run(request)
     except ModuleNotFoundError as error:
@@ -170,7 +170,7 @@ def run(which: Exporter, request: Request) -> None:
 
 
 def _summary(error: Exception) -> str:
-    """The first telling line: of the failure below, where torch only says that there was one."""
+    """The first line of the underlying error: torch's own only says that there was one."""
     while error.__cause__ is not None:
         error = error.__cause__  # type: ignore[assignment]
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
@@ -178,7 +178,7 @@ def _summary(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _quiet(*ignored: tuple[type[Warning], str]) -> Iterator[None]:
-    """Keep torch's words about its own exporter from the user, and nothing else."""
+    """Hide torch's messages about its own exporter from the user, and no others."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     with warnings.catch_warnings():

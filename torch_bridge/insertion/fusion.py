@@ -1,4 +1,4 @@
-"""Fusing float modules along an FX graph, and swapping float modules for quantized ones.
+"""Fuses float modules along an FX graph, and swaps float modules for quantized ones.
 
     fuse(graph_module, backend)       Conv -> BN -> ReLU nodes become one node with a fused module
     swap(model, make_weight_quantizer) every layer and fused layer becomes its quantized form
@@ -60,7 +60,7 @@ def fuse(graph_module: fx.GraphModule, backend: str | None = None) -> list[str]:
     refused: dict[fx.Node, str] = {}
     modules = dict(graph_module.named_modules(remove_duplicate=False))
     called = [n for n in graph_module.graph.nodes if n.op == "call_module"]
-    calls = Counter(id(modules[str(n.target)]) for n in called)  # under whatever names
+    calls = Counter(id(modules[str(n.target)]) for n in called)  # one module may have several names
     patterns = [pattern for pattern in PATTERNS.of(backend) if pattern.fused is not None]
     for node in called:
         for pattern in patterns:
@@ -236,7 +236,7 @@ def swap(
 
 
 def _near_miss(path: str, module: nn.Module, swaps: Mapping[type[nn.Module], Pattern]) -> list[str]:
-    """A line for a subclass of a known layer, which is neither swapped nor forgotten."""
+    """A line for a subclass of a known layer, which is reported but not swapped."""
     known = next((kind for kind in swaps if isinstance(module, kind)), None)
     if known is None or isinstance(module, QatLayer):
         return []

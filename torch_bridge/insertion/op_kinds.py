@@ -1,7 +1,7 @@
 """The op kind of `onnxq.operators.placement` that each node of an FX graph has.
 
-Modules go by their class or the nearest base class in the table, so quantized and fused layers
-are what their base is. In-place and method forms are the same kind as the function.
+The kind of a module is that of its class or of the nearest base class in the table, so quantized
+and fused layers have the kind of their base. In-place and method forms have that of the function.
 """
 
 from __future__ import annotations
@@ -121,12 +121,12 @@ FUNCTIONS: dict[Callable[..., Any], str] = {
 
 
 def module_kind(module: nn.Module) -> str | None:
-    """The kind of a module; None where it is none of them."""
+    """The kind of a module; None if it has none."""
     return next((MODULES[c] for c in type(module).__mro__ if c in MODULES), None)
 
 
 def kind_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> str | None:
-    """The kind of `node`; None where it is none of them."""
+    """The kind of `node`; None if it has none."""
     if node.op == "call_module":
         return module_kind(modules[str(node.target)])
     if node.op == "call_method":
@@ -141,7 +141,7 @@ def kind_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> str | None:
 
 
 def _getitem_kind(node: fx.Node, modules: Mapping[str, nn.Module]) -> str | None:
-    """x[...] of a tensor selects; of the parts of a split tensor it names one of them."""
+    """Slice for x[...] of a tensor, Identity for one of the parts of a split tensor."""
     source = node.args[0]
     if not isinstance(source, fx.Node):
         return None
@@ -151,7 +151,7 @@ def _getitem_kind(node: fx.Node, modules: Mapping[str, nn.Module]) -> str | None
 
 
 def _pad_kind(node: fx.Node) -> str | None:
-    """Only zeros, and values that are there already, lie on any grid."""
+    """Pad, if the padding lies on every grid: zeros, or values of the tensor itself."""
     given = dict(zip(("input", "pad", "mode", "value"), node.args, strict=False)) | node.kwargs
     zeros = given.get("mode", "constant") == "constant" and not given.get("value")
     return "Pad" if zeros or given.get("mode", "constant") != "constant" else None

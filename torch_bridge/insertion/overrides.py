@@ -12,13 +12,13 @@ from torch_bridge.fake_quant import algorithm
 from torch_bridge.observers import observer
 
 MOST_LEARNED_BITS = 8
-"""Codes with more bits keep the scale that was observed, where a backend would let it learn.
+"""Codes with more bits keep the scale that was observed, even if a backend would let it learn.
 
 A learned step size s of range r = s * hi moves by g * dy * hi for every clipped value, with
 g = 1 / sqrt(n * hi): relative to itself by dy * hi^1.5 / (r * sqrt(n)). From 8 to 16 bits that
 grows 4000 times, and one clipped value throws the scale off by orders of magnitude. (Adam divides g
-out again and moves it by hi / r times the learning rate.) What there is to gain shrinks meanwhile:
-rounding is 256 times finer than with 8 bits, so the range of the data costs nothing. (The step
+out again and moves it by hi / r times the learning rate.) There is also less to gain: rounding is
+256 times finer than with 8 bits, so the range of the data costs nothing. (The step
 that LSQ's own observer starts from is hi^0.5 times larger. It clips nothing, and has to learn.)
 """
 
@@ -45,7 +45,7 @@ class Override:
 
     @classmethod
     def of(cls, given: Override | Mapping[str, Any] | str | None) -> Override:
-        """From what a user wrote: an Override, its fields, or the name of an algorithm."""
+        """The override that a user gave: an Override, its fields, or the name of an algorithm."""
         if given is None:
             return cls()
         if isinstance(given, Override):
