@@ -461,7 +461,10 @@ def test_a_model_that_cannot_be_copied() -> None:
 
 def test_nothing_to_quantize_is_said() -> None:
     with pytest.warns(UserWarning, match="nothing in the model is quantized for tensorrt"):
-        prepare(nn.Sequential(nn.Tanh()), "tensorrt", (torch.zeros(2),))
+        prepared = prepare(nn.Sequential(nn.Tanh()), "tensorrt", (torch.zeros(2),))
+    assert prepared.onnxq_report.rows == []
+    x = torch.randn(2)
+    assert torch.equal(prepared(x), torch.tanh(x))
 
 
 def test_a_backend_may_be_a_value() -> None:
