@@ -69,7 +69,7 @@ def lsq(
     """
     if is_dynamo_export():
         return dynamo_node(x, scale, zero_point, grid)
-    return _Learned.apply(x, scale, zero_point, grid, grad_scale, spend_gradient)
+    return _Learned.apply(x, scale, zero_point, grid, (grad_scale, spend_gradient))
 
 
 def lsq_plus(
@@ -85,7 +85,7 @@ def lsq_plus(
     if torch.onnx.is_in_onnx_export():
         integer = zero_point.round().clamp(grid.lo, grid.hi).to(torch.int32)
         return fake_quantize(x, scale, integer, grid)
-    return _Learned.apply(x, scale, zero_point, grid, grad_scale, False)
+    return _Learned.apply(x, scale, zero_point, grid, (grad_scale, False))
 
 
 class TensorFunction(torch.autograd.Function):
@@ -136,10 +136,11 @@ class _StraightThrough(Rounding):
 
 
 class _Learned(Rounding):
+    # Its two options are one tuple: given apart, torch.compile would call `forward` without ctx.
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         values, scale, zero_point = ctx.saved_tensors
-        grid, (grad_scale, spend_gradient) = ctx.grid, ctx.options
+        grid, ((grad_scale, spend_gradient),) = ctx.grid, ctx.options
         kernels, x, s, z = operands(values, scale, zero_point, grid, ctx.z)
         dy_wide = _typed(dy, x.dtype)
         dims = [] if grid.block else grid.others(x, scale)
@@ -151,7 +152,7 @@ class _Learned(Rounding):
         if ctx.needs_input_grad[2]:
             outside = (dy_wide - dx).mul(-s)
             dz = (grid.gather(outside, zero_point) * grad_scale).to(zero_point.dtype)
-        return _typed(dx, dy.dtype), ds.reshape(scale.shape), dz, None, None, None
+        return _typed(dx, dy.dtype), ds.reshape(scale.shape), dz, None, None
 
 
 def operands(
