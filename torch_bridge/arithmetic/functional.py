@@ -100,7 +100,7 @@ class TensorFunction(torch.autograd.Function):
 
 
 class Rounding(TensorFunction):
-    """Rounding to a grid; subclasses give it a gradient, with up to two options of their own."""
+    """Rounding to a grid; subclasses give it a gradient, with an `option` of their own."""
 
     @staticmethod
     def forward(
@@ -110,13 +110,12 @@ class Rounding(TensorFunction):
         zero_point: Tensor,
         grid: Grid,
         option: Any = None,
-        other: Any = None,
     ) -> Tensor:
         """The formula at the top of this module."""
         ctx.save_for_backward(values, scale, zero_point)
         kernels, x, s, z = operands(values, scale, zero_point, grid)
         ctx.grid, ctx.z = grid, None if grid.block else z  # for blocks it is as large as x
-        ctx.options = option, other  # torch.compile does not trace a variable number of them
+        ctx.option = option  # one: torch.compile does not trace a variable number of them
         return _typed(kernels.forward(x, s, z, grid.lo, grid.hi), values.dtype)
 
     @staticmethod
@@ -136,11 +135,10 @@ class _StraightThrough(Rounding):
 
 
 class _Learned(Rounding):
-    # Its two options are one tuple: given apart, torch.compile would call `forward` without ctx.
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         values, scale, zero_point = ctx.saved_tensors
-        grid, ((grad_scale, spend_gradient),) = ctx.grid, ctx.options
+        grid, (grad_scale, spend_gradient) = ctx.grid, ctx.option
         kernels, x, s, z = operands(values, scale, zero_point, grid, ctx.z)
         dy_wide = _typed(dy, x.dtype)
         dims = [] if grid.block else grid.others(x, scale)
