@@ -21,6 +21,7 @@ from onnxq.quant.qparams import QParams
 
 if TYPE_CHECKING:
     from onnxq.proof.verify import verify
+    from onnxq.workflows.bench import bench
     from onnxq.workflows.convert import Conversion, convert
 
 __version__ = "0.1.0"
@@ -33,6 +34,7 @@ __all__ = [
     "QParamTable",
     "QParams",
     "__version__",
+    "bench",
     "convert",
     "from_proto",
     "load",
@@ -42,6 +44,7 @@ __all__ = [
 
 _LATER = {
     "Conversion": "onnxq.workflows.convert",
+    "bench": "onnxq.workflows.bench",
     "convert": "onnxq.workflows.convert",
     "verify": "onnxq.proof.verify",
 }

@@ -12,6 +12,7 @@ import typer
 from onnxq import __version__, discovery
 from onnxq.backend import backends
 from onnxq.cli import failures, screen, tables
+from onnxq.cli.bench import bench
 from onnxq.cli.encodings import encodings, formats
 from onnxq.cli.lint import explain, lint
 from onnxq.cli.options import (
@@ -257,6 +258,7 @@ def inspect(
 app.command()(encodings)
 app.command()(lint)
 app.command()(explain)
+app.command()(bench)
 
 
 @app.command("passes")
