@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from onnxq.disk.scratch import scratch_errors
-from onnxq.errors import OnnxqError
+from onnxq.errors import OnnxqError, VerifyError
 
 WORKER = "onnxq.timing.worker"
 """The module whose `main` the child runs."""
@@ -46,15 +46,17 @@ class Child:
 
     def __init__(self, log: Path) -> None:
         self._log = log
-        with scratch_errors(), log.open("wb") as told:
-            self._process: subprocess.Popen[bytes] = subprocess.Popen(
-                [sys.executable, "-c", _START, WORKER, *sys.path],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=told,
-                # Ctrl-C is for the parent, which ends its children.
-                process_group=0 if os.name == "posix" else None,
-            )
+        command = [sys.executable, "-c", _START, WORKER, *sys.path]
+        with scratch_errors():
+            told = log.open("wb")
+        with told:
+            try:
+                self._process = _started(command, told)
+            except OSError as error:
+                raise VerifyError(
+                    f"cannot start a process for a model ({error.strerror or error})",
+                    fix="end other programs, or measure fewer models at a time",
+                ) from error
 
     def __enter__(self) -> Child:
         return self
@@ -98,6 +100,17 @@ class Child:
         said = " ".join(self._log.read_text("utf-8", "replace").split())
         words = f": {said[-_LONGEST:]}" if said else ""
         return f"onnxruntime ended its process ({how}) while {action}{words}"
+
+
+def _started(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        # Ctrl-C is for the parent, which ends its children.
+        process_group=0 if os.name == "posix" else None,
+    )
 
 
 def serve(worker: object, requests: IO[bytes], answers: IO[bytes]) -> None:

@@ -33,7 +33,7 @@ BenchModel: TypeAlias = "str | os.PathLike[str] | Model"
 
 SECONDS = 10.0
 _WARM_SHARE = 20
-_MOST_SAMPLES = 16
+_MOST_SAMPLES, _MOST_BYTES = 16, 1 << 28
 _NOISY = 0.15
 
 
@@ -117,6 +117,11 @@ class _Entry:
     failure: str = ""
     notes: list[str] = field(default_factory=list)
 
+    def take(self, feeds: list[Feed]) -> None:
+        """Take samples, and run each once."""
+        self.child.ask("take", feeds)
+        self.taken = tuple(f"{name} {v.dtype}{list(v.shape)}" for name, v in feeds[0].items())
+
     def turn(self, number: int, runs: int) -> list[float]:
         """One turn in a round."""
         times: list[float] = self.child.ask("turn", number, runs)
@@ -157,17 +162,17 @@ def bench(
     told = progress or (lambda _: None)
     _check(threads, seconds)
     with scratch_folder() as folder, contextlib.ExitStack() as stack:
-        files = list(_files(models, folder))
-        entries = [_started(name, path, folder / f"{n}.log") for n, (name, path) in files]
-        for entry in entries:
-            stack.enter_context(entry.child)
+        files = [(name, path, _size(path)) for name, path in _files(models, folder)]
+        entries = [
+            _Entry(name, path, stack.enter_context(Child(folder / f"{number}.log")), size)
+            for number, (name, path, size) in enumerate(files)
+        ]
         for entry in entries:
             told(f"loading {entry.label}")
             with entry.dying():
                 entry.inputs = entry.child.ask("open", os.fspath(entry.path), threads)
         told("choosing inputs")
-        for members in group((n, e.inputs) for n, e in enumerate(entries) if not e.failure):
-            _feed(entries, members, data, seed)
+        _feed_all(entries, data, seed)
         rounds = _measured(entries, seconds, clock, told)
         for number, entry in enumerate(entries if profile else ()):
             _profile(entry, folder / f"profile-{number}", told)
@@ -183,8 +188,8 @@ def _check(threads: int, seconds: float) -> None:
 
 def _files(
     models: Iterable[BenchModel] | Mapping[str, BenchModel], folder: Path
-) -> Iterator[tuple[int, tuple[str, Path]]]:
-    """The number, name and file of each model; those in memory are written to `folder`."""
+) -> Iterator[tuple[str, Path]]:
+    """The name and file of each model; those in memory are written to `folder`."""
     if isinstance(models, (str, os.PathLike, Model)):
         models = [models]
     named = models.items() if isinstance(models, Mapping) else ((None, m) for m in models)
@@ -195,47 +200,50 @@ def _files(
             path = folder / f"model-{number}" / "model.onnx"
             path.parent.mkdir()
             save(model, path)
-            yield number, (name or f"model {number + 1}", path)
+            yield name or f"model {number + 1}", path
         else:
-            yield number, (name or os.fspath(model), Path(model))
+            yield name or os.fspath(model), Path(model)
     if not found:
         raise OptionError("there are no models to measure", fix="give at least one")
 
 
-def _started(label: str, path: Path, log: Path) -> _Entry:
+def _size(path: Path) -> int:
+    """The size of a model's file and of its data files; raises if it is not a model."""
     opened = open_model(path)
-    size = path.stat().st_size
-    for name in locations(opened.proto):
-        data = path.resolve().parent / name
-        size += data.stat().st_size if data.is_file() else 0
-    return _Entry(label, path, Child(log), size)
+    files = {path, *(path.resolve().parent / name for name in locations(opened.proto))}
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 # -- inputs -----------------------------------------------------------------------------------
 
 
+def _feed_all(entries: list[_Entry], data: Data, seed: int) -> None:
+    """Give all models their inputs."""
+    groups = group((n, e.inputs) for n, e in enumerate(entries) if not e.failure)
+    for members in groups:
+        _feed(entries, members, data, seed)
+        for entry in (entries[n] for n in members.members):
+            if members is not groups[0] and not entry.own_inputs:
+                first = entries[groups[0].members[0]].label
+                _say_own(entry, f"they differ from those of {first}")
+
+
 def _feed(entries: list[_Entry], members: Group, data: Data, seed: int) -> None:
     """Give the models of a group the same inputs; those that cannot run them get their own."""
-    first: _Entry | None = None
-    feeds: list[Feed] | None = None
+    maker: _Entry | None = None
+    feeds: list[Feed] = []
     for entry in (entries[n] for n in members.members):
         with entry.dying():
-            if feeds is None:
+            if maker is None:
                 feeds = _feeds(entry, members.inputs, data, seed)
+                maker = entry
             try:
-                entry.child.ask("take", feeds)
+                entry.take(feeds)
             except VerifyError as refused:
-                if first is None or data is not None:
+                if entry is maker or data is not None:
                     raise
-                feeds_of_its_own = _feeds(entry, entry.inputs, data, seed)
-                entry.child.ask("take", feeds_of_its_own)
-                _say_own(entry, f"it does not run with those of {first.label}: {refused.what}")
-                entry.taken = _shapes(feeds_of_its_own[0])
-                continue
-            first = first or entry
-            entry.taken = _shapes(feeds[0])
-            if members.members[0] != min(n for n, e in enumerate(entries) if e.inputs):
-                _say_own(entry, "its inputs differ from those of the first model")
+                entry.take(_feeds(entry, entry.inputs, data, seed))
+                _say_own(entry, f"it does not run with those of {maker.label}: {refused.what}")
 
 
 def _say_own(entry: _Entry, why: str) -> None:
@@ -244,18 +252,19 @@ def _say_own(entry: _Entry, why: str) -> None:
 
 
 def _feeds(entry: _Entry, inputs: tuple[TensorSpec, ...], data: Data, seed: int) -> list[Feed]:
-    """One random sample, or the first of the data."""
+    """One random sample, or the first ones of the data."""
     try:
         if data is None:
             return [random_feed(entry.child.ask("fill", inputs, seed), seed)]
-        return list(itertools.islice(samples(inputs, data), _MOST_SAMPLES))
+        feeds: list[Feed] = []
+        for feed in itertools.islice(samples(inputs, data), _MOST_SAMPLES):
+            feeds.append(feed)
+            if sum(value.nbytes for f in feeds for value in f.values()) > _MOST_BYTES:
+                break
+        return feeds
     except OnnxqError as error:
         error.add_note(f"for {entry.label}")
         raise
-
-
-def _shapes(feed: Feed) -> tuple[str, ...]:
-    return tuple(f"{name} {value.dtype}{list(value.shape)}" for name, value in feed.items())
 
 
 # -- measuring --------------------------------------------------------------------------------
