@@ -48,9 +48,8 @@ def bench(
 
 def table(found: Bench) -> RenderableType:
     """The comparison, what is kept in float, and notes."""
-    many = "thread" if found.threads == 1 else "threads"
     latencies = Table(
-        title=f"Latency, {found.threads} {many}, {found.rounds} rounds",
+        title=f"Latency, {_counted(found.threads, 'thread')}, {_counted(found.rounds, 'round')}",
         title_justify="left",
         title_style="bold",
         header_style="bold",
@@ -120,9 +119,14 @@ def _float_nodes(row: Latency, survey: Survey | None) -> RenderableType:
         costs = (_percent(node.share), _percent(node.conversions))
         made.add_row(shown(escaped(node.node)), shown(node.op), *costs, shown(why))
     rest = survey.float_nodes_in_all - len(nodes)
-    more = f"; the {rest} others cost less" if rest else ""
-    islands = f"{survey.islands} float island{'' if survey.islands == 1 else 's'}"
-    return Group(made, shown(f"{islands}, {survey.float_nodes_in_all} operators{more}"))
+    more = f"; those not listed cost less: {rest}" if rest else ""
+    islands = _counted(survey.islands, "float island")
+    operators = _counted(survey.float_nodes_in_all, "operator")
+    return Group(made, shown(f"{islands} with {operators}{more}"))
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _between(node: FloatNode) -> str:

@@ -1,19 +1,21 @@
 """Rounds: every model has a turn in each, so what disturbs the machine disturbs all alike.
 
 A turn is one untimed run, which brings the model's weights back into the caches that the others
-filled, and then timed ones; its latency is the median of those. A model's latency is the median
-over the rounds, its ratio to the first model the median of the ratios within a round: a clock that
-slows down between two rounds changes both latencies of a round, and the ratio not at all.
+filled, and then timed ones; its latency is the median of those that other programs did not
+interrupt (see `stopwatch`). A model's latency is the median over the rounds, its ratio to the
+first model the median of the ratios within a round: a clock that slows down between two rounds
+changes both latencies of a round, and the ratio not at all.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from onnxq.timing.child import Died
+from onnxq.timing.stopwatch import Run, Turn
 
 LEAST = 5
 """Rounds at least, however long they take."""
@@ -28,8 +30,8 @@ MOST_RUNS = 10_000
 class Player(Protocol):
     """A model that is ready to run."""
 
-    def turn(self, number: int, runs: int) -> list[float]:
-        """The seconds of each timed run in round `number`; raises Died."""
+    def turn(self, number: int, runs: int) -> list[Run]:
+        """The timed runs in round `number`; raises Died."""
 
 
 @dataclass(frozen=True)
@@ -55,23 +57,38 @@ class Spread:
 
 @dataclass
 class Rounds:
-    """The latency of each player in each round, in seconds; players that died have none."""
+    """The turns of each player, one in each round; players that died have none."""
 
-    latencies: list[list[float]]
+    turns: list[list[Turn]]
     runs: list[int]
     """Timed runs of a turn."""
     deaths: dict[int, str] = field(default_factory=dict)
     """How players died, by their position."""
 
+    @property
+    def count(self) -> int:
+        """The number of rounds."""
+        return max(map(len, self.turns), default=0)
+
     def spread(self, player: int) -> Spread | None:
-        """The latency of a player."""
-        return Spread.of(self.latencies[player]) if self.latencies[player] else None
+        """The latency of a player: over the clean rounds, or over all if too few are."""
+        return _spread((turn.seconds, turn.clean) for turn in self.turns[player])
 
     def ratio(self, player: int, base: int = 0) -> Spread | None:
-        """The latency of a player in units of another's, round by round."""
-        pairs = zip(self.latencies[player], self.latencies[base], strict=False)
-        ratios = [mine / other for mine, other in pairs if other > 0]
-        return Spread.of(ratios) if ratios else None
+        """The latency of a player in units of another's, in the same way."""
+        pairs = zip(self.turns[player], self.turns[base], strict=False)
+        return _spread((a.seconds / b.seconds, a.clean and b.clean) for a, b in pairs if b.seconds)
+
+    def trusted(self, player: int) -> bool:
+        """Whether enough rounds of a player are clean."""
+        return sum(turn.clean for turn in self.turns[player]) >= LEAST
+
+
+def _spread(found: Iterable[tuple[float, bool]]) -> Spread | None:
+    values = list(found)
+    clean = [value for value, is_clean in values if is_clean]
+    used = clean if len(clean) >= LEAST else [value for value, _ in values]
+    return Spread.of(used) if used else None
 
 
 def play(
@@ -90,13 +107,13 @@ def play(
     while alive and (number < LEAST or clock() - start < seconds):
         for player in tuple(alive):
             try:
-                times = players[player].turn(number, runs[player])
+                timed = players[player].turn(number, runs[player])
             except Died as death:
                 done.deaths[player] = str(death)
-                done.latencies[player].clear()
+                done.turns[player].clear()
                 alive.remove(player)
             else:
-                done.latencies[player].append(statistics.median(times))
+                done.turns[player].append(Turn.of(timed))
         number += 1
     return done
 

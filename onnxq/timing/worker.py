@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from onnxq.running.samples import Feed, fill_dims
 from onnxq.running.sessions import Session, new_options, open_model, start
 from onnxq.timing.child import serve
 from onnxq.timing.profile import read_profile
+from onnxq.timing.stopwatch import Run, Turn, timed
 from onnxq.timing.survey import Survey, rename_nodes, survey
 
 _PROFILED_SECONDS = 0.5
@@ -71,29 +71,24 @@ class Worker:
                 run()
 
     def warm(self, seconds: float) -> float:
-        """Run the model for a while; returns the median of the latencies, in seconds."""
+        """Run the model for a while; returns its latency, in seconds."""
         gc.collect()
         gc.freeze()
         gc.disable()
-        times: list[float] = []
-        while len(times) < 3 or sum(times) < seconds:
-            times += self._timed(self._runs[len(times) % len(self._runs)], 1)
-        return statistics.median(times)
+        found: list[Run] = []
+        begin = time.perf_counter()
+        while len(found) < 3 or time.perf_counter() - begin < seconds:
+            found += self._timed(self._runs[len(found) % len(self._runs)], 1)
+        return Turn.of(found).seconds
 
-    def turn(self, number: int, runs: int) -> list[float]:
+    def turn(self, number: int, runs: int) -> list[Run]:
         """One untimed run on sample `number`, which may be any, then timed ones."""
         run = self._runs[number % len(self._runs)]
         return self._timed(run, runs + 1)[1:]
 
-    def _timed(self, run: Callable[[], object], runs: int) -> list[float]:
-        clock = time.perf_counter
-        times = []
+    def _timed(self, run: Callable[[], object], runs: int) -> list[Run]:
         with _told(self._path):
-            for _ in range(runs):
-                before = clock()
-                run()
-                times.append(clock() - before)
-        return times
+            return timed(run, runs)
 
     def survey(self, folder: str) -> Survey:
         """Profile the model; temporary files go to `folder`."""

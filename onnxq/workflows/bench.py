@@ -27,6 +27,7 @@ from onnxq.running.sessions import open_model
 from onnxq.timing.child import Child, Died
 from onnxq.timing.rounds import Rounds, Spread, play
 from onnxq.timing.shared_inputs import Group, group
+from onnxq.timing.stopwatch import Run
 from onnxq.timing.survey import Survey
 
 BenchModel: TypeAlias = "str | os.PathLike[str] | Model"
@@ -54,6 +55,8 @@ class Latency:
     """Whether its inputs were not those of the first model."""
     runs: int
     """Timed runs in a round."""
+    clean_rounds: int
+    """Rounds with runs that other programs did not interrupt."""
     survey: Survey | None
     failure: str = ""
     """How the model died, or ''."""
@@ -68,6 +71,7 @@ class Latency:
             "inputs": list(self.inputs),
             "own_inputs": self.own_inputs,
             "runs_per_round": self.runs,
+            "clean_rounds": self.clean_rounds,
             "profile": None if self.survey is None else self.survey.to_json(),
             "failure": self.failure,
         }
@@ -122,10 +126,10 @@ class _Entry:
         self.child.ask("take", feeds)
         self.taken = tuple(f"{name} {v.dtype}{list(v.shape)}" for name, v in feeds[0].items())
 
-    def turn(self, number: int, runs: int) -> list[float]:
+    def turn(self, number: int, runs: int) -> list[Run]:
         """One turn in a round."""
-        times: list[float] = self.child.ask("turn", number, runs)
-        return times
+        timed: list[Run] = self.child.ask("turn", number, runs)
+        return timed
 
     @contextlib.contextmanager
     def dying(self) -> Iterator[None]:
@@ -275,19 +279,22 @@ def _measured(
     seconds: float,
     clock: Callable[[], float],
     told: Callable[[str], None],
-) -> dict[int, tuple[Rounds, int]]:
-    """The rounds, and the place in them, of each model that reached them."""
+) -> Rounds:
+    """The rounds of all models; those that died before have no turns."""
     told("warming up")
     for entry in entries:
         if not entry.failure:
             with entry.dying():
                 entry.estimate = entry.child.ask("warm", seconds / _WARM_SHARE / len(entries))
-    alive = [(n, e) for n, e in enumerate(entries) if not e.failure]
+    alive = [n for n, entry in enumerate(entries) if not entry.failure]
     told(f"measuring for about {seconds:g} s")
-    rounds = play([e for _, e in alive], [e.estimate for _, e in alive], seconds, clock)
-    for place, (_, entry) in enumerate(alive):
-        entry.failure = rounds.deaths.get(place, "")
-    return {number: (rounds, place) for place, (number, _) in enumerate(alive)}
+    played = play([entries[n] for n in alive], [entries[n].estimate for n in alive], seconds, clock)
+    rounds = Rounds([[] for _ in entries], [0] * len(entries))
+    for place, number in enumerate(alive):
+        rounds.turns[number] = played.turns[place]
+        rounds.runs[number] = played.runs[place]
+        entries[number].failure = played.deaths.get(place, "")
+    return rounds
 
 
 def _profile(entry: _Entry, folder: Path, told: Callable[[str], None]) -> None:
@@ -304,36 +311,39 @@ def _profile(entry: _Entry, folder: Path, told: Callable[[str], None]) -> None:
         entry.notes.append(f"{entry.label} could not be profiled: {error.what}")
 
 
-def _result(
-    entries: list[_Entry], measured: Mapping[int, tuple[Rounds, int]], threads: int
-) -> Bench:
+def _result(entries: list[_Entry], rounds: Rounds, threads: int) -> Bench:
     rows = []
     for number, entry in enumerate(entries):
-        spread = ratio = None
-        runs = 0
-        if number in measured and not entry.failure:
-            rounds, place = measured[number]
-            spread, runs = rounds.spread(place), rounds.runs[place]
-            if 0 in measured:
-                ratio = rounds.ratio(place, measured[0][1])
+        spread = rounds.spread(number)
         rows.append(
             Latency(
                 model=entry.label,
                 milliseconds=None if spread is None else spread.times(1e3),
-                ratio=ratio,
+                ratio=rounds.ratio(number),
                 file_bytes=entry.file_bytes,
                 inputs=entry.taken,
                 own_inputs=entry.own_inputs,
-                runs=runs,
+                runs=rounds.runs[number],
+                clean_rounds=sum(turn.clean for turn in rounds.turns[number]),
                 survey=entry.survey,
                 failure=entry.failure,
             )
         )
-        if spread is not None and spread.high - spread.low > _NOISY * spread.median:
-            entry.notes.append(
-                f"the latency of {entry.label} varies: half of the rounds are outside "
-                f"{1e3 * spread.low:.3g} to {1e3 * spread.high:.3g} ms; is the machine busy?"
-            )
-    lengths = [len(times) for rounds, _ in measured.values() for times in rounds.latencies]
+        if spread is not None:
+            entry.notes += _doubts(entry.label, spread, rounds.trusted(number))
     notes = [note for entry in entries for note in entry.notes]
-    return Bench(tuple(rows), threads, max(lengths, default=0), notes)
+    return Bench(tuple(rows), threads, rounds.count, notes)
+
+
+def _doubts(label: str, spread: Spread, trusted: bool) -> Iterator[str]:
+    """Why a latency may be wrong."""
+    if not trusted:
+        yield (
+            f"other programs interrupted nearly all runs of {label}: its latency is too long, and "
+            "its ratio wrong; measure on a quiet machine"
+        )
+    elif spread.high - spread.low > _NOISY * spread.median:
+        yield (
+            f"the latency of {label} varies: half of the rounds are outside "
+            f"{1e3 * spread.low:.3g} to {1e3 * spread.high:.3g} ms"
+        )

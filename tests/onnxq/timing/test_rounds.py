@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from onnxq.timing.child import Died
 from onnxq.timing.rounds import LEAST, MOST_RUNS, WANTED, Rounds, Spread, play, runs_of
+from onnxq.timing.stopwatch import Run, Turn
 
 
 @dataclass
@@ -34,13 +35,13 @@ class Fake:
     dies_in: int = -1
     drift: list[float] = field(default_factory=list)
 
-    def turn(self, number: int, runs: int) -> list[float]:
+    def turn(self, number: int, runs: int) -> list[Run]:
         if number == self.dies_in:
             raise Died("SIGABRT")
         self.heard.append((self.name, number))
         took = self.latency * (self.drift[number % len(self.drift)] if self.drift else 1.0)
         self.clock.now += took * (runs + 1)
-        return [took] * runs
+        return [Run(took, 0.0)] * runs
 
 
 def game(*latencies: float, seconds: float = 1.0, **fields: object) -> tuple[Rounds, list[str]]:
@@ -52,7 +53,7 @@ def game(*latencies: float, seconds: float = 1.0, **fields: object) -> tuple[Rou
 
 def test_turns_are_interleaved() -> None:
     done, order = game(0.001, 0.003)
-    rounds = len(done.latencies[0])
+    rounds = len(done.turns[0])
     assert order == ["A", "B"] * rounds
     assert rounds >= LEAST
 
@@ -63,8 +64,8 @@ def test_turns_are_interleaved() -> None:
 )
 def test_there_are_enough_rounds_and_not_many_more(latencies: list[float], seconds: float) -> None:
     done, order = game(*latencies, seconds=seconds)
-    rounds = len(done.latencies[0])
-    assert all(len(times) == rounds for times in done.latencies)
+    rounds = len(done.turns[0])
+    assert all(len(times) == rounds for times in done.turns)
     assert len(order) == rounds * len(latencies)
     assert rounds >= LEAST
     used = [runs + 1 for runs in done.runs]
@@ -95,7 +96,7 @@ def test_one_that_dies_leaves_the_others() -> None:
     assert done.deaths == {1: "SIGABRT"}
     assert done.spread(1) is None
     assert done.ratio(1) is None
-    assert len(done.latencies[0]) >= LEAST
+    assert len(done.turns[0]) >= LEAST
     assert [n for n, _ in heard].count("B") == 2
 
 
@@ -103,7 +104,7 @@ def test_nobody_is_left() -> None:
     clock: Clock = Clock()
     done = play([Fake("A", 0.01, clock, [], dies_in=0)], [0.01], 1.0, clock)
     assert done.deaths == {0: "SIGABRT"}
-    assert play([], [], 1.0, clock).latencies == []
+    assert play([], [], 1.0, clock).turns == []
 
 
 @pytest.mark.parametrize(
@@ -121,3 +122,22 @@ def test_a_spread_is_in_order(values: list[float]) -> None:
     bounds = [low, spread.low, spread.median, spread.high, high]
     assert all(a <= b * (1 + 1e-12) for a, b in itertools.pairwise(bounds))
     assert spread.times(2.0).median == 2 * spread.median
+
+
+def rounds(*players: list[tuple[float, bool]]) -> Rounds:
+    return Rounds([[Turn(*turn) for turn in turns] for turns in players], [1] * len(players))
+
+
+def test_interrupted_rounds_do_not_count_if_enough_are_left() -> None:
+    mixed = [(1.0, True), (9.0, False)] * LEAST
+    done = rounds(mixed, [(2.0, True)] * (2 * LEAST))
+    assert done.spread(0) == Spread(1.0, 1.0, 1.0)
+    assert done.ratio(1) == Spread(2.0, 2.0, 2.0)
+    assert done.trusted(0)
+
+
+def test_too_few_clean_rounds_are_not_trusted() -> None:
+    mixed = [(1.0, True)] * (LEAST - 1) + [(9.0, False)] * 20
+    done = rounds(mixed)
+    assert done.spread(0).median == 9.0
+    assert not done.trusted(0)

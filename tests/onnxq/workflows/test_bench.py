@@ -14,8 +14,9 @@ import onnxq
 from onnxq.errors import LoadError, OptionError, UnsupportedModelError
 from onnxq.graph import save
 from onnxq.timing import child
+from onnxq.timing.rounds import Spread
 from onnxq.workflows import demo
-from onnxq.workflows.bench import Bench, bench
+from onnxq.workflows.bench import Bench, _doubts, bench
 from tests.models.build import parse
 from tests.models.lint_cases import conv_net
 
@@ -88,6 +89,7 @@ def test_the_size_includes_data_files(tmp_path: Path, measured: Callable[..., Be
 def test_open_sizes_follow_the_model_that_fixes_them(measured: Callable[..., Bench]) -> None:
     found = measured(parse(text("N, 3")), parse(text("7, 3")))
     assert {row.inputs for row in found.models} == {("x float32[7, 3]",)}
+    assert all(row.clean_rounds <= found.rounds for row in found.models)
     assert not any(row.own_inputs for row in found.models)
     assert not [note for note in found.notes if "inputs" in note]
 
@@ -115,7 +117,7 @@ def test_a_model_that_cannot_run_the_sizes_of_the_first_gets_its_own(
     # 8 values do not fit, 16 do; no size of the ladder is a multiple of 12.
     found = measured(parse(text("1, N")), other)
     assert [row.inputs[0] for row in found.models] == ["x float32[1, 8]", "x float32[1, 16]"]
-    assert "does not run with those of model 1" in found.notes[0]
+    assert any("does not run with those of model 1" in note for note in found.notes)
     with pytest.raises(onnxq.OnnxqError, match="no input sizes") as error:
         measured(shapes)
     assert error.value.__notes__ == ["for model 1"]
@@ -188,6 +190,15 @@ def test_a_quantized_model_reports_its_integer_operators(tmp_path: Path) -> None
     path.write_bytes(conv_net().SerializeToString())
     (row,) = bench(path, seconds=SHORT).models
     assert row.survey.integer_operators == {"QLinearConv": 1}
+
+
+def test_doubts_are_told() -> None:
+    steady, wide = Spread(1.0, 1.0, 1.01), Spread(1.0, 0.5, 2.0)
+    assert list(_doubts("m", steady, True)) == []
+    (varies,) = _doubts("m", wide, True)
+    assert "the latency of m varies" in varies
+    (busy,) = _doubts("m", steady, False)
+    assert "interrupted nearly all runs of m" in busy
 
 
 def test_what_cannot_be_measured(tmp_path: Path) -> None:
