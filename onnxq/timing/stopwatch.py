@@ -2,24 +2,40 @@
 
 On a busy machine the system takes the CPU away for milliseconds. A run that is shorter than its
 share of the CPU is seldom hit, a longer one nearly always, so medians of the wall clock would make
-slow models look slower still. A run counts as interrupted if the system took the CPU from the
-process (an involuntary context switch) and the calling thread did not run for a noticeable part of
-the time. Where the system does not count switches, no run is.
+slow models look slower still. A run counts as interrupted if it waited for a noticeable part of its
+time. How long it waited is
 
-If an operator has several threads, the caller may wait for the others actively: it is then
-interrupted unnoticed, and only the spread of the latencies shows it.
+* for a process of one thread: the time in which the thread did not run, if the system took the CPU
+  from the process at all (an involuntary context switch);
+* for several threads, on Linux: the longest time that one of them was ready and had no CPU, since
+  the others wait for it, and may do so actively. Elsewhere as for one thread, which misses that.
+
+Linux counts the wait of a thread when it ends: w nanoseconds seen at time t belong to the runs
+between t - w and t, of which there may be several, so waits are assigned when all runs are done.
+
+Where the system does not count switches, no run is interrupted.
 """
 
 from __future__ import annotations
 
+import bisect
+import contextlib
+import itertools
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+_TASKS = "/proc/self/task"
+_LAST_WAIT = 0.02
+
 NOTICEABLE = 0.02
 """Part of a run that may be spent waiting."""
+
+UNAVOIDABLE = 1e-4
+"""Seconds that may be spent waiting: threads that are woken up wait for microseconds."""
 
 
 class Run(NamedTuple):
@@ -28,12 +44,12 @@ class Run(NamedTuple):
     seconds: float
     """By the wall clock."""
     waited: float
-    """Seconds in which the calling thread did not run, 0 if the system took nothing away."""
+    """Seconds without the CPU that other programs took."""
 
     @property
     def interrupted(self) -> bool:
         """Whether other programs made the run noticeably longer."""
-        return self.waited > NOTICEABLE * self.seconds
+        return self.waited > max(NOTICEABLE * self.seconds, UNAVOIDABLE)
 
 
 @dataclass(frozen=True)
@@ -55,8 +71,13 @@ class Turn:
 
 def timed(run: Callable[[], object], count: int) -> list[Run]:
     """Time `count` runs."""
-    switches = _switch_counter()
-    wall, own = time.perf_counter, time.thread_time
+    with contextlib.ExitStack() as stack:
+        delays = _delay_counter(stack)
+        return _timed_alone(run, count) if delays is None else _timed_threads(run, count, delays)
+
+
+def _timed_alone(run: Callable[[], object], count: int) -> list[Run]:
+    switches, wall, own = _switch_counter(), time.perf_counter, time.thread_time
     found = []
     for _ in range(count):
         switched, used, before = switches(), own(), wall()
@@ -74,3 +95,52 @@ def _switch_counter() -> Callable[[], int]:
     except ImportError:  # Windows
         return lambda: 0
     return lambda: getrusage(RUSAGE_SELF).ru_nivcsw
+
+
+def _timed_threads(
+    run: Callable[[], object], count: int, delays: Callable[[], list[int]]
+) -> list[Run]:
+    wall = time.perf_counter
+    spans = []
+    seen = [(wall(), delays())]
+    for _ in range(count):
+        before = wall()
+        run()
+        spans.append((before, wall()))
+        seen.append((spans[-1][1], delays()))
+    time.sleep(_LAST_WAIT)  # a thread that is still waiting has not been counted
+    seen.append((wall(), delays()))
+    waits = _assigned(spans, seen)
+    return [Run(end - begin, wait) for (begin, end), wait in zip(spans, waits, strict=True)]
+
+
+def _assigned(spans: list[tuple[float, float]], seen: list[tuple[float, list[int]]]) -> list[float]:
+    """The longest wait of a thread in each span, given times with the counts of all threads."""
+    waits = [0.0] * len(spans)
+    for (_, earlier), (end, later) in itertools.pairwise(seen):
+        for before, after in zip(earlier, later, strict=True):
+            begin = end - (after - before) * 1e-9
+            at = bisect.bisect_left(spans, end, key=lambda span: span[0]) - 1
+            while at >= 0 and spans[at][1] > begin:  # the waits of a thread do not overlap
+                waits[at] = max(waits[at], min(end, spans[at][1]) - max(begin, spans[at][0]))
+                at -= 1
+    return waits
+
+
+def _delay_counter(stack: contextlib.ExitStack) -> Callable[[], list[int]] | None:
+    """What gives the waits of all threads so far, in nanoseconds, as Linux counts them.
+
+    None if there is only one thread, or no count.
+    """
+    try:
+        tasks = os.listdir(_TASKS)
+        if len(tasks) < 2:
+            return None
+        files = []
+        for task in tasks:
+            files.append(os.open(f"{_TASKS}/{task}/schedstat", os.O_RDONLY))
+            stack.callback(os.close, files[-1])
+    except OSError:
+        return None
+    # Time on the CPU, time ready without it, number of time slices.
+    return lambda: [int(os.pread(file, 128, 0).split()[1]) for file in files]
