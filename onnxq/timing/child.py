@@ -95,7 +95,7 @@ class Child:
         if code < 0:
             named = {int(s): s.name for s in signal.Signals}
             how = named.get(-code, f"signal {-code}")
-        if code == -signal.SIGKILL:
+        if how == "SIGKILL":
             how += ", perhaps for lack of memory"
         said = " ".join(self._log.read_text("utf-8", "replace").split())
         words = f": {said[-_LONGEST:]}" if said else ""

@@ -165,6 +165,8 @@ def bench(
     """
     told = progress or (lambda _: None)
     _check(threads, seconds)
+    if isinstance(data, Iterator):  # models with other inputs read it again
+        data = list(itertools.islice(data, _MOST_SAMPLES))
     with scratch_folder() as folder, contextlib.ExitStack() as stack:
         files = [(name, path, _size(path)) for name, path in _files(models, folder)]
         entries = [

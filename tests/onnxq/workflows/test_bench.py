@@ -132,6 +132,22 @@ def test_data(tmp_path: Path, measured: Callable[..., Bench]) -> None:
     assert error.value.__notes__ == ["for model 2"]
 
 
+def test_data_that_can_be_read_once_serves_all_models(measured: Callable[..., Bench]) -> None:
+    both = {"x": np.ones((1, 3), np.float32), "z": np.ones((1, 4), np.float32)}
+    found = measured(parse(text("1, 3")), parse(text("1, 4", "z")), data=iter([both]))
+    assert [row.inputs[0] for row in found.models] == ["x float32[1, 3]", "z float32[1, 4]"]
+
+
+def test_a_model_with_a_data_file_stays_as_it_is(
+    tmp_path: Path, measured: Callable[..., Bench]
+) -> None:
+    save(demo.build(), tmp_path / "m.onnx", external_data=True)
+    model = onnxq.load(tmp_path / "m.onnx")
+    before = model.to_proto().SerializeToString(deterministic=True)
+    assert measured(model).passed
+    assert model.to_proto().SerializeToString(deterministic=True) == before
+
+
 @pytest.mark.parametrize("request_", ["open", "fill", "take", "warm", "turn"])
 def test_a_model_that_dies_is_named_and_the_others_are_measured(
     request_: str, tmp_path: Path, measured: Callable[..., Bench]
