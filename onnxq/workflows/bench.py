@@ -13,28 +13,26 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from onnxq.disk.data_file import locations
 from onnxq.disk.scratch import scratch_folder
-from onnxq.errors import OnnxqError, OptionError, VerifyError
+from onnxq.errors import OnnxqError, OptionError
 from onnxq.graph import Model, save
-from onnxq.running.ort_tensors import TensorSpec
-from onnxq.running.samples import Data, Feed, random_feed, samples
+from onnxq.running.samples import Data
 from onnxq.running.sessions import open_model
 from onnxq.timing.child import Child, Died
+from onnxq.timing.contender import Contender
+from onnxq.timing.feeding import MOST_SAMPLES, feed_all
 from onnxq.timing.rounds import Rounds, Spread, play
-from onnxq.timing.shared_inputs import Group, group
-from onnxq.timing.stopwatch import Run
 from onnxq.timing.survey import Survey
 
 BenchModel: TypeAlias = "str | os.PathLike[str] | Model"
 
 SECONDS = 10.0
 _WARM_SHARE = 20
-_MOST_SAMPLES, _MOST_BYTES = 16, 1 << 28
 _NOISY = 0.15
 
 
@@ -105,41 +103,6 @@ def _spread_json(spread: Spread | None) -> dict[str, float] | None:
     return None if spread is None else vars(spread)
 
 
-@dataclass
-class _Entry:
-    """A model while it is measured."""
-
-    label: str
-    path: Path
-    child: Child
-    file_bytes: int
-    inputs: tuple[TensorSpec, ...] = ()
-    taken: tuple[str, ...] = ()
-    own_inputs: bool = False
-    estimate: float = 0.0
-    survey: Survey | None = None
-    failure: str = ""
-    notes: list[str] = field(default_factory=list)
-
-    def take(self, feeds: list[Feed]) -> None:
-        """Take samples, and run each once."""
-        self.child.ask("take", feeds)
-        self.taken = tuple(f"{name} {v.dtype}{list(v.shape)}" for name, v in feeds[0].items())
-
-    def turn(self, number: int, runs: int) -> list[Run]:
-        """One turn in a round."""
-        timed: list[Run] = self.child.ask("turn", number, runs)
-        return timed
-
-    @contextlib.contextmanager
-    def dying(self) -> Iterator[None]:
-        """Remember how the model dies inside."""
-        try:
-            yield
-        except Died as death:
-            self.failure = str(death)
-
-
 def bench(
     models: Iterable[BenchModel] | Mapping[str, BenchModel],
     data: Data = None,
@@ -166,23 +129,23 @@ def bench(
     told = progress or (lambda _: None)
     _check(threads, seconds)
     if isinstance(data, Iterator):  # models with other inputs read it again
-        data = list(itertools.islice(data, _MOST_SAMPLES))
+        data = list(itertools.islice(data, MOST_SAMPLES))
     with scratch_folder() as folder, contextlib.ExitStack() as stack:
         files = [(name, path, _size(path)) for name, path in _files(models, folder)]
-        entries = [
-            _Entry(name, path, stack.enter_context(Child(folder / f"{number}.log")), size)
+        contenders = [
+            Contender(name, path, stack.enter_context(Child(folder / f"{number}.log")), size)
             for number, (name, path, size) in enumerate(files)
         ]
-        for entry in entries:
-            told(f"loading {entry.label}")
-            with entry.dying():
-                entry.inputs = entry.child.ask("open", os.fspath(entry.path), threads)
+        for contender in contenders:
+            told(f"loading {contender.label}")
+            with contender.dying():
+                contender.inputs = contender.child.ask("open", os.fspath(contender.path), threads)
         told("choosing inputs")
-        _feed_all(entries, data, seed)
-        rounds = _measured(entries, seconds, clock, told)
-        for number, entry in enumerate(entries if profile else ()):
-            _profile(entry, folder / f"profile-{number}", told)
-        return _result(entries, rounds, threads)
+        feed_all(contenders, data, seed)
+        rounds = _measured(contenders, seconds, clock, told)
+        for number, contender in enumerate(contenders if profile else ()):
+            _profile(contender, folder / f"profile-{number}", told)
+        return _result(contenders, rounds, threads)
 
 
 def _check(threads: int, seconds: float) -> None:
@@ -220,120 +183,71 @@ def _size(path: Path) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-# -- inputs -----------------------------------------------------------------------------------
-
-
-def _feed_all(entries: list[_Entry], data: Data, seed: int) -> None:
-    """Give all models their inputs."""
-    groups = group((n, e.inputs) for n, e in enumerate(entries) if not e.failure)
-    for members in groups:
-        _feed(entries, members, data, seed)
-        for entry in (entries[n] for n in members.members):
-            if members is not groups[0] and not entry.own_inputs:
-                first = entries[groups[0].members[0]].label
-                _say_own(entry, f"they differ from those of {first}")
-
-
-def _feed(entries: list[_Entry], members: Group, data: Data, seed: int) -> None:
-    """Give the models of a group the same inputs; those that cannot run them get their own."""
-    maker: _Entry | None = None
-    feeds: list[Feed] = []
-    for entry in (entries[n] for n in members.members):
-        with entry.dying():
-            if maker is None:
-                feeds = _feeds(entry, members.inputs, data, seed)
-                maker = entry
-            try:
-                entry.take(feeds)
-            except VerifyError as refused:
-                if entry is maker or data is not None:
-                    raise
-                entry.take(_feeds(entry, entry.inputs, data, seed))
-                _say_own(entry, f"it does not run with those of {maker.label}: {refused.what}")
-
-
-def _say_own(entry: _Entry, why: str) -> None:
-    entry.own_inputs = True
-    entry.notes.append(f"{entry.label} has inputs of its own: {why}")
-
-
-def _feeds(entry: _Entry, inputs: tuple[TensorSpec, ...], data: Data, seed: int) -> list[Feed]:
-    """One random sample, or the first ones of the data."""
-    try:
-        if data is None:
-            return [random_feed(entry.child.ask("fill", inputs, seed), seed)]
-        feeds: list[Feed] = []
-        for feed in itertools.islice(samples(inputs, data), _MOST_SAMPLES):
-            feeds.append(feed)
-            if sum(value.nbytes for f in feeds for value in f.values()) > _MOST_BYTES:
-                break
-        return feeds
-    except OnnxqError as error:
-        error.add_note(f"for {entry.label}")
-        raise
-
-
 # -- measuring --------------------------------------------------------------------------------
 
 
 def _measured(
-    entries: list[_Entry],
+    contenders: list[Contender],
     seconds: float,
     clock: Callable[[], float],
     told: Callable[[str], None],
 ) -> Rounds:
     """The rounds of all models; those that died before have no turns."""
     told("warming up")
-    for entry in entries:
-        if not entry.failure:
-            with entry.dying():
-                entry.estimate = entry.child.ask("warm", seconds / _WARM_SHARE / len(entries))
-    alive = [n for n, entry in enumerate(entries) if not entry.failure]
+    for contender in contenders:
+        if not contender.failure:
+            with contender.dying():
+                contender.estimate = contender.child.ask(
+                    "warm", seconds / _WARM_SHARE / len(contenders)
+                )
+    alive = [n for n, contender in enumerate(contenders) if not contender.failure]
     told(f"measuring for about {seconds:g} s")
-    played = play([entries[n] for n in alive], [entries[n].estimate for n in alive], seconds, clock)
-    rounds = Rounds([[] for _ in entries], [0] * len(entries))
+    played = play(
+        [contenders[n] for n in alive], [contenders[n].estimate for n in alive], seconds, clock
+    )
+    rounds = Rounds([[] for _ in contenders], [0] * len(contenders))
     for place, number in enumerate(alive):
         rounds.turns[number] = played.turns[place]
         rounds.runs[number] = played.runs[place]
-        entries[number].failure = played.deaths.get(place, "")
+        contenders[number].failure = played.deaths.get(place, "")
     return rounds
 
 
-def _profile(entry: _Entry, folder: Path, told: Callable[[str], None]) -> None:
+def _profile(contender: Contender, folder: Path, told: Callable[[str], None]) -> None:
     """Let a model be surveyed; one without a survey keeps its latency."""
-    if entry.failure:
+    if contender.failure:
         return
-    told(f"profiling {entry.label}")
+    told(f"profiling {contender.label}")
     folder.mkdir()
     try:
-        entry.survey = entry.child.ask("survey", os.fspath(folder))
+        contender.survey = contender.child.ask("survey", os.fspath(folder))
     except Died as death:
-        entry.notes.append(f"{entry.label} could not be profiled: {death}")
+        contender.notes.append(f"{contender.label} could not be profiled: {death}")
     except OnnxqError as error:
-        entry.notes.append(f"{entry.label} could not be profiled: {error.what}")
+        contender.notes.append(f"{contender.label} could not be profiled: {error.what}")
 
 
-def _result(entries: list[_Entry], rounds: Rounds, threads: int) -> Bench:
+def _result(contenders: list[Contender], rounds: Rounds, threads: int) -> Bench:
     rows = []
-    for number, entry in enumerate(entries):
+    for number, contender in enumerate(contenders):
         spread = rounds.spread(number)
         rows.append(
             Latency(
-                model=entry.label,
+                model=contender.label,
                 milliseconds=None if spread is None else spread.times(1e3),
                 ratio=rounds.ratio(number),
-                file_bytes=entry.file_bytes,
-                inputs=entry.taken,
-                own_inputs=entry.own_inputs,
+                file_bytes=contender.file_bytes,
+                inputs=contender.taken,
+                own_inputs=contender.own_inputs,
                 runs=rounds.runs[number],
                 clean_rounds=sum(turn.clean for turn in rounds.turns[number]),
-                survey=entry.survey,
-                failure=entry.failure,
+                survey=contender.survey,
+                failure=contender.failure,
             )
         )
         if spread is not None:
-            entry.notes += _doubts(entry.label, spread, rounds.trusted(number))
-    notes = [note for entry in entries for note in entry.notes]
+            contender.notes += _doubts(contender.label, spread, rounds.trusted(number))
+    notes = [note for contender in contenders for note in contender.notes]
     return Bench(tuple(rows), threads, rounds.count, notes)
 
 

@@ -101,32 +101,8 @@ def test_other_inputs_are_told(measured: Callable[..., Bench]) -> None:
     assert found.models[1].ratio is not None
 
 
-def test_a_model_that_cannot_run_the_sizes_of_the_first_gets_its_own(
-    measured: Callable[..., Bench],
-) -> None:
-    shapes = parse(
-        """g (float[1, N] x) => (float[A, 12] y) <int64[2] s = {-1, 12}> {
-            y = Reshape(x, s)
-        }"""
-    )
-    other = parse(
-        """g (float[1, N] x) => (float[A, 16] y) <int64[2] s = {-1, 16}> {
-            y = Reshape(x, s)
-        }"""
-    )
-    # 8 values do not fit, 16 do; no size of the ladder is a multiple of 12.
-    found = measured(parse(text("1, N")), other)
-    assert [row.inputs[0] for row in found.models] == ["x float32[1, 8]", "x float32[1, 16]"]
-    assert any("does not run with those of model 1" in note for note in found.notes)
-    with pytest.raises(onnxq.OnnxqError, match="no input sizes") as error:
-        measured(shapes)
-    assert error.value.__notes__ == ["for model 1"]
-
-
 def test_data(tmp_path: Path, measured: Callable[..., Bench]) -> None:
     np.savez(tmp_path / "d.npz", x=np.ones((40, 3), np.float32))
-    found = measured(parse(text("N, 3")), data=tmp_path / "d.npz")
-    assert found.models[0].inputs == ("x float32[1, 3]",)
     with pytest.raises(LoadError, match="but the input is") as error:
         measured(parse(text("N, 3")), parse(text("N, 4")), data=tmp_path / "d.npz")
     assert error.value.__notes__ == ["for model 2"]
