@@ -13,6 +13,7 @@ from rich.console import Group
 from onnxq import __version__, discovery
 from onnxq.backend import Backend, backends
 from onnxq.cli import failures, screen, tables
+from onnxq.cli.bench import bench
 from onnxq.cli.encodings import encodings, formats
 from onnxq.cli.lint import explain, lint
 from onnxq.cli.options import (
@@ -243,6 +244,7 @@ app.command("quantize")(quantize_)
 app.command()(encodings)
 app.command()(lint)
 app.command()(explain)
+app.command()(bench)
 
 
 @app.command("passes")
