@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,6 +76,10 @@ class Pictures:
     def shape(self) -> tuple[int, ...]:
         """The shape of one sample, without a batch axis."""
         return (self.depth, *self.size) if self.layout == "nchw" else (*self.size, self.depth)
+
+    def absolute(self) -> Pictures:
+        """The same for a process that works in another folder."""
+        return replace(self, path=self.path.absolute())
 
     def files(self) -> list[Path]:
         """The pictures, in the order of their names."""

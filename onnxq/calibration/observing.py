@@ -72,9 +72,9 @@ def observe(
     """
     check_given(data)
     found = Statistics.of(fingerprint(model), wanted)
-    found.unfinished = _name_of_run(data, part, most)
+    found.unfinished = name_of_run(data, part, most)
     if resume is not None and resume.exists():
-        found = _earlier(resume, found)
+        found = earlier_run(resume, found)
     run = _Run(model, wanted)
     saved = time.monotonic()
     # An interrupt reaches the main thread only, so a sample is taken in as a whole or not at all.
@@ -109,7 +109,7 @@ def check_given(data: Data) -> None:
         )
 
 
-def _earlier(resume: Path, begun: Statistics) -> Statistics:
+def earlier_run(resume: Path, begun: Statistics) -> Statistics:
     """What an interrupted run left, if it was the same one."""
     earlier = Statistics.load(resume)
     if earlier.model != begun.model or earlier.wanted != begun.wanted:
@@ -126,7 +126,7 @@ def _earlier(resume: Path, begun: Statistics) -> Statistics:
     return earlier
 
 
-def _name_of_run(data: Data, part: Part, most: int | None) -> str:
+def name_of_run(data: Data, part: Part, most: int | None) -> str:
     """Which samples a run takes. Files are told by their names and sizes, not by their folder."""
     digest = hashlib.sha256()
     for file in files_of(data):
@@ -195,4 +195,4 @@ def constant_tensors(statistics: Statistics) -> list[str]:
     ]
 
 
-__all__ = ["Part", "check_given", "constant_tensors", "observe"]
+__all__ = ["Part", "check_given", "constant_tensors", "earlier_run", "name_of_run", "observe"]

@@ -12,6 +12,8 @@ import typer
 from onnxq import __version__, discovery
 from onnxq.backend import backends
 from onnxq.cli import failures, screen, tables
+from onnxq.cli.calibrate import calibrate, merge
+from onnxq.cli.command_words import CommandWords
 from onnxq.cli.encodings import encodings, formats
 from onnxq.cli.lint import explain, lint
 from onnxq.cli.options import (
@@ -19,7 +21,6 @@ from onnxq.cli.options import (
     PATH,
     AllowMissing,
     BackendName,
-    DataPath,
     DumpFolder,
     EncodingFiles,
     Explain,
@@ -39,6 +40,7 @@ from onnxq.cli.options import (
     show_notes,
     show_verdict,
 )
+from onnxq.cli.pictures import with_pictures
 from onnxq.dialects.quantizing_operators import check_readable
 from onnxq.discovery import Broken
 from onnxq.disk.file_set import check_folder, check_target
@@ -49,6 +51,7 @@ from onnxq.proof.prove import Proof
 from onnxq.proof.verify import verify
 from onnxq.reading import canonical as canonical_form
 from onnxq.reading import readable_form
+from onnxq.running.records import Data
 from onnxq.workflows.convert import Conversion, convert
 from onnxq.workflows.encodings import Weights, with_encodings
 from onnxq.workflows.summary import summarize
@@ -56,6 +59,7 @@ from passes.phases import READ
 
 app = typer.Typer(
     name="onnxq",
+    cls=CommandWords,
     help="Convert a quantized ONNX network for a deployment backend, and prove the result.",
     no_args_is_help=True,
     add_completion=False,
@@ -66,6 +70,7 @@ app = typer.Typer(
 
 
 @app.command("convert")
+@with_pictures
 def convert_(
     model: ModelPath,
     backend: BackendName,
@@ -81,7 +86,7 @@ def convert_(
             help="Move unsupported quantizers to the nearest grid that the target supports.",
         ),
     ] = False,
-    data: DataPath = None,
+    data: Data = None,
     no_verify: NoVerify = False,
     explain: Explain = False,
     dump: DumpFolder = None,
@@ -198,10 +203,11 @@ def _quantized(
 
 
 @app.command("verify")
+@with_pictures
 def verify_(
     trusted: Annotated[Path, typer.Argument(help="The trusted ONNX file.", **MODEL)],
     other: Annotated[Path, typer.Argument(help="The ONNX file to check.", **MODEL)],
-    data: DataPath = None,
+    data: Data = None,
     per_layer: Annotated[
         bool, typer.Option("--per-layer", help="Also compare inner tensors with the same name.")
     ] = False,
@@ -254,7 +260,9 @@ def inspect(
     show(as_json, found.to_json, lambda: tables.summary(found))
 
 
-app.command()(encodings)
+app.command()(with_pictures(encodings))
+app.command()(with_pictures(calibrate))
+app.command("calibrate merge")(merge)
 app.command()(lint)
 app.command()(explain)
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onnxq.backend import Backend
+from onnxq.calibration.statistics import Statistics
 from onnxq.cli import lint_tables
 from onnxq.cli.screen import shown, shown_lines
 from onnxq.discovery import Broken
@@ -70,6 +71,15 @@ def proofs(found: Iterable[Proof], title: str = "Proof") -> RenderableType:
             notes.append(f"{proof.what}: {proof.refused}")
         notes += [n for n in proof.report.notes if n not in notes]
     return Group(table, *(shown(f"note: {note}", "yellow") for note in notes))
+
+
+def statistics(found: Statistics) -> RenderableType:
+    """The extremes of each observed tensor."""
+    table = _table("Statistics", "tensor", "lowest", "highest", right=("lowest", "highest"))
+    for name, each in found.tensors.items():
+        ends = (each.histogram.low, each.histogram.high)
+        table.add_row(shown(name), *("" if each.is_empty else number(float(end)) for end in ends))
+    return table
 
 
 def cost(found: Report, judged: bool) -> RenderableType:
