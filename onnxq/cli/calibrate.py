@@ -93,7 +93,8 @@ def merge(
     """Merge the statistics of several parts of the data."""
     check_target(output)
     check_folder(output.parent)
-    twice = [path for at, path in enumerate(parts) if path in parts[:at]]
+    places = [path.resolve() for path in parts]
+    twice = [path for at, path in enumerate(parts) if places[at] in places[:at]]
     if twice:
         raise OptionError(f"'{twice[0]}' is given twice", fix="give each part once")
     whole: Statistics | None = None
