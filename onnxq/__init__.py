@@ -22,6 +22,7 @@ from onnxq.quant.qparams import QParams
 if TYPE_CHECKING:
     from onnxq.proof.verify import verify
     from onnxq.workflows.convert import Conversion, convert
+    from onnxq.workflows.quantize import Quantization, quantize
 
 __version__ = "0.1.0"
 
@@ -32,17 +33,21 @@ __all__ = [
     "Pipeline",
     "QParamTable",
     "QParams",
+    "Quantization",
     "__version__",
     "convert",
     "from_proto",
     "load",
+    "quantize",
     "save",
     "verify",
 ]
 
 _LATER = {
     "Conversion": "onnxq.workflows.convert",
+    "Quantization": "onnxq.workflows.quantize",
     "convert": "onnxq.workflows.convert",
+    "quantize": "onnxq.workflows.quantize",
     "verify": "onnxq.proof.verify",
 }
 

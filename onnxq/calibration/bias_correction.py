@@ -16,34 +16,31 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.calibration.tensor_statistics import TensorStatistics
-from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
-from onnxq.edit import constant, inputs_of, producer, set_input, users
+from onnxq.edit import constant, inputs_of, set_input, users
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.operators.op_kind import is_bias_of
 from onnxq.operators.weight_axis import BIAS_INPUT, LINEAR_OPS
-from onnxq.quant.qparams import Array
+from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qparams import Array, Role
 
 
-def correct_biases(
-    model: Model, statistics: Mapping[str, TensorStatistics], read: Mapping[str, str]
-) -> list[str]:
-    """Correct the biases of a canonical `model`, which is changed; the layers that were.
+def correct_biases(model: Model, table: QParamTable, averages: Mapping[str, Array]) -> list[str]:
+    """Correct the biases of a float `model`, which is changed; the outputs of these layers.
 
-    `read` gives, by a layer's output, the name of the float tensor that it reads.
+    `table` holds the grids of its weights, and `averages` those of tensors, per channel.
     """
+    grids = {row.tensor: row for row in table.of(Role.WEIGHT)}
     done = []
     for layer in model.nodes(*LINEAR_OPS):
-        quantizer = producer(layer.inputs[1], FAKE_QUANTIZE)
-        weight = None if quantizer is None else array(quantizer.inputs[0])
-        seen = statistics.get(read.get(layer.outputs[0].name, ""))
-        if quantizer is None or weight is None or seen is None or seen.channels is None:
+        grid, means = grids.get(layer.inputs[1].name), averages.get(layer.inputs[0].name)
+        if grid is None or means is None:
             continue
-        if not seen.channels.sum.count:
+        weight = array(layer.inputs[1])
+        if weight is None:
             continue
-        lost = weight.astype(np.float64) - params_of(quantizer).fake(weight)
-        shift = output_shift(layer, lost, seen.channels.sum.mean())
+        lost = weight.astype(np.float64) - grid.fake(weight)
+        shift = output_shift(layer, lost, means)
         if shift is not None and np.any(shift) and _add(model, layer, shift):
             done.append(str(layer.outputs[0].name))
     return done

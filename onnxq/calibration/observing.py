@@ -24,7 +24,7 @@ from onnxq.errors import LoadError, OptionError
 from onnxq.graph import Model
 from onnxq.quant.qparams import Array
 from onnxq.running import sessions
-from onnxq.running.samples import Data, Sample, files_of, given_samples, is_float
+from onnxq.running.samples import Data, Feed, Sample, files_of, given_samples, is_float
 
 SAVE_SECONDS = 20.0
 """How often a run that can be resumed writes what it has."""
@@ -63,12 +63,13 @@ def observe(
     resume: Path | None = None,
     may_be_empty: bool = False,
     progress: Callable[[str], None] = lambda _: None,
+    watch: Callable[[Feed], None] = lambda _: None,
 ) -> Statistics:
     """Statistics of the `wanted` tensors over the samples of `part`, `most` of all at most.
 
     `resume` is a file that receives what is known from time to time, and on an interrupt. If it
     exists, its samples are not run again. The caller removes it. Whoever merges parts allows
-    one to be empty (`may_be_empty`).
+    one to be empty (`may_be_empty`). `watch` is called with every sample that was run.
     """
     check_given(data)
     found = Statistics.of(fingerprint(model), wanted)
@@ -83,6 +84,7 @@ def observe(
             for sample in itertools.islice(run.samples(data, part, most), found.samples, None):
                 progress(f"calibrating: sample {sample.number + 1}")
                 worker.submit(run.add, sample, found).result()
+                watch(sample.feed)
                 if resume is not None and time.monotonic() - saved > SAVE_SECONDS:
                     found.save(resume)
                     saved = time.monotonic()

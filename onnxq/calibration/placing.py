@@ -6,7 +6,7 @@ the quantizers a model came with, a side file, or the values of weights.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ import onnx_graphsurgeon as gs
 from onnxq.analysis.placement_walk import Place
 from onnxq.analysis.quantizer_places import QuantizerPlaces
 from onnxq.backend import Backend
+from onnxq.calibration.bias_correction import correct_biases
 from onnxq.calibration.range_methods import Method
 from onnxq.calibration.ranges import KnownRange, RangeTable, united
 from onnxq.calibration.weight_ranges import weight_range
@@ -29,7 +30,7 @@ from onnxq.pipeline import Pipeline
 from onnxq.quant.grid_of_range import grid_of_range
 from onnxq.quant.log_params import LogParams
 from onnxq.quant.qparam_table import QParamTable
-from onnxq.quant.qparams import Role
+from onnxq.quant.qparams import Array, Role
 from onnxq.quant.qtypes import QTYPES
 from onnxq.quant.scheme import QSpec
 from onnxq.quant.settings import LayerSettings, Settings
@@ -49,7 +50,9 @@ class Placed:
     rules: dict[str, str]
     """Why each tensor is quantized."""
     notes: list[str]
-    """What stays float although the placement wants it quantized."""
+    """Tensors that stay float although the placement wants them quantized."""
+    corrected: list[str] = field(default_factory=list)
+    """Outputs of layers whose bias makes up for rounded weights."""
 
 
 @dataclass
@@ -89,20 +92,16 @@ class Placing:
             for n in layers
             if any(self.walk.is_input(s) for s in self.walk.sources(n.inputs[0]))
         }
-        lasts = {id(n) for n in layers if not self._reaches_layer(n, {id(m) for m in layers})}
-        return firsts | lasts
+        return firsts | self._last_layers({id(n) for n in layers})
 
-    def _reaches_layer(self, node: gs.Node, layers: set[int]) -> bool:
-        seen: set[int] = set()
-        waiting = [reader for t in node.outputs for reader in t.outputs]
-        while waiting:
-            at = waiting.pop()
-            if id(at) in layers:
-                return True
-            if id(at) not in seen:
-                seen.add(id(at))
-                waiting += [reader for t in at.outputs for reader in t.outputs]
-        return False
+    def _last_layers(self, layers: set[int]) -> set[int]:
+        """The layers after which there is no other."""
+        before_another: set[int] = set()
+        for node in reversed(self.model.nodes()):
+            users = [id(user) for tensor in node.outputs for user in tensor.outputs]
+            if any(user in layers or user in before_another for user in users):
+                before_another.add(id(node))
+        return layers - before_another
 
     # -- what each quantizer is ---------------------------------------------------------------
 
@@ -157,68 +156,56 @@ class Placing:
 
     # -- the table ----------------------------------------------------------------------------
 
-    def place(self, ranges: RangeTable) -> Placed:
-        """Put the quantizers in; tensors without a range stay float, and are noted."""
-        table, sources, rules = QParamTable(), dict[str, str](), dict[str, str]()
-        notes: list[str] = []
-        for place in self.places:
-            self._add_place(place, ranges, table, sources, rules, notes)
-        weights = {row.tensor for row in (*table, *table.logarithmic)}
-        for node, weight in self.weights:
-            if weight.name not in weights:
-                weights.add(weight.name)
-                self._add_weight(node, weight, table, sources, rules, notes)
-        model = self.model.clone()
-        model.qparams = table
-        made = Pipeline(ApplyQParams()).run(model, in_place=True).model
-        return Placed(made, sources, rules, notes)
-
-    def _add_place(
+    def place(
         self,
-        place: Place[gs.Node, gs.Tensor],
         ranges: RangeTable,
-        table: QParamTable,
-        sources: dict[str, str],
-        rules: dict[str, str],
-        notes: list[str],
-    ) -> None:
+        averages: Mapping[str, Array] | None = None,
+    ) -> Placed:
+        """Put the quantizers in; tensors without a range stay float, and are noted.
+
+        With the `averages` of tensors per channel, biases make up for rounded weights.
+        """
+        rows = _Rows()
+        for place in self.places:
+            self._add_place(place, ranges, rows)
+        for node, weight in self.weights:
+            if weight.name not in rows.sources:
+                self._add_weight(node, weight, rows)
+        model = self.model.clone()
+        corrected = correct_biases(model, rows.table, averages) if averages else []
+        model.qparams = rows.table
+        made = Pipeline(ApplyQParams()).run(model, in_place=True).model
+        return Placed(made, rows.sources, rows.rules, rows.notes, corrected)
+
+    def _add_place(self, place: Place[gs.Node, gs.Tensor], ranges: RangeTable, rows: _Rows) -> None:
         known = {t.name: _own_range(t) or ranges.get(t.name) for t in place.tensors}
         found = [each for each in known.values() if each is not None]
         missing = [name for name, each in known.items() if each is None]
         if missing:
-            notes.append(f"'{missing[0]}' stays float: no range is known for it ({place.rule})")
+            rows.notes.append(f"'{missing[0]}' stays float: no range is known ({place.rule})")
         if not found or (missing and len(place.tensors) > 1):
             return
         whole, spec = united(found), self.activation_spec(place)
         for tensor in place.tensors:
-            if any(row.tensor == tensor.name for row in table):
-                continue
-            _add_row(table, tensor.name, whole, spec, None, Role.ACTIVATION)
-            sources[tensor.name], rules[tensor.name] = whole.source, place.rule
+            if tensor.name not in rows.sources:
+                rows.add(tensor.name, whole, spec, None, Role.ACTIVATION, place.rule)
 
-    def _add_weight(
-        self,
-        node: gs.Node,
-        weight: gs.Tensor,
-        table: QParamTable,
-        sources: dict[str, str],
-        rules: dict[str, str],
-        notes: list[str],
-    ) -> None:
+    def _add_weight(self, node: gs.Node, weight: gs.Tensor, rows: _Rows) -> None:
         values = array(weight)
         if values is None or not np.issubdtype(values.dtype, np.floating) or not values.size:
             return
         if not np.isfinite(values).all():
-            notes.append(f"'{weight.name}' stays float: it contains values that are not finite")
+            rows.notes.append(
+                f"'{weight.name}' stays float: it contains values that are not finite"
+            )
             return
         spec = self.weight_spec(node)
         layout = weight_axis(node, values.ndim)
         axis = layout.axis if layout is not None and spec.per_channel else None
         method = self.chosen.get(id(node), _PLAIN).weight_method
         low, high, source = weight_range(values, axis, spec, method)
-        _add_row(table, weight.name, KnownRange(low, high, source), spec, axis, Role.WEIGHT)
-        sources[weight.name] = source
-        rules[weight.name] = f"weight of {describe(node)}"
+        rule = f"weight of {describe(node)}"
+        rows.add(weight.name, KnownRange(low, high, source), spec, axis, Role.WEIGHT, rule)
 
     def wanted_layers(self) -> Iterator[tuple[gs.Node, gs.Tensor]]:
         """The layers with quantized weights, and what they read."""
@@ -234,14 +221,25 @@ def _own_range(tensor: gs.Tensor) -> KnownRange | None:
     return KnownRange.of(float(values.min()), float(values.max()), "its own values")
 
 
-def _add_row(
-    table: QParamTable, name: str, known: KnownRange, spec: QSpec, axis: int | None, role: Role
-) -> None:
-    if spec.logarithmic:
-        reach = max(float(np.max(-known.low)), float(np.max(known.high)), 1e-4)
-        table.logarithmic.append(LogParams(name, reach, role))
-        return
-    table.add(grid_of_range(name, known.low, known.high, spec, axis=axis, role=role))
+@dataclass
+class _Rows:
+    """The quantizers to insert, with where their ranges come from and why they are there."""
+
+    table: QParamTable = field(default_factory=QParamTable)
+    sources: dict[str, str] = field(default_factory=dict)
+    rules: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(
+        self, name: str, known: KnownRange, spec: QSpec, axis: int | None, role: Role, rule: str
+    ) -> None:
+        self.sources[name], self.rules[name] = known.source, rule
+        if spec.logarithmic:
+            reach = max(float(np.max(-known.low)), float(np.max(known.high)), 1e-4)
+            self.table.logarithmic.append(LogParams(name, reach, role))
+        else:
+            grid = grid_of_range(name, known.low, known.high, spec, axis=axis, role=role)
+            self.table.add(grid)
 
 
 def _signed(spec: QSpec, backend: str) -> QSpec:
@@ -263,7 +261,8 @@ def names_of(node: gs.Node) -> tuple[str, ...]:
     name = str(node.name)
     path = name.strip("/").replace("/", ".")
     weight = weight_of(node)
-    module = "" if weight is None else weight.name.removesuffix(".weight")
+    stem = "" if weight is None else weight.name.removesuffix(".smoothed")
+    module = stem.removesuffix(".weight")
     found = (name, *(t.name for t in node.outputs), path, path.rpartition(".")[0], module)
     return tuple(dict.fromkeys(n for n in found if n))
 

@@ -18,13 +18,13 @@ x / s is folded into a LayerNormalization that makes x for these layers alone; e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.calibration.tensor_statistics import ChannelStatistics, TensorStatistics
+from onnxq.calibration.tensor_statistics import Channels
 from onnxq.edit import constant, new_node, producer, set_input, users, variable
 from onnxq.graph import Model
 from onnxq.graph.constants import array
@@ -32,8 +32,8 @@ from onnxq.quant.qparams import Array
 from onnxq.quant.scheme import Scheme
 
 EXPONENTS = np.linspace(0.1, 1.0, 19)
-WORTH = 0.75
-"""Share of the noise that may be left, or smoothing does not pay."""
+WORTH = 4 / 3
+"""How many times less noise there must be for smoothing to pay."""
 
 
 @dataclass(frozen=True)
@@ -62,21 +62,27 @@ def groups(model: Model) -> Iterator[tuple[gs.Tensor, list[gs.Node]]]:
 
 
 def smooth(
-    model: Model, statistics: Mapping[str, TensorStatistics], scheme: Scheme
+    model: Model,
+    channels: Mapping[str, Channels],
+    scheme: Scheme,
+    exponents: Mapping[str, float] | None = None,
 ) -> list[Smoothed]:
-    """Smooth what pays in `model`, which is changed; it computes the same."""
+    """Smooth what pays in `model`, which is changed; it computes the same.
+
+    Given `exponents` by tensor, these and no others are smoothed.
+    """
     done = []
     for tensor, layers in list(groups(model)):
-        seen = statistics.get(tensor.name)
-        if seen is None or seen.channels is None or not seen.channels.sum.count:
+        seen = channels.get(tensor.name)
+        if seen is None or (exponents is not None and tensor.name not in exponents):
             continue
         weights = [_matrix(layer) for layer in layers]
-        if any(len(w) != seen.channels.low.size for w in weights):
+        if any(len(w) != seen.low.size for w in weights):
             continue
-        chosen = best_factors(np.concatenate(weights, axis=1), seen.channels, scheme)
-        if chosen is None:
+        tried = EXPONENTS if exponents is None else [exponents[tensor.name]]
+        exponent, factors, gain = best_factors(np.concatenate(weights, axis=1), seen, scheme, tried)
+        if exponents is None and gain < WORTH:
             continue
-        exponent, factors, gain = chosen
         name = _divide(model, tensor, layers, factors)
         for layer, weight in zip(layers, weights, strict=True):
             _multiply(model, layer, weight, factors)
@@ -85,13 +91,13 @@ def smooth(
 
 
 def best_factors(
-    weight: Array, seen: ChannelStatistics, scheme: Scheme
-) -> tuple[float, Array, float] | None:
-    """The exponent, the factors s and the gain; None where smoothing does not pay."""
-    low, high = np.minimum(seen.low, 0).astype(np.float64), np.maximum(seen.high, 0)
+    weight: Array, seen: Channels, scheme: Scheme, exponents: Iterable[float] = EXPONENTS
+) -> tuple[float, Array, float]:
+    """The best exponent, the factors s and how many times less noise there is."""
+    low, high = np.minimum(seen.low, 0.0), np.maximum(seen.high, 0.0)
     reach = np.maximum(np.maximum(-low, high), 1e-6)
     largest = np.maximum(np.abs(weight).max(axis=1), 1e-8)
-    power = seen.squares.mean()
+    power = seen.squares
     (lo, hi), (least, most) = scheme.activation.range, scheme.weight.range
     symmetric = scheme.activation.symmetric
 
@@ -105,13 +111,11 @@ def best_factors(
 
     plain = noise(np.ones_like(reach))
     candidates = []
-    for exponent in EXPONENTS:
+    for exponent in exponents:
         factors = reach**exponent / largest ** (1 - exponent)
         factors = (factors / np.exp(np.log(factors).mean())).astype(np.float32).astype(np.float64)
         candidates.append((noise(factors), float(exponent), factors))
     left, exponent, factors = min(candidates, key=lambda each: each[0])
-    if not left < WORTH * plain:
-        return None
     return exponent, factors.astype(np.float32), plain / max(left, 1e-30)
 
 

@@ -120,6 +120,23 @@ class TensorStatistics:
         return made
 
 
+@dataclass(frozen=True)
+class Channels:
+    """Extremes, average and average square of each channel, as plain numbers."""
+
+    low: Array
+    high: Array
+    average: Array
+    squares: Array
+
+    def divided(self, factors: Array) -> Channels:
+        """The same for the tensor divided by positive factors, one per channel."""
+        each = factors.astype(np.float64)
+        return Channels(
+            self.low / each, self.high / each, self.average / each, self.squares / each**2
+        )
+
+
 class ChannelStatistics:
     """Extremes, average and average square of each channel of a tensor.
 
@@ -144,6 +161,12 @@ class ChannelStatistics:
         self.sum.add(values.mean(axis=1, dtype=np.float64))
         squares = np.einsum("ij,ij->i", values, values, dtype=np.float64) / values.shape[1]
         self.squares.add(np.minimum(squares, np.finfo(np.float32).max))
+
+    @property
+    def numbers(self) -> Channels:
+        """As plain numbers."""
+        low, high = self.low.astype(np.float64), self.high.astype(np.float64)
+        return Channels(low, high, self.sum.mean(), self.squares.mean())
 
     def merge(self, other: ChannelStatistics) -> None:
         """Take in what another part of the data gave."""
@@ -185,4 +208,4 @@ class ChannelStatistics:
         return made
 
 
-__all__ = ["ChannelStatistics", "TensorStatistics", "Wanted"]
+__all__ = ["ChannelStatistics", "Channels", "TensorStatistics", "Wanted"]

@@ -3,7 +3,10 @@
     places of quantizers            the distribution of values
     inputs of layers with weights   also the average and extremes of each channel, for smoothing
                                     and the correction of biases
-    inputs of Softmax               also the least maximum of a row
+    places before a Softmax         also the least maximum of a row
+
+Rules that keep layers float move a quantizer at most to the input of a layer, so these statistics
+serve any rules.
 
 The axis of a layer's input channels is 1 for convolutions and the last one for matrix products.
 Before opset 13 a Softmax sums over all axes from `axis` on, which is one axis only if it is the
@@ -33,7 +36,7 @@ def wanted(placing: Placing) -> dict[str, Wanted]:
         if name in found and axis is not None:
             found[name] = found[name].joined(Wanted(rows=axis))
     for node, tensor in placing.wanted_layers():
-        channels = Wanted(channels=1 if kind_of(node) in _CONVOLUTIONS else -1, distribution=False)
+        channels = Wanted(channels=1 if kind_of(node) in _CONVOLUTIONS else -1)
         found[tensor.name] = found.get(tensor.name, channels).joined(channels)
     return found
 

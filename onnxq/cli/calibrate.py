@@ -21,10 +21,8 @@ from onnxq.cli.options import (
     show,
     show_notes,
 )
-from onnxq.disk import regular_file
 from onnxq.disk.file_set import check_folder, check_target
 from onnxq.errors import LoadError, OptionError
-from onnxq.quant.settings import Settings
 from onnxq.running.records import Data
 from onnxq.workflows.calibrate import calibrate as calibrated
 
@@ -36,9 +34,6 @@ def calibrate(
     backend: BackendName,
     output: Output,
     data: Data = None,
-    settings: Annotated[
-        Path | None, typer.Option("--settings", help="Rules for layers, as JSON.", **PATH)
-    ] = None,
     shard: Annotated[
         str | None,
         typer.Option("--shard", metavar="I/N", help="Take part I of N parts of the samples."),
@@ -71,7 +66,6 @@ def calibrate(
             model,
             data,
             backend=backend,
-            settings=None if settings is None else _rules(settings),
             shard=shard,
             samples=samples,
             jobs=jobs,
@@ -106,15 +100,6 @@ def merge(
             raise LoadError(f"'{path}': {error.what}", fix=error.fix) from error
     assert whole is not None
     _finish(whole, output, as_json)
-
-
-def _rules(path: Path) -> Settings:
-    try:
-        return Settings.loads(regular_file.read(path).decode())
-    except UnicodeDecodeError as error:
-        raise LoadError(f"'{path}' is not UTF-8 text", fix="write it as UTF-8") from error
-    except (LoadError, OptionError) as error:
-        raise type(error)(f"'{path}': {error.what}", fix=error.fix) from error
 
 
 def _finish(found: Statistics, output: Path, as_json: bool) -> None:

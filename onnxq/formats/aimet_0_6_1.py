@@ -13,7 +13,6 @@ max = -min: that is read, but not written, since today's consumers would take it
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from onnxq.analysis.tensor_roles import TensorParts
@@ -128,7 +127,7 @@ FORMAT = SideFile(
     "AIMET and QNN encodings 0.6.1: activations and parameters by name",
     write,
     read,
-    recognises=partial(codes.has_version, (VERSION,)),
+    recognises=codes.HasVersion((VERSION,)),
     detection='JSON with "version": "0.6.1"',
     versions=(VERSION,),
     narrow=False,

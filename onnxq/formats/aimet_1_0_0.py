@@ -13,7 +13,6 @@ stored; those of others in the order of its axes.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -184,7 +183,7 @@ FORMAT = SideFile(
     "AIMET and QNN encodings 1.0.0: lists of activations and parameters",
     write,
     read,
-    recognises=partial(codes.has_version, (VERSION,)),
+    recognises=codes.HasVersion((VERSION,)),
     detection='JSON with "version": "1.0.0"',
     versions=(VERSION,),
     narrow=False,

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -132,7 +131,7 @@ FORMAT = SideFile(
     "AIMET and QNN encodings 2.0.0: one list with ONNX's scale, zero point and axis",
     write,
     read,
-    recognises=partial(codes.has_version, READ_VERSIONS),
+    recognises=codes.HasVersion(READ_VERSIONS),
     detection='JSON with "version": "2.0.0" or "2.1.0"',
     versions=READ_VERSIONS,
     narrow=False,

@@ -13,6 +13,7 @@ be distinguished from a zero point of -1.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -67,9 +68,15 @@ def in_group(row: QParams, key: str) -> bool:
 # -- reading -----------------------------------------------------------------------------------
 
 
-def has_version(versions: Collection[str], text: str) -> bool:
-    """Whether `text` is a document of one of the versions."""
-    return strict_json.peek(text).get("version") in versions
+@dataclass(frozen=True)
+class HasVersion:
+    """Recognises documents of some versions."""
+
+    versions: tuple[str, ...]
+
+    def __call__(self, text: str) -> bool:
+        """Whether `text` is such a document."""
+        return strict_json.peek(text).get("version") in self.versions
 
 
 def document(text: str, versions: tuple[str, ...], keys: Collection[str]) -> dict[str, Any]:

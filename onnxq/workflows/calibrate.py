@@ -75,7 +75,8 @@ def calibrate(
         model: the float model; several workers read a path themselves.
         data: typical inputs, as `onnxq.verify` takes them.
         backend: the target, or its name.
-        settings: rules for layers (see `onnxq.quant.settings`).
+        settings: rules for layers (see `onnxq.quant.settings`), which are checked. What is
+            observed serves any rules, so it does not depend on them.
         shard: '3/8' takes the third of eight parts of the samples.
         samples: take only so many of the first samples.
         jobs: processes that share the work.
@@ -93,11 +94,13 @@ def calibrate(
         progress("reading the model")
         source = model if isinstance(model, Model) else Path(model).absolute()
         floats, _ = float_form(source if isinstance(source, Model) else load(source))
-        wishes = wanted(Placing(floats, chosen_backend(backend), Settings.of(settings)))
+        target = chosen_backend(backend)
+        Placing(floats, target, Settings.of(settings))  # finds wrong rules before the data is run
+        wishes = wanted(Placing(floats, target))
         if not wishes:
-            raise OptionError(
-                "the backend quantizes no activation of this model, so there is nothing to observe",
-                fix="look at the places with 'onnxq explain', or use fewer 'float' settings",
+            raise LoadError(
+                f"{target.name} quantizes no activation of this model: there is nothing to observe",
+                fix="'onnxq inspect' lists the operators of the model",
             )
         files = None if resume is None else ProgressFiles(Path(resume))
         if workers is None:

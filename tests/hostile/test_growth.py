@@ -13,7 +13,7 @@ import pytest
 
 from onnxq.graph import from_proto
 from onnxq.proof.difference import RunningDiff, Tolerance
-from onnxq.proof.step_size import Step
+from onnxq.proof.step_size import StepSize
 from onnxq.running import sessions
 from onnxq.running.samples import samples
 from onnxq.workflows.convert import convert
@@ -74,7 +74,7 @@ def test_the_proof_of_two_nodes_on_large_tensors_took_97_seconds() -> None:
     """Eight times too large a sample, and ten copies of it in float64."""
     feed = next(samples(sessions.reference(_large()), count=1))
     assert feed["x"].shape == (1, 1, 1024, 4096)
-    running = RunningDiff("y", "y", Step(np.asarray(0.05)))
+    running = RunningDiff("y", "y", StepSize(np.asarray(0.05)))
     tracemalloc.start()
     try:
         running.add(feed["x"], feed["x"])

@@ -37,14 +37,14 @@ class Work:
         self.passes: Counter[str] = Counter()
         self.files: Counter[str] = Counter()
         self.sessions = 0
-        self.runs: Counter[int] = Counter()
+        self.runs: Counter[Session] = Counter()
         self.methods: Counter[str] = Counter()
         for kind in {*subclasses(Pass)}:
             if "run" in vars(kind):
                 self._count(monkeypatch, kind, "run", lambda step: self.passes.update([step.name]))
         for name in ("clone", "to_proto"):
             self._count(monkeypatch, Model, name, lambda _, n=name: self.methods.update([n]))
-        self._count(monkeypatch, Session, "run", lambda session: self.runs.update([id(session)]))
+        self._count(monkeypatch, Session, "run", lambda session: self.runs.update([session]))
         work, read = self, model_files.read_bytes
 
         def read_bytes(path: Path, *arguments: Any) -> bytes:

@@ -100,17 +100,23 @@ class TensorFunction(torch.autograd.Function):
 
 
 class Rounding(TensorFunction):
-    """Rounding to a grid; subclasses give it a gradient, with `options` of their own."""
+    """Rounding to a grid; subclasses give it a gradient, with up to two options of their own."""
 
     @staticmethod
     def forward(
-        ctx: Any, values: Tensor, scale: Tensor, zero_point: Tensor, grid: Grid, *options: Any
+        ctx: Any,
+        values: Tensor,
+        scale: Tensor,
+        zero_point: Tensor,
+        grid: Grid,
+        option: Any = None,
+        other: Any = None,
     ) -> Tensor:
         """The formula at the top of this module."""
         ctx.save_for_backward(values, scale, zero_point)
         kernels, x, s, z = operands(values, scale, zero_point, grid)
         ctx.grid, ctx.z = grid, None if grid.block else z  # for blocks it is as large as x
-        ctx.options = options
+        ctx.options = option, other  # torch.compile does not trace a variable number of them
         return _typed(kernels.forward(x, s, z, grid.lo, grid.hi), values.dtype)
 
     @staticmethod

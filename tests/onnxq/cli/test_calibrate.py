@@ -84,28 +84,6 @@ def test_a_model_that_is_called_merge(
     assert (tmp_path / "a.stats").exists()
 
 
-def test_settings_are_read_from_a_file(folder: Path, tmp_path: Path) -> None:
-    rules = tmp_path / "rules.json"
-    rules.write_text('[["classifier", "float"]]')
-    assert calibrate(folder, tmp_path / "a.stats", "--settings", rules) == 0
-    assert "flatten.out" not in Statistics.load(tmp_path / "a.stats").tensors
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [(b'[["classifier", "flot"]]', "not a setting"), (b"[", "line 1"), (b"\xff", "UTF-8")],
-)
-def test_broken_settings_are_an_error_that_names_the_file(
-    text: bytes, named: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rules = tmp_path / "rules.json"
-    rules.write_bytes(text)
-    assert calibrate(folder, tmp_path / "a.stats", "--settings", rules) == 2
-    error = capsys.readouterr().err
-    assert "rules.json" in error
-    assert named in error
-
-
 def test_notes_on_what_was_never_seen_and_never_changed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,4 +79,5 @@ def test_every_command_with_data_takes_pictures() -> None:
         for command in app.registered_commands
         if command.callback and "image_size" in inspect.signature(command.callback).parameters
     }
-    assert pictures == taking == {"convert_", "verify_", "encodings", "calibrate"}
+    assert pictures == taking
+    assert taking >= {"convert_", "verify_", "encodings", "calibrate"}

@@ -1,0 +1,104 @@
+"""A float model with statistics of its tensors: recipes become canonical models here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import onnx_graphsurgeon as gs
+
+from onnxq.analysis.placement_walk import Place
+from onnxq.backend import Backend
+from onnxq.calibration.placing import Placed, Placing
+from onnxq.calibration.range_methods import Method
+from onnxq.calibration.ranges import KnownRange, RangeTable
+from onnxq.calibration.recipe import Recipe
+from onnxq.calibration.smoothing import Smoothed, smooth
+from onnxq.calibration.statistics import Statistics
+from onnxq.graph import Model
+from onnxq.graph.constants import array
+from onnxq.quant.scheme import QSpec
+from onnxq.quant.settings import Settings
+
+FADES = 20.0
+"""exp(-20) is 2e-9: what lies this far below the largest value of a row does not change a Softmax.
+Masks put -1e4 or less there, and a range that covers the mask leaves no codes for the rest."""
+
+
+class Calibrated:
+    """A float model, smoothed where that pays, and what is known of its tensors."""
+
+    def __init__(
+        self,
+        model: Model,
+        backend: Backend,
+        statistics: Statistics,
+        smoothing: Mapping[str, float] | None = None,
+    ) -> None:
+        """Smooth a copy of `model`: as `smoothing` says, or if None, wherever it pays."""
+        self.backend, self.statistics = backend, statistics
+        self.model = model.clone()
+        self._channels = {
+            name: each.channels.numbers
+            for name, each in statistics.tensors.items()
+            if each.channels is not None and each.channels.sum.count
+        }
+        self.smoothed: list[Smoothed] = []
+        scheme = backend.scheme
+        if not (scheme.activation.logarithmic or scheme.weight.logarithmic):
+            self.smoothed = smooth(self.model, self._channels, scheme, smoothing)
+        for each in self.smoothed:
+            self._channels[each.smoothed] = self._channels[each.tensor].divided(each.factors)
+        self._smooth = {each.smoothed for each in self.smoothed}
+
+    @cached_property
+    def exponents(self) -> dict[str, float]:
+        """The exponent of each tensor that is smoothed, for a recipe."""
+        return {each.tensor: each.exponent for each in self.smoothed}
+
+    def placing(self, settings: Settings) -> Placing:
+        """The places of quantizers under these settings."""
+        return Placing(self.model, self.backend, settings)
+
+    def placed(self, recipe: Recipe) -> Placed:
+        """The canonical model that a recipe makes."""
+        placing = self.placing(recipe.settings)
+        averages = {name: each.average for name, each in self._channels.items()}
+        ranges = self.ranges(placing, Method.parse(recipe.method))
+        return placing.place(ranges, averages if recipe.bias_correction else None)
+
+    def ranges(self, placing: Placing, method: Method) -> RangeTable:
+        """The range of every observed tensor that is quantized, by its rule or by `method`."""
+        table: RangeTable = {}
+        for place in placing.places:
+            spec, stated = placing.activation_spec(place), placing.method_of(place)
+            for tensor in place.tensors:
+                if tensor.name in table or array(tensor) is not None:
+                    continue
+                found = self._range(tensor, place, spec, stated or method)
+                if found is not None:
+                    table[tensor.name] = found
+        return table
+
+    def _range(
+        self, tensor: gs.Tensor, place: Place[gs.Node, gs.Tensor], spec: QSpec, method: Method
+    ) -> KnownRange | None:
+        if tensor.name in self._smooth:
+            # Smoothing makes the channels' extremes alike: clipping would cut all of them.
+            seen = self._channels[tensor.name]
+            return KnownRange.of(
+                float(seen.low.min()),
+                float(seen.high.max()),
+                f"extremes over {self.statistics.samples} samples, smoothed",
+            )
+        stats = self.statistics.tensors.get(tensor.name)
+        if stats is None or not stats.extremes.count:
+            return None
+        low, high = method.range(stats.seen, spec)
+        text = f"{method} over {stats.extremes.count} samples"
+        if stats.wanted.rows is not None and low < float(stats.row_top) - FADES < high:
+            low, text = float(stats.row_top) - FADES, f"{text}, without what Softmax ignores"
+        return KnownRange.of(min(low, 0.0), max(high, 0.0), text)
+
+
+__all__ = ["Calibrated"]

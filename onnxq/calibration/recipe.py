@@ -1,0 +1,101 @@
+"""A recipe: every choice of a quantization, as JSON that is applied again to the same network.
+
+The numbers are not in it: ranges, factors and biases follow from the recipe and the data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from onnxq.calibration.range_methods import Method
+from onnxq.errors import LoadError, OnnxqError
+from onnxq.parsing import strict_json
+from onnxq.quant.settings import Settings
+from onnxq.storage.model_files import read_bytes
+
+VERSION = 1
+_FIX = "give a recipe written by 'onnxq quantize'"
+_KEYS = ("onnxq", "version", "backend", "variant", "method", "smooth", "bias_correction")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The choices of one quantization."""
+
+    backend: str
+    variant: str | None = None
+    method: str = "mse"
+    """How ranges of activations are chosen, if no rule says otherwise."""
+    smooth: Mapping[str, float] = field(default_factory=dict)
+    """The exponent of smoothing of each tensor that is smoothed."""
+    bias_correction: bool = True
+    settings: Settings = field(default_factory=Settings)
+    """Rules for layers; those that stay float are among them."""
+
+    def __post_init__(self) -> None:
+        Method.parse(self.method)
+
+    def with_float(self, selectors: Iterable[str]) -> Recipe:
+        """The same with further layers in float."""
+        rules = Settings.of([[name, "float"] for name in selectors]).rules
+        return replace(self, settings=Settings((*rules, *self.settings.rules)))
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "onnxq": "recipe",
+            "version": VERSION,
+            "backend": self.backend,
+            "variant": self.variant,
+            "method": self.method,
+            "smooth": dict(sorted(self.smooth.items())),
+            "bias_correction": self.bias_correction,
+            "settings": self.settings.to_json(),
+        }
+
+    def dumps(self) -> str:
+        """The JSON text."""
+        return json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n"
+
+    @classmethod
+    def loads(cls, text: str) -> Recipe:
+        """Read the JSON text."""
+        entry = strict_json.Entry.parse(text, "a recipe", _FIX)
+        entry.only((*_KEYS, "settings"))
+        entry.choice("onnxq", "recipe")
+        entry.choice("version", VERSION)
+        given: dict[str, Any] = entry.value
+        smooth, variant = given.get("smooth", {}), given.get("variant")
+        correct = given.get("bias_correction", True)
+        numbers = isinstance(smooth, dict) and all(type(v) in (int, float) for v in smooth.values())
+        if not numbers or not isinstance(correct, bool) or not isinstance(variant, str | None):
+            raise LoadError(
+                "the recipe's 'smooth' must map tensors to numbers, 'bias_correction' must be true "
+                "or false, and 'variant' a name or null",
+                fix=_FIX,
+            )
+        return cls(
+            entry.text("backend"),
+            variant,
+            entry.text("method"),
+            {name: float(value) for name, value in smooth.items()},
+            correct,
+            Settings.of(given.get("settings")),
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Recipe:
+        """Read a file."""
+        try:
+            return cls.loads(read_bytes(Path(path)).decode())
+        except UnicodeDecodeError as error:
+            raise LoadError(f"'{path}' is not a text file", fix=_FIX) from error
+        except OnnxqError as error:
+            raise type(error)(f"'{path}': {error.what}", fix=error.fix) from error
+
+
+__all__ = ["Recipe"]

@@ -1,0 +1,91 @@
+r"""What quantization costs a network: the noise at its outputs, on a few samples.
+
+    SQNR = -10 log10( \sum_o |y_o - y'_o|^2 / |y_o|^2  /  number of outputs )     in dB
+
+with y of the float model and y' of the other, over all samples. Outputs that are not real numbers
+(labels, indices) do not count.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from onnxq.quant.qparams import Array
+from onnxq.running.samples import Feed, is_float
+from onnxq.running.sessions import Kind, ModelSource, Session, session
+
+SAMPLES = 8
+"""Samples of a trial: differences between recipes show with few."""
+
+
+@dataclass
+class Noise:
+    """Sums of squares of the outputs and of their errors."""
+
+    signal: dict[str, float] = field(default_factory=dict)
+    error: dict[str, float] = field(default_factory=dict)
+
+    def add(self, trusted: Mapping[str, Array], other: Iterable[Array]) -> None:
+        """Take in the outputs of one sample."""
+        for (name, y), made in zip(trusted.items(), other, strict=True):
+            if not is_float(y.dtype) or y.shape != made.shape:
+                continue
+            y, made = y.astype(np.float64), made.astype(np.float64)
+            self.signal[name] = self.signal.get(name, 0.0) + float(np.square(y).sum())
+            self.error[name] = self.error.get(name, 0.0) + float(np.square(y - made).sum())
+
+    @property
+    def share(self) -> float:
+        """The average share of noise in an output; 0 if there is none."""
+        shares = [self.error[n] / s for n, s in self.signal.items() if s > 0]
+        return sum(shares) / len(shares) if shares else 0.0
+
+    @property
+    def sqnr(self) -> float:
+        """In dB; infinite without noise, NaN if the outputs are."""
+        share = self.share
+        return math.inf if share == 0 else -10 * math.log10(share) if share > 0 else math.nan
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; numbers that JSON lacks are null."""
+        shares = {n: self.error[n] / s for n, s in self.signal.items() if s > 0}
+        dbs = {n: -10 * math.log10(s) if s > 0 else None for n, s in shares.items()}
+        return {"sqnr": self.sqnr if math.isfinite(self.sqnr) else None, "outputs": dbs}
+
+
+class Trial:
+    """A few samples, and the outputs of the float model for them."""
+
+    def __init__(self, model: ModelSource, feeds: Iterable[Feed], most: int = SAMPLES) -> None:
+        made = session(model, "reference")
+        self.results = [(feed, made.run(feed)) for feed in itertools.islice(feeds, most)]
+
+    def fewer(self, most: int) -> Trial:
+        """The same with the first samples only."""
+        made = copy.copy(self)
+        made.results = self.results[:most]
+        return made
+
+    def noise(
+        self,
+        model: ModelSource | Session,
+        kind: Kind = "reference",
+        more: Mapping[str, Array] | None = None,
+    ) -> Noise:
+        """Run another model on the samples; `more` are inputs that only it has."""
+        made = model if isinstance(model, Session) else session(model, kind)
+        found = Noise()
+        for feed, outputs in self.results:
+            others = made.run({**feed, **(more or {})})
+            found.add(outputs, list(others.values())[: len(outputs)])
+        return found
+
+
+__all__ = ["SAMPLES", "Noise", "Trial"]

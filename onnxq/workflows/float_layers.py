@@ -1,0 +1,178 @@
+"""Which layers stay float so that a network keeps its quality: as few as possible.
+
+Layers are ranked once by the noise they add. The fewest of the worst that reach the goal are then
+found by halving: one trial for each doubling of their number. The noises of layers do not quite add
+up, so those of them that turn out not to be needed are quantized again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from onnxq.calibration.calibrated import Calibrated
+from onnxq.calibration.recipe import Recipe
+from onnxq.calibration.sensitivity import FloatStep, rank
+from onnxq.calibration.trial import Trial
+from onnxq.errors import OptionError
+from onnxq.graph import Model
+from onnxq.quant.qparams import Array
+from onnxq.running.sessions import reference
+
+Predict = Callable[[Mapping[str, Array]], dict[str, Array]]
+"""A model as a function from inputs to outputs, by name."""
+RANKING = 4
+"""Samples for the ranking, which runs the network once for every quantizer."""
+
+Metric = Callable[[Predict], float]
+"""A quality that the user measures: more is better."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When enough layers are float."""
+
+    count: int = 0
+    sqnr: float | None = None
+    metric: Metric | None = None
+    max_drop: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.count < 0:
+            raise OptionError(f"keep_float {self.count} is negative", fix="give 0 or more")
+        if (self.metric is None) != (self.max_drop is None):
+            raise OptionError(
+                "a metric and the largest drop of it belong together",
+                fix="give both metric and max_drop",
+            )
+        given = [bool(self.count), self.sqnr is not None, self.metric is not None]
+        if sum(given) > 1:
+            raise OptionError(
+                "keep_float, target_sqnr and max_drop are different goals", fix="give one of them"
+            )
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is a goal at all."""
+        return bool(self.count) or self.sqnr is not None or self.metric is not None
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """A number of float layers, and what it gives."""
+
+    layers: tuple[str, ...]
+    sqnr: float
+    metric: float | None
+    reached: bool
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        if self.metric is not None:
+            return f"the metric is {self.metric:g}"
+        return f"the SQNR is {self.sqnr:.1f} dB"
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        sqnr = self.sqnr if math.isfinite(self.sqnr) else None
+        return {
+            "float_layers": list(self.layers),
+            "sqnr": sqnr,
+            "metric": self.metric,
+            "reached": self.reached,
+        }
+
+
+def choose_float_layers(
+    calibrated: Calibrated,
+    recipe: Recipe,
+    trial: Trial | None,
+    goal: Goal,
+    progress: Callable[[str], None] = lambda _: None,
+) -> tuple[Recipe, list[TradeOff]]:
+    """The recipe with the fewest float layers that reach the goal, and what was tried."""
+    if not goal.is_set:
+        return recipe, []
+    if trial is None:
+        raise OptionError(
+            "finding the layers that cost most needs samples", fix="give --data as well"
+        )
+    search = _Search(calibrated, recipe, trial, goal)
+    first = search.tried(())
+    if first.reached:
+        return recipe, search.found
+    placing, placed = calibrated.placing(recipe.settings), calibrated.placed(recipe)
+    steps = rank(placing, placed, trial.fewer(RANKING), progress)
+    if goal.count:
+        layers = first_layers(steps, goal.count)
+        search.tried(layers)
+        return recipe.with_float(layers), search.found
+    progress("finding the fewest float layers")
+    low, high = 0, 1  # `low` steps are too few
+    while high < len(steps) and not search.tried(_of(steps[:high])).reached:
+        low, high = high, min(2 * high, len(steps))
+    if high == len(steps) and not search.tried(_of(steps)).reached:
+        raise OptionError(
+            f"the goal cannot be reached: with all layers in float {search.found[-1].text}",
+            fix="choose a lower goal, or see whether the data are typical",
+        )
+    while high - low > 1:
+        middle = (low + high) // 2
+        if search.tried(_of(steps[:middle])).reached:
+            high = middle
+        else:
+            low = middle
+    kept = steps[:high]
+    for step in reversed(kept[:-1]):  # the last one is needed: without it there were too few
+        without = [each for each in kept if each is not step]
+        if search.tried(_of(without)).reached:
+            kept = without
+    found = sorted(search.found, key=lambda each: len(each.layers))
+    return recipe.with_float(_of(kept)), found
+
+
+def _of(steps: list[FloatStep]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for step in steps for name in step.layers))
+
+
+def first_layers(steps: list[FloatStep], most: int) -> tuple[str, ...]:
+    """The layers of the first steps: at most so many."""
+    chosen: tuple[str, ...] = ()
+    for step in steps:
+        more = (*chosen, *(name for name in step.layers if name not in chosen))
+        if len(more) > most:
+            break
+        chosen = more
+    return chosen
+
+
+class _Search:
+    def __init__(self, calibrated: Calibrated, recipe: Recipe, trial: Trial, goal: Goal) -> None:
+        self._calibrated, self._recipe, self._trial, self._goal = calibrated, recipe, trial, goal
+        self._least = -math.inf
+        if goal.metric is not None and goal.max_drop is not None:
+            self._least = self._measure(calibrated.model) - goal.max_drop
+        self.found: list[TradeOff] = []
+
+    def _measure(self, model: Model) -> float:
+        assert self._goal.metric is not None
+        made = reference(model)
+        return float(self._goal.metric(made.run))
+
+    def tried(self, layers: tuple[str, ...]) -> TradeOff:
+        """Quantize with these layers in float, and look what it gives."""
+        made = self._calibrated.placed(self._recipe.with_float(layers))
+        sqnr = self._trial.noise(made.model).sqnr
+        value = None if self._goal.metric is None else self._measure(made.model)
+        if value is not None:
+            reached = value >= self._least
+        else:
+            reached = self._goal.sqnr is not None and sqnr >= self._goal.sqnr
+        self.found.append(TradeOff(layers, sqnr, value, reached))
+        return self.found[-1]
+
+
+__all__ = ["Goal", "Metric", "TradeOff", "choose_float_layers"]

@@ -1,0 +1,270 @@
+"""Quantizes a float model for a backend: from data to proven files, with the cost measured.
+
+    float model -> float form ----------------------------------------.
+                      |                                               |
+         data -> statistics -> recipe -> canonical model -> convert -> cost
+                      (smoothing, ranges, biases, layers that stay float)
+
+Ranges come from the data alone, never from random inputs. Every choice is in the recipe, which is
+written beside the model and can be applied again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxq.backend import Backend, chosen_backend
+from onnxq.calibration.calibrated import Calibrated
+from onnxq.calibration.float_form import float_form
+from onnxq.calibration.observing import constant_tensors, observe
+from onnxq.calibration.placing import Placed, Placing
+from onnxq.calibration.recipe import Recipe
+from onnxq.calibration.statistics import Statistics, fingerprint
+from onnxq.calibration.trial import SAMPLES, Noise, Trial
+from onnxq.calibration.wanted import wanted
+from onnxq.errors import LoadError, OptionError
+from onnxq.graph import Model, load
+from onnxq.parsing.argument_types import FLAG, INTEGER, PATH, takes
+from onnxq.quant.settings import Settings
+from onnxq.running.samples import samples as feeds_of
+from onnxq.running.sessions import reference
+from onnxq.workflows.artifacts import Artifact
+from onnxq.workflows.convert import Conversion, convert
+from onnxq.workflows.float_layers import Goal, Metric, TradeOff, choose_float_layers
+from onnxq.workflows.write_outputs import check_writer
+
+if TYPE_CHECKING:
+    from onnxq.running.samples import Data, Feed
+
+METHODS_TRIED = ("mse", "percentile:99.99", "percentile:99.999", "min-max")
+"""Ways to choose ranges that are compared if the user states none."""
+
+
+@dataclass(kw_only=True)
+class Quantization(Conversion):
+    """A float model quantized for a backend: files, recipe and what it costs."""
+
+    recipe: Recipe
+    samples: int
+    """Samples that the ranges come from."""
+    noise: Noise | None = None
+    """The error of the quantized model at the outputs; None if it was not measured."""
+    trade_off: list[TradeOff] = field(default_factory=list)
+    """The tried numbers of float layers, and what each gives."""
+    sources: dict[str, str] = field(default_factory=dict)
+    """Where the range of each quantized tensor comes from."""
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        found = None if self.noise is None else self.noise.to_json()
+        return super().to_json() | {
+            "samples": self.samples,
+            "noise": found,
+            "trade_off": [each.to_json() for each in self.trade_off],
+            "recipe": self.recipe.to_json(),
+            "ranges": self.sources,
+        }
+
+
+@takes(
+    source=(Model, *PATH),
+    backend=(str, Backend, None),
+    variant=(str, None),
+    data=(*PATH, Iterable, None),
+    statistics=(Statistics, *PATH, None),
+    recipe=(Recipe, *PATH, None),
+    method=(str, None),
+    keep_float=INTEGER,
+    metric=(Callable, None),
+    smooth=FLAG,
+    bias_correction=FLAG,
+    samples=(*INTEGER, None),
+    verify=FLAG,
+    stem=(str, None),
+    progress=Callable,
+)
+def quantize(
+    source: Model | str | Path,
+    backend: str | Backend | None = None,
+    data: Data = None,
+    *,
+    variant: str | None = None,
+    settings: Any = None,
+    recipe: Recipe | str | Path | None = None,
+    statistics: Statistics | str | Path | None = None,
+    method: str | None = None,
+    smooth: bool = True,
+    bias_correction: bool = True,
+    keep_float: int = 0,
+    target_sqnr: float | None = None,
+    metric: Metric | None = None,
+    max_drop: float | None = None,
+    samples: int | None = None,
+    resume: Path | None = None,
+    verify: bool = True,
+    stem: str | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Quantization:
+    """Quantize a float model for `backend`; nothing is written until `.save(folder)`.
+
+    `data` are typical inputs, as for `convert`; `statistics` of them can be given as well, or
+    instead (see `onnxq calibrate`). `settings` is a list of rules for layers, and `recipe` one that
+    was written before: then all choices are taken from it.
+
+    The worst layers stay float: `keep_float` of them, or as few as reach `target_sqnr` in dB, or
+    as few as keep `metric` within `max_drop` of the float model. `metric` is called with a
+    function from a feed to outputs, both dicts by name, and returns a number: more is better.
+    """
+    stored = Recipe.load(recipe) if isinstance(recipe, str | Path) else recipe
+    if stored is not None:
+        _check_alone(stored, backend, variant, settings, method, keep_float, target_sqnr, max_drop)
+        backend, variant = stored.backend, stored.variant
+    if backend is None:
+        raise OptionError("no backend is given", fix="give --backend; 'onnxq backends' lists them")
+    goal = Goal(keep_float, target_sqnr, metric, max_drop)
+    target = chosen_backend(backend, variant)
+    check_writer(target)
+    if not isinstance(source, Model):
+        progress(f"reading {source}")
+        path = Path(source)
+        stem, source = stem or path.stem, load(path)
+    model, traces = float_form(source)
+    rules = stored.settings if stored is not None else Settings.of(settings)
+    kept: list[Feed] = []
+    found = _statistics(model, target, rules, data, statistics, samples, resume, progress, kept)
+    exponents = stored.smooth if stored is not None else None if smooth else {}
+    calibrated = Calibrated(model, target, found, exponents)
+    trial = Trial(model, kept) if kept else None
+    tradeoff: list[TradeOff] = []
+    chosen = stored
+    if chosen is None:
+        chosen = Recipe(
+            target.name,
+            variant,
+            method or METHODS_TRIED[0],
+            calibrated.exponents,
+            bias_correction,
+            rules,
+        )
+        if method is None and trial is not None:
+            progress("comparing ways to choose ranges")
+            chosen = best_method(calibrated, chosen, trial)
+        chosen, tradeoff = choose_float_layers(calibrated, chosen, trial, goal, progress)
+    placed = calibrated.placed(chosen)
+    _check_something(placed, target)
+    done = convert(
+        placed.model,
+        target,
+        data=kept or None,
+        verify=verify,
+        stem=stem,
+        progress=progress,
+    )
+    noise = None if trial is None else trial.noise(placed.model)
+    return Quantization(
+        **{f.name: getattr(done, f.name) for f in fields(Conversion)}
+        | {
+            "traces": (*traces, *done.traces),
+            "notes": [*_notes(found, placed, calibrated, trial), *done.notes],
+            "artifacts": (*done.artifacts, _recipe_file(chosen)),
+            "variant": variant,
+        },
+        recipe=chosen,
+        samples=found.samples,
+        noise=noise,
+        trade_off=tradeoff,
+        sources=placed.sources,
+    )
+
+
+def best_method(calibrated: Calibrated, recipe: Recipe, trial: Trial) -> Recipe:
+    """The recipe with the method that leaves the least noise on the samples of the trial."""
+    tried = [replace(recipe, method=name) for name in METHODS_TRIED]
+    return min(tried, key=lambda each: trial.noise(calibrated.placed(each).model).share)
+
+
+def _statistics(
+    model: Model,
+    backend: Backend,
+    rules: Settings,
+    data: Data,
+    given: Statistics | str | Path | None,
+    most: int | None,
+    resume: Path | None,
+    progress: Callable[[str], None],
+    kept: list[Feed],
+) -> Statistics:
+    """What is known of the tensors; the first samples are added to `kept`."""
+    # Rules may need other methods, but not other tensors than those of the whole network do.
+    asked = wanted(Placing(model, backend, Settings()))
+    if given is None:
+
+        def keep(feed: Feed) -> None:
+            if len(kept) < SAMPLES:
+                kept.append(feed)
+
+        Placing(model, backend, rules)  # a wrong rule is found before the data is run
+        return observe(model, asked, data, most=most, resume=resume, progress=progress, watch=keep)
+    found = given if isinstance(given, Statistics) else Statistics.load(Path(given))
+    if found.model != fingerprint(model):
+        raise LoadError(
+            "the statistics are of another model",
+            fix="run 'onnxq calibrate' with this model",
+        )
+    missing = sorted(set(asked) - set(found.tensors))
+    if missing:
+        raise LoadError(
+            f"the statistics lack {len(missing)} tensors, '{missing[0]}' among them",
+            fix=f"run 'onnxq calibrate' with --backend {backend.name}",
+        )
+    if data is not None:
+        kept += itertools.islice(feeds_of(reference(model), data), SAMPLES)
+    return found
+
+
+def _check_alone(recipe: Recipe, backend: str | Backend | None, *others: Any) -> None:
+    """A recipe holds all choices: refuse others beside it."""
+    name = backend.name if isinstance(backend, Backend) else backend
+    if any(others) or (name is not None and name != recipe.backend):
+        raise OptionError(
+            f"the recipe is for {recipe.backend} and holds all choices: others cannot be given "
+            "beside it",
+            fix="give the recipe alone, or change it in a text editor",
+        )
+
+
+def _check_something(placed: Placed, backend: Backend) -> None:
+    if not placed.sources:
+        raise LoadError(
+            f"nothing in the model can be quantized for {backend.name}: it contains none of the "
+            "operators that the target runs in integers, or all of them stay float",
+            fix="'onnxq inspect' lists the operators of the model",
+        )
+
+
+def _notes(
+    found: Statistics, placed: Placed, calibrated: Calibrated, trial: Trial | None
+) -> list[str]:
+    notes = list(placed.notes)
+    same = constant_tensors(found)
+    if same:
+        more = f" and {len(same) - 1} more" if len(same) > 1 else ""
+        notes.append(f"'{same[0]}'{more} had the same value in all samples: are the data typical?")
+    if calibrated.smoothed:
+        notes.append(f"{len(calibrated.smoothed)} tensors are smoothed (SmoothQuant)")
+    if placed.corrected:
+        notes.append(f"{len(placed.corrected)} biases make up for rounded weights")
+    if trial is None:
+        notes.append("the cost is not measured: that needs --data beside the statistics")
+    return notes
+
+
+def _recipe_file(recipe: Recipe) -> Artifact:
+    return Artifact("_recipe.json", "the choices, to be applied again", recipe.dumps())
+
+
+__all__ = ["METHODS_TRIED", "Quantization", "quantize"]
