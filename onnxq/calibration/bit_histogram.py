@@ -151,6 +151,8 @@ class BitHistogram:
         last = made._first + made._counts.size
         if made._counts.ndim != 1 or made._first < 0 or last > 2 * ZERO + 1:
             raise ValueError("its counts are not those of a histogram")
+        if made._counts.min(initial=0) < 0 or np.isnan([made.low, made.high]).any():
+            raise ValueError("its counts or extremes are not those of a histogram")
         return made
 
 

@@ -26,7 +26,7 @@ class ExactSum:
 
     def __init__(self, size: int, limbs: npt.NDArray[np.int64] | None = None, count: int = 0):
         self.limbs = np.zeros((_LIMBS, size), np.int64) if limbs is None else limbs
-        if self.limbs.shape != (_LIMBS, size) or self.limbs.dtype != np.int64:
+        if self.limbs.shape != (_LIMBS, size) or self.limbs.dtype != np.int64 or count < 0:
             raise ValueError(f"{self.limbs.dtype} limbs of shape {self.limbs.shape} are not a sum")
         self.count = count
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.observing import Part, observe
+from onnxq.calibration.progress_files import ProgressFiles
 from onnxq.calibration.tensor_statistics import Wanted
 from onnxq.errors import OnnxqError, VerifyError
 from onnxq.graph import Model, load
@@ -40,6 +41,8 @@ class Task:
     wanted: Mapping[str, Wanted]
     data: Data
     most: int | None = None
+    files: ProgressFiles | None = None
+    """Where workers that see the disk of this machine keep what they know."""
 
 
 def observe_part(task: Task, part: Part) -> bytes | Exception:
@@ -49,7 +52,15 @@ def observe_part(task: Task, part: Part) -> bytes | Exception:
     """
     try:
         model = _float_model(task.source)
-        found = observe(model, task.wanted, task.data, part=part, most=task.most, may_be_empty=True)
+        found = observe(
+            model,
+            task.wanted,
+            task.data,
+            part=part,
+            most=task.most,
+            resume=None if task.files is None else task.files.of(part),
+            may_be_empty=True,
+        )
         return found.dumps()
     except OnnxqError as error:
         return error

@@ -1,8 +1,9 @@
 """The files of a calibration that is not finished.
 
-One process keeps what it knows in one file. Several leave a file for each part that is done:
-`all.stats.partial-3-of-8`. Every file names the run it belongs to, so that it is not taken for
-part of another.
+One process keeps what it knows in one file. Of several, each part has a file:
+`all.stats.partial-3-of-8`. Workers on this machine write to it on the way; those of a cluster may
+see other disks, so only parts that are done are kept of them. Every file names the run it belongs
+to, so that it is not taken for part of another, and whether its part is done.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxq.calibration.in_parts import Task
 from onnxq.calibration.observing import Part, earlier_run, name_of_run
 from onnxq.calibration.statistics import Statistics
 from onnxq.errors import LoadError
+from onnxq.running.records import Data
+
+_DONE = ", done"
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class ProgressFiles:
 
     def check(self, parts: Iterable[Part] = ()) -> None:
         """Raise if there are files of a run that was divided otherwise."""
-        own = {self._of(part) for part in parts} or {self.whole}
+        own = {self.of(part) for part in parts} or {self.whole}
         other = [path for path in self.found() if path not in own]
         if other:
             raise LoadError(
@@ -53,24 +56,26 @@ class ProgressFiles:
         for path in self.found():
             path.unlink(missing_ok=True)
 
-    def load(self, part: Part, begun: Statistics, task: Task) -> Statistics | None:
-        """The statistics of a part, if it was done before."""
-        path = self._of(part)
+    def load(
+        self, part: Part, begun: Statistics, data: Data, most: int | None
+    ) -> Statistics | None:
+        """The statistics of a part that was done before; one that was begun is only checked."""
+        path = self.of(part)
         if not path.exists():
             return None
-        expected = Statistics(begun.model, begun.tensors)
-        expected.unfinished = name_of_run(task.data, part, task.most)
-        found = earlier_run(path, expected)
+        done = Statistics.load(path).unfinished.endswith(_DONE)
+        name = name_of_run(data, part, most) + (_DONE if done else "")
+        found = earlier_run(path, Statistics(begun.model, begun.tensors, unfinished=name))
         found.unfinished = ""
-        return found
+        return found if done else None
 
-    def save(self, part: Part, found: Statistics, task: Task) -> None:
-        """Keep the statistics of a part."""
-        kept = Statistics(found.model, found.tensors, found.samples)
-        kept.unfinished = name_of_run(task.data, part, task.most)
-        kept.save(self._of(part))
+    def save(self, part: Part, found: Statistics, data: Data, most: int | None) -> None:
+        """Keep the statistics of a part that is done."""
+        name = name_of_run(data, part, most) + _DONE
+        Statistics(found.model, found.tensors, found.samples, name).save(self.of(part))
 
-    def _of(self, part: Part) -> Path:
+    def of(self, part: Part) -> Path:
+        """The file of a part."""
         return self.whole.with_name(f"{self.whole.name}-{part.index + 1}-of-{part.of}")
 
 

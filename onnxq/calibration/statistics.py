@@ -125,6 +125,8 @@ class Statistics:
         header.choice("onnxq", "statistics")
         header.choice("version", VERSION)
         made = cls(header.text("model"), samples=header.integer("samples"))
+        if made.samples < 0:
+            raise header.error("'samples' is negative")
         if "unfinished" in header.value:
             made.unfinished = header.text("unfinished")
         states: dict[int, dict[str, Any]] = {}

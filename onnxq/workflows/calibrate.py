@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import AbstractContextManager
@@ -111,7 +112,8 @@ def calibrate(
             return observe(
                 floats, wishes, data, part=part, most=samples, resume=file, progress=progress
             )
-        task = Task(source, wishes, _sendable(data), samples)
+        own = files if executor is None and cluster is None else None
+        task = Task(source, wishes, _sendable(data), samples, own)
         begun = Statistics.of(fingerprint(floats), wishes)
         return _divided(task, begun, part, count, workers, files, progress)
 
@@ -129,7 +131,7 @@ def _divided(
     if files is not None:
         files.check(parts)
     for each in parts:
-        earlier = None if files is None else files.load(each, begun, task)
+        earlier = None if files is None else files.load(each, begun, task.data, task.most)
         if earlier is None:
             left.append(each)
         else:
@@ -138,7 +140,7 @@ def _divided(
     def done(each: Part, data: bytes) -> None:
         found = Statistics.loads(data)
         if files is not None:
-            files.save(each, found, task)
+            files.save(each, found, task.data, task.most)
         begun.merge(found)
 
     observe_in_parts(task, left, workers, done=done, progress=progress)
@@ -182,9 +184,29 @@ def _workers(
     elif jobs == 1:
         yield None, 1
     else:
-        # Not forked: a copy of a process with the threads of onnxruntime may wait for ever.
-        context = multiprocessing.get_context("spawn")
-        yield lambda: ProcessPoolExecutor(jobs, context), PARTS_PER_WORKER * jobs
+        yield lambda: _processes(jobs), PARTS_PER_WORKER * jobs
+
+
+@contextlib.contextmanager
+def _processes(jobs: int) -> Iterator[Executor]:
+    """A pool that ends at once on an error or an interrupt: nobody wants its results any more."""
+    # Not forked: a copy of a process with the threads of onnxruntime may wait for ever.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, context, initializer=_end_on_interrupt)
+    try:
+        yield pool
+    except BaseException:
+        # From Python 3.14 on there is a method for it.
+        for process in list((getattr(pool, "_processes", None) or {}).values()):
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _end_on_interrupt() -> None:
+    """Let Ctrl-C end a worker without a traceback."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _client(address: str) -> AbstractContextManager[Any]:

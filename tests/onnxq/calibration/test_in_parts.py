@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxq.calibration import in_parts
+from onnxq.calibration import in_parts, observing
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.in_parts import Task, observe_in_parts, observe_part
 from onnxq.calibration.observing import Part, observe
+from onnxq.calibration.progress_files import ProgressFiles
 from onnxq.calibration.statistics import Statistics, merged
 from onnxq.calibration.tensor_statistics import Wanted
 from onnxq.errors import LoadError, VerifyError
@@ -151,3 +152,29 @@ def test_a_model_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> 
     found = observe_part(Task(tmp_path / "none.onnx", WANTED, DATA), Part())
     assert isinstance(found, LoadError)
     assert "none.onnx" in found.what
+
+
+def test_a_worker_that_was_killed_left_what_it_knew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "SAVE_SECONDS", 0.0)
+    files = ProgressFiles.beside(tmp_path / "all.stats")
+    part, read = Part(0, 2), []
+
+    class Killed(BaseException):
+        """Nothing is cleaned up after it."""
+
+    class Deadly(list[np.ndarray]):
+        def __iter__(self) -> Any:
+            for number, sample in enumerate(super().__iter__()):
+                if number == 4 and not read:
+                    read.append(number)
+                    raise Killed
+                yield sample
+
+    task = Task(MODEL, WANTED, Deadly(DATA), files=files)
+    with pytest.raises(Killed):
+        observe_part(task, part)
+    assert Statistics.load(files.of(part)).samples == 2
+    found = observe_part(task, part)
+    assert found == observe(float_form(MODEL)[0], WANTED, DATA, part=part).dumps()
