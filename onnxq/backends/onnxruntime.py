@@ -7,7 +7,8 @@ rounds them to steps of sx * sw by itself, the same way whether the file did so 
 file stays exact. Opset 13 at least: below 11 onnxruntime fails to round float biases.
 
 Activations with one scale per channel have no integer kernels, but are fused into them: such scales
-are divided by in front of the pair and multiplied behind it where that would happen.
+are divided by in front of the pair and multiplied behind it where that would happen. Float layers
+between quantizers are guarded, since onnxruntime would round their weights per tensor by itself.
 
 Convolutions read and write codes. Matrix products read them, and write floats as fast, so their
 results are quantized only for a reader that wants codes. Other operators with an integer kernel
@@ -32,6 +33,7 @@ from onnxq.quant.scheme import QSpec, Scheme
 from passes.absorb_clip import AbsorbClip
 from passes.dequantize_off_axis import DequantizeOffAxis
 from passes.factor_channel_scales import FactorChannelScales
+from passes.guard_float_layers import GuardFloatLayers
 from passes.phases import CLEAN, FOLD, READ
 from passes.propagate_ranges import PropagateRanges
 from passes.quantize_bias import QuantizeBias
@@ -51,7 +53,7 @@ _OTHERS = ("int4", "uint4", "int2", "uint2", "int16", "uint16")
 _PIPELINE = Pipeline(
     *(*READ, *CLEAN, *FOLD),
     *(PropagateRanges(), RetypeActivations(to="uint8"), AbsorbClip()),
-    *(DequantizeOffAxis(), FactorChannelScales()),
+    *(DequantizeOffAxis(), FactorChannelScales(), GuardFloatLayers()),
 )
 _BIASES_IN_CODES = Pipeline(*_PIPELINE, QuantizeBias(coarser=True), RoundBias())
 

@@ -46,7 +46,7 @@ class Calibrated:
         self.smoothed: list[Smoothed] = []
         scheme = backend.scheme
         if not (scheme.activation.logarithmic or scheme.weight.logarithmic):
-            self.smoothed = smooth(self.model, self._channels, scheme, smoothing)
+            self.smoothed = smooth(self.model, self._channels, backend, smoothing)
         for each in self.smoothed:
             self._channels[each.smoothed] = self._channels[each.tensor].divided(each.factors)
         self._smooth = {each.smoothed for each in self.smoothed}

@@ -168,9 +168,8 @@ class _Run:
                     f"{which}: input '{name}' contains values that are not finite",
                     fix="remove the sample, or repair it",
                 )
-        values: dict[str, Array] = self._session.run(
-            sample.feed, only=dict.fromkeys(self._taps.values())
-        )
+        taps = dict.fromkeys(self._taps.values())
+        values: dict[str, Array] = self._session.run(sample.feed, only=taps) if taps else {}
         for name in self._names:
             value: Array | None = sample.feed.get(name, values.get(self._taps.get(name, "")))
             if value is None:

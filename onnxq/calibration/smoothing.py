@@ -13,7 +13,8 @@ layers that read one tensor, by the noise that rounding adds to y:
 with d_x the step of x / s, and d_o that of column o of the scaled weight. If that is not at least a
 quarter less than N without smoothing, nothing is done.
 
-x / s is folded into a LayerNormalization that makes x for these layers alone; else it is a Mul.
+x / s is folded into a LayerNormalization that produces x for these layers alone. Otherwise it is a
+Mul, unless the target would quantize what the Mul reads: then nothing is won.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from onnxq.backend import Backend
 from onnxq.calibration.tensor_statistics import Channels
 from onnxq.edit import constant, new_node, producer, set_input, users, variable
 from onnxq.graph import Model
@@ -64,17 +66,22 @@ def groups(model: Model) -> Iterator[tuple[gs.Tensor, list[gs.Node]]]:
 def smooth(
     model: Model,
     channels: Mapping[str, Channels],
-    scheme: Scheme,
+    backend: Backend,
     exponents: Mapping[str, float] | None = None,
 ) -> list[Smoothed]:
     """Smooth what pays in `model`, which is changed; it computes the same.
 
     Given `exponents` by tensor, these and no others are smoothed.
     """
+    scheme, placement = backend.scheme, backend.placement
+    may_multiply = "Mul" not in placement.inputs or "Mul" in placement.joining
     done = []
     for tensor, layers in list(groups(model)):
         seen = channels.get(tensor.name)
         if seen is None or (exponents is not None and tensor.name not in exponents):
+            continue
+        norm = _norm_before(model, tensor, layers)
+        if norm is None and not may_multiply:
             continue
         weights = [_matrix(layer) for layer in layers]
         if any(len(w) != seen.low.size for w in weights):
@@ -83,7 +90,7 @@ def smooth(
         exponent, factors, gain = best_factors(np.concatenate(weights, axis=1), seen, scheme, tried)
         if exponents is None and gain < WORTH:
             continue
-        name = _divide(model, tensor, layers, factors)
+        name = _divide(model, tensor, layers, factors, norm)
         for layer, weight in zip(layers, weights, strict=True):
             _multiply(model, layer, weight, factors)
         done.append(Smoothed(tensor.name, name, exponent, factors, gain))
@@ -133,18 +140,26 @@ def _multiply(model: Model, layer: gs.Node, weight: Array, factors: Array) -> No
     set_input(layer, 1, constant(model, f"{old.name}.smoothed", new.astype(dtype)))
 
 
-def _divide(model: Model, tensor: gs.Tensor, layers: list[gs.Node], factors: Array) -> str:
-    """Let the layers read x / s; the name of that tensor."""
+def _norm_before(model: Model, tensor: gs.Tensor, layers: list[gs.Node]) -> gs.Node | None:
+    """The LayerNormalization that produces `tensor` for these layers alone."""
     norm = producer(tensor, "LayerNormalization")
-    alone = len(users(tensor)) == len(layers) and not model.is_output(tensor)
+    if norm is None or len(users(tensor)) != len(layers) or model.is_output(tensor):
+        return None
+    parts = [array(part) for part in norm.inputs[1:]]
+    sizes = {value.shape for value in parts if value is not None}
+    return norm if len(sizes) == 1 and all(p is not None and p.ndim == 1 for p in parts) else None
+
+
+def _divide(
+    model: Model, tensor: gs.Tensor, layers: list[gs.Node], factors: Array, norm: gs.Node | None
+) -> str:
+    """Let the layers read x / s; the name of that tensor."""
     dtype = np.dtype(tensor.dtype or np.float32)
-    if norm is not None and alone:
-        parts = [(index, array(norm.inputs[index])) for index in range(1, len(norm.inputs))]
-        if all(value is not None and value.shape == factors.shape for _, value in parts):
-            for index, value in parts:
-                name = f"{norm.inputs[index].name}.smoothed"
-                set_input(norm, index, constant(model, name, (value / factors).astype(dtype)))
-            return str(tensor.name)
+    if norm is not None:
+        for index, part in list(enumerate(norm.inputs))[1:]:
+            value = (array(part) / factors).astype(dtype)
+            set_input(norm, index, constant(model, f"{part.name}.smoothed", value))
+        return str(tensor.name)
     result = variable(model, f"{tensor.name}.smoothed", like=tensor)
     inverse = constant(model, f"{tensor.name}.smoothing", (1 / factors).astype(dtype))
     home = layers[0].owner

@@ -42,22 +42,31 @@ class Noise:
             self.error[name] = self.error.get(name, 0.0) + float(np.square(y - made).sum())
 
     @property
+    def shares(self) -> dict[str, float]:
+        """The share of noise in each output; one that is always 0 counts as its noise."""
+        return {name: self.error[name] / (power or 1.0) for name, power in self.signal.items()}
+
+    @property
     def share(self) -> float:
-        """The average share of noise in an output; 0 if there is none."""
-        shares = [self.error[n] / s for n, s in self.signal.items() if s > 0]
+        """The average share of noise in an output."""
+        shares = self.shares.values()
         return sum(shares) / len(shares) if shares else 0.0
 
     @property
     def sqnr(self) -> float:
         """In dB; infinite without noise, NaN if the outputs are."""
-        share = self.share
-        return math.inf if share == 0 else -10 * math.log10(share) if share > 0 else math.nan
+        return decibels(self.share)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; numbers that JSON lacks are null."""
-        shares = {n: self.error[n] / s for n, s in self.signal.items() if s > 0}
-        dbs = {n: -10 * math.log10(s) if s > 0 else None for n, s in shares.items()}
-        return {"sqnr": self.sqnr if math.isfinite(self.sqnr) else None, "outputs": dbs}
+        found = {"": self.sqnr} | {name: decibels(s) for name, s in self.shares.items()}
+        plain = {name: db if math.isfinite(db) else None for name, db in found.items()}
+        return {"sqnr": plain.pop(""), "outputs": plain}
+
+
+def decibels(share: float) -> float:
+    """The signal-to-noise ratio of a share of noise."""
+    return math.inf if share == 0 else -10 * math.log10(share) if share > 0 else math.nan
 
 
 class Trial:
@@ -88,4 +97,4 @@ class Trial:
         return found
 
 
-__all__ = ["SAMPLES", "Noise", "Trial"]
+__all__ = ["SAMPLES", "Noise", "Trial", "decibels"]

@@ -38,9 +38,9 @@ from onnxq.cli.options import (
     progress_line,
     show,
     show_notes,
-    show_verdict,
 )
 from onnxq.cli.pictures import with_pictures
+from onnxq.cli.quantize import quantize_
 from onnxq.dialects.quantizing_operators import check_readable
 from onnxq.discovery import Broken
 from onnxq.disk.file_set import check_folder, check_target
@@ -115,24 +115,7 @@ def convert_(
         progress("writing files")
         folder = failures.save(done, output)
     show(as_json, done.to_json, lambda: tables.conversion(done, explain))
-    _finish(done, folder, as_json)
-
-
-def _finish(done: Conversion, output: Path, as_json: bool) -> None:
-    if any(finding.severity == "error" for finding in done.findings):
-        screen.console(stderr=as_json).print(
-            f"written to {output}, but {done.backend.name} will reject it or compute something "
-            "else: see the lint errors",
-            style="bold red",
-        )
-        raise typer.Exit(1)
-    show_verdict(
-        as_json,
-        f"written to {output}",
-        done.proven if done.proofs else None,
-        failures.not_proven(done, output),
-        changed=done.change is not None,
-    )
+    failures.finish(done, folder, as_json)
 
 
 @app.command()
@@ -260,6 +243,7 @@ def inspect(
     show(as_json, found.to_json, lambda: tables.summary(found))
 
 
+app.command("quantize")(with_pictures(quantize_))
 app.command()(with_pictures(encodings))
 app.command()(with_pictures(calibrate))
 app.command("calibrate merge")(merge)

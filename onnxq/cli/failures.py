@@ -14,6 +14,7 @@ from typing import Any
 import typer
 
 from onnxq.cli import screen
+from onnxq.cli.options import show_verdict
 from onnxq.errors import OnnxqError
 from onnxq.proof.prove import COST
 from onnxq.workflows.artifacts import MadeFiles
@@ -123,4 +124,22 @@ def _reason(done: Conversion, folder: Path) -> str:
         f"the files in {folder} do not match the model.\n"
         "  next: compare layer by layer with "
         "'onnxq verify MODEL FILE --per-layer', or see what the passes did with --explain"
+    )
+
+
+def finish(done: Conversion, output: Path, as_json: bool) -> None:
+    """Print the verdict of a conversion; exit with 1 if the files are not to be trusted."""
+    if any(finding.severity == "error" for finding in done.findings):
+        screen.console(stderr=as_json).print(
+            f"written to {output}, but {done.backend.name} will reject it or compute something "
+            "else: see the lint errors",
+            style="bold red",
+        )
+        raise typer.Exit(1)
+    show_verdict(
+        as_json,
+        f"written to {output}",
+        done.proven if done.proofs else None,
+        not_proven(done, output),
+        changed=done.change is not None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
@@ -16,23 +17,40 @@ from onnxq.workflows.lint_model import LintReport
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
-def findings(found: Iterable[Finding], title: str = "Findings") -> RenderableType:
-    """Findings as a table; places with the same message share a row."""
+def findings(
+    found: Iterable[Finding], title: str = "Findings", most: int | None = None
+) -> RenderableType:
+    """Findings as a table; places with the same message share a row.
+
+    Of each rule at most `most` rows are shown, and how many more places there are.
+    """
     table = Table(title=shown(title, "bold"), title_justify="left", header_style="bold")
     for column in ("", "where", "what", "next"):
         table.add_column(column, overflow="fold")
-    places: dict[tuple[str, str, str], list[str]] = {}
+    places: dict[tuple[str, str, str, str], list[str]] = {}
     for finding in found:
-        places.setdefault((finding.severity, finding.message, finding.fix), []).append(
-            finding.where
-        )
-    for (severity, message, fix), where in places.items():
+        key = finding.rule, finding.severity, finding.message, finding.fix
+        places.setdefault(key, []).append(finding.where)
+    rows: Counter[str] = Counter()
+    hidden: Counter[tuple[str, str]] = Counter()
+    for (rule, severity, message, fix), where in places.items():
+        rows[rule] += 1
+        if most is not None and rows[rule] > most:
+            hidden[rule, severity] += len(where)
+            continue
         more = [f"and {len(where) - 5} more"] if len(where) > 5 else []
         table.add_row(
             shown(severity, _STYLES[severity]),
             shown_lines(where[:5] + more),
             shown(message),
             shown(fix),
+        )
+    for (rule, severity), count in hidden.items():
+        table.add_row(
+            shown(severity, _STYLES[severity]),
+            f"{count} more",
+            shown(rule),
+            "--explain shows all of them",
         )
     return table
 

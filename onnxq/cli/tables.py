@@ -28,7 +28,8 @@ from onnxq.workflows.summary import Summary
 OK, FAILED = Text("ok", "green"), Text("FAILED", "bold red")
 
 
-def _table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:
+def new_table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:
+    """An empty table; the columns in `right` are numbers."""
     table = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
     numbers = set(right)
     for column in columns:
@@ -60,7 +61,7 @@ _NUMBERS = ("max difference", "mean", "moved", "values")
 
 def proofs(found: Iterable[Proof], title: str = "Proof") -> RenderableType:
     """The comparisons, output by output."""
-    table = _table(title, "compared", "output", *_NUMBERS, "", right=_NUMBERS)
+    table = new_table(title, "compared", "output", *_NUMBERS, "", right=_NUMBERS)
     notes: list[str] = []
     for proof in found:
         for diff in proof.report.outputs:
@@ -75,7 +76,7 @@ def proofs(found: Iterable[Proof], title: str = "Proof") -> RenderableType:
 
 def statistics(found: Statistics) -> RenderableType:
     """The extremes of each observed tensor."""
-    table = _table("Statistics", "tensor", "lowest", "highest", right=("lowest", "highest"))
+    table = new_table("Statistics", "tensor", "lowest", "highest", right=("lowest", "highest"))
     for name, each in found.tensors.items():
         ends = (each.histogram.low, each.histogram.high)
         table.add_row(shown(name), *("" if each.is_empty else number(float(end)) for end in ends))
@@ -85,7 +86,7 @@ def statistics(found: Statistics) -> RenderableType:
 def cost(found: Report, judged: bool) -> RenderableType:
     """Distance of the outputs from those of the source after a change that the target needs."""
     verdict = ("",) if judged else ()
-    table = _table("Cost of the changes", "output", *_NUMBERS, *verdict, right=_NUMBERS)
+    table = new_table("Cost of the changes", "output", *_NUMBERS, *verdict, right=_NUMBERS)
     for diff in found.outputs:
         table.add_row(shown(diff.name), *diff_cells(diff)[: None if judged else -1])
     return table
@@ -95,12 +96,12 @@ def report(found: Report, per_layer: bool) -> RenderableType:
     """A comparison of two models."""
     parts: list[RenderableType] = []
     if per_layer:
-        layers = _table("Layers", "tensor", *_NUMBERS, "", "producer", right=_NUMBERS)
+        layers = new_table("Layers", "tensor", *_NUMBERS, "", "producer", right=_NUMBERS)
         for diff in found.layers:
             made_by = shown(f"{diff.op} {diff.node}".strip())
             layers.add_row(shown(diff.name), *diff_cells(diff), made_by)
         parts.append(layers)
-    table = _table("Outputs", "output", *_NUMBERS, "", right=_NUMBERS)
+    table = new_table("Outputs", "output", *_NUMBERS, "", right=_NUMBERS)
     for diff in found.outputs:
         table.add_row(shown(diff.name), *diff_cells(diff))
     parts.append(table)
@@ -123,7 +124,7 @@ def report(found: Report, per_layer: bool) -> RenderableType:
 
 def traces(found: Iterable[Trace], explain: bool) -> RenderableType:
     """The work of each pass; with `explain` also what it skipped and why."""
-    table = _table("Passes", "pass", "rewrote", "left", "ms", right=("rewrote", "left", "ms"))
+    table = new_table("Passes", "pass", "rewrote", "left", "ms", right=("rewrote", "left", "ms"))
     details: list[RenderableType] = []
     notes: list[str] = []
     for trace in found:
@@ -144,7 +145,7 @@ def traces(found: Iterable[Trace], explain: bool) -> RenderableType:
 
 def conversion(found: Conversion | SideExport, explain: bool) -> RenderableType:
     """The full report of a conversion."""
-    files = _table("Files", "file", "content")
+    files = new_table("Files", "file", "content")
     for artifact in found.artifacts:
         files.add_row(shown(f"{found.stem}{artifact.suffix}"), artifact.summary)
     parts = [traces(found.traces, explain)] if explain else []
@@ -163,7 +164,8 @@ def conversion(found: Conversion | SideExport, explain: bool) -> RenderableType:
             ]
         told = [f for f in found.findings if explain or f.severity != "info"]
         if told:
-            parts.append(lint_tables.findings(told, f"Lint findings for {found.backend.name}"))
+            title = f"Lint findings for {found.backend.name}"
+            parts.append(lint_tables.findings(told, title, None if explain else 3))
         parts += [
             shown(
                 f"note: {path} does not belong to this conversion, perhaps to an earlier one; "
@@ -178,7 +180,7 @@ def conversion(found: Conversion | SideExport, explain: bool) -> RenderableType:
 
 def qparams(rows: QParamTable | Iterable[QParams], title: str = "Quantizers") -> RenderableType:
     """The quantization table."""
-    table = _table(
+    table = new_table(
         title,
         "tensor",
         "role",
@@ -208,7 +210,7 @@ def qparams(rows: QParamTable | Iterable[QParams], title: str = "Quantizers") ->
 
 def summary(found: Summary) -> RenderableType:
     """The content of a model."""
-    head = _table("Model", "", "")
+    head = new_table("Model", "", "")
     head.show_header = False
     for key, *values in (
         ("opset", ", ".join(f"{domain} {version}" for domain, version in found.opsets.items())),
@@ -225,7 +227,7 @@ def summary(found: Summary) -> RenderableType:
     if len(found.table):
         parts.append(qparams(found.table))
     if found.layers:
-        layers = _table("Layers", "layer", "op", "input", "weight", "output")
+        layers = new_table("Layers", "layer", "op", "input", "weight", "output")
         for layer in found.layers:
             marks = [
                 shown("quantized", "green") if q else shown("float", "yellow")
@@ -244,7 +246,7 @@ def summary(found: Summary) -> RenderableType:
 
 def pass_list(known: dict[str, type[Pass] | Broken]) -> RenderableType:
     """All passes with their options."""
-    table = _table("Passes", "pass", "options", "what it does")
+    table = new_table("Passes", "pass", "options", "what it does")
     for name, found in known.items():
         if isinstance(found, Broken):
             table.add_row(name, "", shown(f"broken plug-in: {found.error}", "red"))
@@ -259,7 +261,7 @@ def pass_list(known: dict[str, type[Pass] | Broken]) -> RenderableType:
 
 def backend_list(known: dict[str, Backend | Broken]) -> RenderableType:
     """All backends."""
-    table = _table("Backends", "backend", "accepts", "files", "proof")
+    table = new_table("Backends", "backend", "accepts", "files", "proof")
     for name, found in known.items():
         if isinstance(found, Broken):
             table.add_row(name, shown(f"broken plug-in: {found.error}", "red"), "", "")
@@ -285,7 +287,7 @@ def backend_list(known: dict[str, Backend | Broken]) -> RenderableType:
 
 def format_list(known: dict[str, SideFile | Broken]) -> RenderableType:
     """All side-file formats."""
-    table = _table("Formats", "format", "content", "holds", "recognised by")
+    table = new_table("Formats", "format", "content", "holds", "recognised by")
     for name, found in known.items():
         if isinstance(found, Broken):
             table.add_row(name, shown(f"broken plug-in: {found.error}", "red"), "", "")

@@ -1,0 +1,187 @@
+"""The command that quantizes a float model."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+
+from onnxq.calibration.trial import decibels
+from onnxq.cli import failures, tables
+from onnxq.cli.options import (
+    PATH,
+    Explain,
+    Json,
+    ModelPath,
+    NoVerify,
+    OutputFolder,
+    VariantName,
+    progress_line,
+    show,
+)
+from onnxq.cli.screen import shown
+from onnxq.disk.file_set import check_folder
+from onnxq.errors import OptionError
+from onnxq.quant.settings import Settings
+from onnxq.running.records import Data
+from onnxq.storage.model_files import read_bytes
+from onnxq.workflows.float_layers import Metric
+from onnxq.workflows.quantize import Quantization, quantize
+
+
+def _file(name: str, text: str) -> Any:
+    return typer.Option(name, help=text, **PATH)
+
+
+def quantize_(
+    model: ModelPath,
+    output: OutputFolder,
+    backend: Annotated[
+        str | None, typer.Option("--backend", "-b", help="See 'onnxq backends'.")
+    ] = None,
+    data: Data = None,
+    variant: VariantName = None,
+    settings: Annotated[Path | None, _file("--settings", "JSON list of rules for layers.")] = None,
+    recipe: Annotated[
+        Path | None, _file("--recipe", "Apply the choices of an earlier quantization.")
+    ] = None,
+    statistics: Annotated[
+        Path | None, _file("--statistics", "Statistics written by 'onnxq calibrate'.")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            help="How ranges are chosen: min-max, moving-average, percentile:99.99, mse or "
+            "entropy. Default: the best of several, measured.",
+        ),
+    ] = None,
+    keep_float: Annotated[
+        int, typer.Option("--keep-float", min=0, help="Number of layers that stay float.")
+    ] = 0,
+    target_sqnr: Annotated[
+        float | None,
+        typer.Option("--target-sqnr", help="Keep as few layers in float as reach this SQNR in dB."),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option("--metric", help="FILE.py:FUNCTION or MODULE:FUNCTION that rates a model."),
+    ] = None,
+    max_drop: Annotated[
+        float | None,
+        typer.Option("--max-drop", help="Largest drop of the metric: as few layers in float."),
+    ] = None,
+    no_smooth: Annotated[
+        bool, typer.Option("--no-smooth", help="Do not move outliers into weights (SmoothQuant).")
+    ] = False,
+    no_bias_correction: Annotated[
+        bool,
+        typer.Option("--no-bias-correction", help="Do not make up for rounded weights in biases."),
+    ] = False,
+    samples: Annotated[
+        int | None, typer.Option("--samples", min=1, help="Most samples of the data to use.")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        _file("--resume", "File that keeps the statistics of an interrupted run."),
+    ] = None,
+    no_verify: NoVerify = False,
+    explain: Explain = False,
+    as_json: Json = False,
+) -> None:
+    """Quantize a float model for a backend with typical data, prove the files, measure the cost."""
+    check_folder(output)
+    rules = None if settings is None else Settings.loads(_text(settings))
+    rated = None if metric is None else _metric(metric)
+    with progress_line(as_json) as progress:
+        done = quantize(
+            model,
+            backend,
+            data,
+            variant=variant,
+            settings=rules,
+            recipe=recipe,
+            statistics=statistics,
+            method=method,
+            smooth=not no_smooth,
+            bias_correction=not no_bias_correction,
+            keep_float=keep_float,
+            target_sqnr=target_sqnr,
+            metric=rated,
+            max_drop=max_drop,
+            samples=samples,
+            resume=resume,
+            verify=not no_verify,
+            progress=progress,
+        )
+        progress("writing files")
+        folder = failures.save(done, output)
+    show(as_json, done.to_json, lambda: report(done, explain))
+    failures.finish(done, folder, as_json)
+
+
+def report(found: Quantization, explain: bool) -> RenderableType:
+    """The report of a quantization: its files and proofs, then its cost."""
+    parts = [tables.conversion(found, explain)]
+    if found.trade_off:
+        rows = tables.new_table("Float layers", "layers", "SQNR", "metric", "", right=("layers",))
+        for each in found.trade_off:
+            metric = "" if each.metric is None else f"{each.metric:g}"
+            last = "reaches the goal" if each.reached else ""
+            rows.add_row(str(len(each.layers)), _db(each.sqnr), metric, last)
+        parts.append(rows)
+    if explain:
+        rows = tables.new_table("Ranges", "tensor", "comes from")
+        for tensor, source in found.sources.items():
+            rows.add_row(shown(tensor), shown(source))
+        parts.append(rows)
+    if found.noise is not None:
+        rows = tables.new_table("Cost of quantization", "output", "SQNR", right=("SQNR",))
+        for name, share in found.noise.shares.items():
+            rows.add_row(shown(name), _db(decibels(share)))
+        parts.append(rows)
+        parts.append(
+            shown(
+                f"ranges by {found.recipe.method} from {found.samples} samples; signal to noise "
+                f"{_db(found.noise.sqnr)} against the float model"
+            )
+        )
+    return Group(*parts)
+
+
+def _db(value: float) -> str:
+    return "exact" if value == math.inf else f"{value:.1f} dB"
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_bytes(path).decode()
+    except UnicodeDecodeError:
+        raise OptionError(f"'{path}' is not a text file", fix="give a JSON file") from None
+
+
+def _metric(text: str) -> Metric:
+    """The function that `--metric` names."""
+    place, _, name = text.rpartition(":")
+    fix = "write it like metric.py:accuracy; it gets a function from inputs to outputs"
+    if not place or not name:
+        raise OptionError(f"'{text}' names no function", fix=fix)
+    try:
+        if place.endswith(".py"):
+            spec = importlib.util.spec_from_file_location("onnxq_metric", place)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(place)
+        found = getattr(module, name)
+    except (ImportError, OSError, AttributeError, SyntaxError) as error:
+        raise OptionError(f"the metric '{text}' cannot be loaded: {error}", fix=fix) from error
+    if not callable(found):
+        raise OptionError(f"the metric '{text}' is not a function", fix=fix)
+    return found  # type: ignore[no-any-return]
