@@ -11,10 +11,16 @@ import pytest
 
 from onnxq.calibration import observing
 from onnxq.calibration.observing import Part, constant_tensors, observe
+from onnxq.calibration.range_methods import Method
 from onnxq.calibration.statistics import Statistics, merged
 from onnxq.calibration.tensor_statistics import Wanted
 from onnxq.errors import LoadError, OptionError
+from onnxq.graph import load
+from onnxq.graph.constants import array
+from onnxq.quant.grid_of_range import grid_numbers
+from onnxq.quant.scheme import QSpec
 from tests.models.build import parse
+from tests.models.foreign_files import FOLDER
 
 BODY = """g (float[1,2] x) => (float[1,2] y) <float[2,2] w = {1, -2, 3, 0.5}>
 { h = MatMul(x, w)  y = Relu(h) }"""
@@ -268,3 +274,34 @@ def test_constant_tensors_are_found() -> None:
     found = observe(MODEL, WANTED, np.zeros((3, 1, 2), np.float32))
     assert constant_tensors(found) == ["x", "h", "y"]
     assert constant_tensors(observe(MODEL, WANTED, DATA)) == []
+
+
+# -- another tool -------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="no ../shared/fixtures beside the repository")
+@pytest.mark.parametrize("network", ["A1", "A2"])
+@pytest.mark.parametrize(
+    ("fixture", "kind"), [("ort-qdq-u8s8", "uint8"), ("ort-qdq-u16s8-pc", "uint16")]
+)
+def test_extremes_give_the_quantizers_that_onnxruntime_chose(
+    network: str, fixture: str, kind: str
+) -> None:
+    floats, spec = load(FOLDER / network / "float.onnx"), QSpec((kind,))
+    known = {t.name for t in floats.graph.inputs} | {
+        t.name for node in floats.nodes() for t in node.outputs
+    }
+    theirs = {
+        node.inputs[0].name: (array(node.inputs[1]), array(node.inputs[2]))
+        for node in load(FOLDER / network / fixture / "model.onnx").nodes("QuantizeLinear")
+        # It gives every Softmax the range 0 to 1, whatever was seen.
+        if node.inputs[0].name in known and "Softmax" not in node.inputs[0].name
+    }
+    assert len(theirs) >= 13
+    found = observe(floats, dict.fromkeys(theirs, Wanted()), FOLDER / network / "calib.npz")
+    for name, (scale, zero_point) in theirs.items():
+        low, high = Method("min-max").range(found.tensors[name].seen, spec)
+        mine, zero = grid_numbers(np.float64(low), np.float64(high), spec)
+        # Its activations come from a model with other fusions, so the last bits may differ.
+        np.testing.assert_allclose(mine, scale, rtol=1e-6, err_msg=name)
+        assert abs(int(zero) - int(zero_point)) <= (kind == "uint16"), name
