@@ -21,6 +21,7 @@ from onnxq.quant.qparams import QParams
 
 if TYPE_CHECKING:
     from onnxq.proof.verify import verify
+    from onnxq.workflows.bench import bench
     from onnxq.workflows.convert import Conversion, convert
     from onnxq.workflows.quantize import Quantization, quantize
 
@@ -35,6 +36,7 @@ __all__ = [
     "QParams",
     "Quantization",
     "__version__",
+    "bench",
     "convert",
     "from_proto",
     "load",
@@ -46,6 +48,7 @@ __all__ = [
 _LATER = {
     "Conversion": "onnxq.workflows.convert",
     "Quantization": "onnxq.workflows.quantize",
+    "bench": "onnxq.workflows.bench",
     "convert": "onnxq.workflows.convert",
     "quantize": "onnxq.workflows.quantize",
     "verify": "onnxq.proof.verify",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any
 
 from onnxq.near_words import closest
@@ -79,12 +80,14 @@ def near_matches(word: str, known: Iterable[str]) -> str:
     near = closest(word, words)
     if near:
         return "did you mean " + " or ".join(f"'{w}'" for w in near) + "?"
-    more = f" ... and {len(words) - _MOST_WORDS} more" if len(words) > _MOST_WORDS else ""
-    return "choose from: " + ", ".join(words[:_MOST_WORDS]) + more
+    ends = accumulate(len(w) + 2 for w in words)
+    count = max(1, sum(end <= _MOST_LETTERS for end in ends))
+    more = f" and {len(words) - count} more" if len(words) > count else ""
+    return "choose from: " + ", ".join(words[:count])[:_MOST_LETTERS] + more
 
 
-_MOST_WORDS = 100
-"""Most words listed if none is similar; there are fewer passes, backends and formats."""
+_MOST_LETTERS = 200
+"""Most letters of the words listed if none is similar: the message fits three lines."""
 
 
 def cannot_write(dialect: str, problems: Iterable[str], *, fix: str) -> PassError:

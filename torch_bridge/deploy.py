@@ -17,7 +17,6 @@ from onnxq.backend import Backend
 from onnxq.errors import OptionError, VerifyError
 from onnxq.parsing.argument_types import PATH, takes
 from onnxq.proof.prove import Proof
-from onnxq.proof.verify import Report
 from onnxq.workflows.convert import Conversion, convert
 from torch_bridge.export import Axes, Options, export_recorded, unwrapped
 from torch_bridge.exporting.proof import prove_export
@@ -46,23 +45,22 @@ def deploy(
     """Write `<stem>.onnx` (canonical) and the target's files into `folder`.
 
     The files are compared on `args`, which should therefore be real data: noise may saturate.
-    Arguments not listed here are those of `export`.
 
     Args:
-        q: what `prepare` returned, quantization enabled.
+        q: the result of `prepare`, with quantization enabled.
         args: positional arguments of one call.
-        folder: where the files go.
+        folder: the folder of the files.
         kwargs: keyword arguments of that call.
         backend: the target; by default the one the model was prepared for.
         variant: see `onnxq.convert`.
-        allow_requantize: see `onnxq.convert`; too much of a change is a proof that fails.
+        allow_requantize: see `onnxq.convert`; the proof fails if the change is too large.
         stem: file names start with it.
         exporter: see `export`.
         input_names: see `export`.
         output_names: see `export`.
         dynamic_axes: see `export`.
         opset: see `export`.
-        strict: raise VerifyError where a proof fails, before the target's files are written.
+        strict: raise VerifyError if a proof fails, before the target's files are written.
         progress: called with a few words before each step.
 
     Returns:
@@ -107,16 +105,14 @@ def _unproven(conversion: Conversion) -> VerifyError:
         )
     worst = failed.report.worst
     assert worst is not None
-    where = _first_difference(failed.report)
+    first = next((layer for layer in failed.report.layers if layer.moved), None)
+    where = (
+        f"; the first quantizer to differ is '{first.node}' ({first.moved:.3%} moved)"
+        if first
+        else ""
+    )
     return VerifyError(
         f"{failed.what}: '{worst.node or worst.name}' is off by {worst.max:.3g} "
         f"({worst.unit}), {worst.moved:.2%} of its elements moved{where}",
         fix="look at the proofs of deploy(..., strict=False), whose reports list every quantizer",
     )
-
-
-def _first_difference(report: Report) -> str:
-    first = next((layer for layer in report.layers if layer.moved), None)
-    if first is None:
-        return ""
-    return f"; the first quantizer to differ is '{first.node}' ({first.moved:.3%} moved)"

@@ -1,6 +1,6 @@
-"""A trained model as canonical ONNX: what it computes in eval mode, quantizers as one node each.
+"""Writes a trained model as canonical ONNX: its eval mode, with one node for each quantizer.
 
-The file holds `onnxq::FakeQuantize` nodes (`FakeQuantizeLog` for NNIE's grid) with their function,
+The file has `onnxq::FakeQuantize` nodes (`FakeQuantizeLog` for NNIE's grid) with their function,
 so it passes onnx.checker and runs in a stock onnxruntime. Node names start with the path of the
 torch module that made them ('layer1.0.conv1/Conv'; a quantizer's node has the path of its module),
 tensor names with the name of their node.
@@ -50,7 +50,7 @@ def export(
     The model is put into eval mode for the export and every module back into its own mode.
 
     Args:
-        q: what `prepare` returned, quantization enabled.
+        q: the result of `prepare`, with quantization enabled.
         args: positional arguments of one call.
         path: the file to write.
         kwargs: keyword arguments of that call. Tensors anywhere in the arguments become inputs,
@@ -58,7 +58,7 @@ def export(
         exporter: 'torchscript' (fast, needs nothing else) or 'dynamo' (needs onnxscript).
         input_names: one per tensor; by default as in the signature ('x', 'batch.mask').
         output_names: one per tensor; by default keys of a returned dict, 'output', 'output_0'.
-        dynamic_axes: open axes by input name: {'x': {0: 'batch'}} or {'x': [0]}.
+        dynamic_axes: axes of any length by input name: {'x': {0: 'batch'}} or {'x': [0]}.
         opset: 17 by default (dynamo: 18). 16-bit quantizers and blocks raise it to 21.
     """
     options = Options(exporter, input_names, output_names, dynamic_axes or {}, opset)
@@ -94,7 +94,7 @@ def export_recorded(
     *,
     results: bool,
 ) -> Exported:
-    """Do what `export` does, and return what it wrote; `results` is for `record`."""
+    """Write the file of `export`, and return its model; `results` is an argument of `record`."""
     which = exporters.exporter(options.exporter)
     opset = _checked_opset(options.opset, options.exporter, which)
     check_exportable(model)
@@ -116,10 +116,14 @@ def export_recorded(
             )
         _check_open_axes(made, dynamic)
         made.require_opset(opset, "asked for")
-        _canonicalise(made, which, call.model, run)
+        model = call.model
+        paths = embed_parameters.name_layers(made, lambda node: owner_of(model, which.path(node)))
+        embed_parameters.resolve_aliases(made)
+        embed_parameters.set_quantizers(made, model, run, paths)
+        embed_parameters.name_parameters(made, paths, model.state_dict())
         graph.save(made, path)
-        made.upgrades.clear()  # as asked for, and in the file: no news for a conversion
-        if made.origin is not None and made.origin.data:  # weights in the folder that goes now
+        made.upgrades.clear()  # the file has the opset asked for: nothing to report
+        if made.origin is not None and made.origin.data:  # weights in the temporary folder
             made = graph.load(path)
     values = (t.detach().cpu().numpy() for t in call.tensors)
     return Exported(made, run, dict(zip(inputs, values, strict=True)))
@@ -130,7 +134,7 @@ def unwrapped(q: nn.Module) -> nn.Module:
     while True:
         if isinstance(q, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
             q = q.module
-        elif type(q).__name__ == "OptimizedModule":  # what torch.compile returns has no public name
+        elif type(q).__name__ == "OptimizedModule":  # torch.compile's class is not public
             (q,) = q.children()
         else:
             return q
@@ -143,25 +147,18 @@ def check_exportable(model: nn.Module) -> None:
     if observing:
         raise UnsupportedModelError(
             f"{len(observing)} of {len(found)} quantizers still observe ranges, "
-            f"'{observing[0]}' first: what is exported would change with the next batch",
+            f"'{observing[0]}' first, so the exported ranges would change with the next batch",
             fix="call enable_quantization(model) before the export",
         )
     used = {name: quantizer for name, quantizer in found.items() if quantizer.quantizing}
     if not used:
         raise UnsupportedModelError(
-            f"none of the {len(found)} quantizers quantizes: this would export the float model",
+            f"none of the {len(found)} quantizers is on, so the float model would be exported",
             fix="call enable_quantization(model) before the export",
         )
     blind = [name for name, quantizer in used.items() if not quantizer.initialised]
     if blind:
         raise uninitialised_error(blind)
-
-
-def _canonicalise(made: Model, which: Exporter, model: nn.Module, run: RecordedRun) -> None:
-    paths = embed_parameters.name_layers(made, lambda node: owner_of(model, which.path(node)))
-    embed_parameters.resolve_aliases(made)
-    embed_parameters.set_quantizers(made, model, run, paths)
-    embed_parameters.name_parameters(made, paths, model.state_dict())
 
 
 def _checked_opset(opset: int | None, name: str, which: Exporter) -> int:
@@ -204,12 +201,12 @@ def _dynamic_axes(axes: Axes, inputs: Sequence[str], outputs: Sequence[str]) -> 
 
 
 def _check_open_axes(made: Model, dynamic: DynamicAxes) -> None:
-    """Refuse a file whose axes torch fixed although they were to stay open."""
+    """Refuse a file in which torch fixed axes that should be dynamic."""
     for tensor in made.graph.inputs:
         for axis in dynamic.get(tensor.name, ()):
             if isinstance(tensor.shape[axis], int):
                 raise UnsupportedModelError(
                     f"torch fixed axis {axis} of input '{tensor.name}' to {tensor.shape[axis]}",
-                    fix="give an example that is longer than 1 there, and a model that works "
-                    "with any length",
+                    fix="give an example that is longer than 1 along this axis, and a model that "
+                    "works with any length",
                 )

@@ -1,4 +1,4 @@
-"""From a float model to one that trains with a backend's quantizers."""
+"""Turns a float model into one that trains with a backend's quantizers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnxq.parsing.argument_types import takes
 from torch_bridge.capture.example_call import ExampleCall
 from torch_bridge.capture.quantized_graph import Method, QuantizedGraph
 from torch_bridge.capture.report import Report
-from torch_bridge.capture.tracing import TraceOptions, inside, trace
+from torch_bridge.capture.tracing import Traced, TraceOptions, inside, trace
 from torch_bridge.capture.value_types import mark_values
 from torch_bridge.fake_quant import FakeQuantize
 from torch_bridge.insertion import fusion
@@ -59,7 +59,7 @@ def prepare(
     preserve_attributes: Iterable[str] = (),
     freeze_bn: bool = False,
 ) -> nn.Module:
-    """A copy of `model` with quantizers where `backend` has them, all of them off.
+    """Copy `model` and insert the quantizers of `backend`, all of them off.
 
     Two kinds of scales keep the range that was observed, although the algorithm could learn them:
 
@@ -67,7 +67,7 @@ def prepare(
       the whole input is saved. `q.x_fake_quant.requires_grad_(True)` lets that of `x` learn
       (`onnxq_report` has the paths). The steps that the observers 'lsq' and 'lsq-plus' give are no
       ranges to keep: those learn.
-    * those of more than 8 bits, where a backend says 'lsq': they are 'fixed', as learned ones
+    * those of more than 8 bits, if a backend specifies 'lsq': they are 'fixed', since learned ones
       drift. Naming the algorithm (`activation="lsq"`) lets them learn.
 
     Args:
@@ -77,8 +77,8 @@ def prepare(
         example_kwargs: keyword arguments of that call.
         weight: changes for weights: an Override, a mapping of its fields, or an algorithm's name.
         activation: the same for activations.
-        exclude: what stays float: paths, node names, globs, module classes, functions.
-        include: what gets quantized inputs although the backend's rules do not say so.
+        exclude: parts that stay float: paths, node names, globs, module classes, functions.
+        include: parts whose inputs are quantized although the backend's rules do not require it.
         leaf_modules: modules (paths, globs or classes) that the tracer does not look into.
         concrete_args: values of arguments that the graph is made for.
         tracer: a torch.fx.Tracer, or a class of one, to trace with.
@@ -88,18 +88,18 @@ def prepare(
             its second forward pass would find statistics that the first has moved.
 
     Returns:
-        The prepared model, with `onnxq_report` (what was done) and `onnxq_backend` (its name).
+        The prepared model, with `onnxq_report` (a record of it) and `onnxq_backend` (a name).
     """
     backend = find_backend(backend) if isinstance(backend, str) else backend
     if not isinstance(model, nn.Module):
         raise OptionError(
             f"a {type(model).__name__} is not a torch module",
-            fix="pass a torch.nn.Module; one around a function calls it in forward",
+            fix="pass a torch.nn.Module; wrap a function in one that calls it in forward",
         )
     if any(isinstance(m, FakeQuantize) for m in model.modules()):
         raise OptionError(
             f"{type(model).__name__} is prepared already",
-            fix="prepare the float model, and load a checkpoint into what prepare returns",
+            fix="prepare the float model, and load a checkpoint into the result of prepare",
         )
     maker = Maker(backend, Override.of(weight), Override.of(activation))
     call = ExampleCall(model, example_inputs, example_kwargs)
@@ -108,16 +108,18 @@ def prepare(
     report.notes += [f"{p}: frozen batch norm" for p in replace_foreign_frozen(ours)]
     ours, notes = expand_attention(ours)
     report.notes += notes
-    call.run(ours)
-    traced = trace(ours, call, _trace_options(ours, backend, leaf_modules, concrete_args, tracer))
-    report.leaves += traced.leaves
-    if traced.graph_module is None:
+    options = _trace_options(ours, backend, leaf_modules, concrete_args, tracer)
+    graph_module, report.leaves = _captured(ours, call, options)
+    graph = None if graph_module is None else graph_module.graph
+    left_out = select(exclude, ours, graph, "exclude")
+    taken_in = select(include, ours, graph, "include")
+    prepared: nn.Module = ours
+    if graph_module is None:
         report.traced = False
-        prepared = _without_graph(ours, maker, exclude, include, report)
+        _without_graph(ours, maker, left_out, report)
     else:
-        graph_module = traced.graph_module
-        mark_values(graph_module, call)
-        prepared = _with_graph(ours, graph_module, maker, exclude, include, report)
+        prepared = graph_module
+        _with_graph(graph_module, maker, left_out, taken_in, report)
         _preserve(ours, graph_module, preserve_attributes)
     _follow_device(prepared)
     if freeze_bn:
@@ -156,20 +158,36 @@ def _trace_options(
     )
 
 
+def _captured(model: nn.Module, call: ExampleCall, options: TraceOptions) -> Traced:
+    """The graph of `model`, whose nodes are marked, and the modules that could not be traced.
+
+    The example runs once, through the graph. A model that cannot be traced as a whole runs before
+    it is traced again: a module may become traceable once its first call has filled its caches.
+    """
+    traced = trace(model, call, options)
+    if traced.leaves:
+        call.run(model)
+        traced = trace(model, call, options)
+    if traced.graph_module is not None:
+        try:
+            mark_values(traced.graph_module, call)
+        except Exception:
+            call.run(model)  # raises an error of its own if the example is wrong
+            raise
+    return traced
+
+
 # -- with and without a graph ----------------------------------------------------------------------
 
 
 def _with_graph(
-    model: nn.Module,
     graph_module: fx.GraphModule,
     maker: Maker,
-    exclude: Selector | Iterable[Selector],
-    include: Selector | Iterable[Selector],
+    left_out: Selection,
+    taken_in: Selection,
     report: Report,
-) -> nn.Module:
+) -> None:
     placement = maker.backend.placement
-    left_out = select(exclude, model, graph_module.graph, "exclude")
-    taken_in = select(include, model, graph_module.graph, "include")
     if placement.fuse:
         report.notes += fusion.fuse(graph_module, maker.backend.name)
     rules = Rules(graph_module, placement, left_out, taken_in)
@@ -183,23 +201,13 @@ def _with_graph(
     insert_weight_quantizers(graph_module, rules, maker)
     insert_activation_quantizers(graph_module, rules, spots, maker)
     fill_untraced(graph_module, untraced, maker)
-    return graph_module
 
 
-def _without_graph(
-    model: nn.Module,
-    maker: Maker,
-    exclude: Selector | Iterable[Selector],
-    include: Selector | Iterable[Selector],
-    report: Report,
-) -> nn.Module:
-    left_out = select(exclude, model, None, "exclude")
-    select(include, model, None, "include")
+def _without_graph(model: nn.Module, maker: Maker, left_out: Selection, report: Report) -> None:
     if maker.backend.placement.boundary_bits is not None:
         report.notes.append("first and last layers are not known without a graph")
     _swap(model, maker, left_out, [""], set(), report)
     fill_untraced(model, [""], maker)
-    return model
 
 
 def _swap(
@@ -241,14 +249,14 @@ def _swap(
 
 
 def _follow_device(model: nn.Module) -> None:
-    """Put the quantizers where the model is; one over several devices is moved by its owner."""
+    """Move the quantizers to the device of the model, unless it is on several devices."""
     devices = {p.device for p in model.parameters() if p.device.type != "cpu"}
     for module in model.modules():
         if len(devices) == 1 and isinstance(module, FakeQuantize):
             module.to(next(iter(devices)))
 
 
-# -- what else the prepared model keeps ------------------------------------------------------------
+# -- attributes that the prepared model keeps -----------------------------------------------------
 
 
 def _preserve(model: nn.Module, graph_module: QuantizedGraph, paths: Iterable[str]) -> None:

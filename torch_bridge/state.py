@@ -6,7 +6,7 @@
 
 Each acts on all quantizers or, with `only`, on those of weights (biases included) or of
 activations; the others are switched off, so that one kind can be looked at alone. The context
-managers `calibrating` and `quantizing` put back what every quantizer did before.
+managers `calibrating` and `quantizing` restore the mode of every quantizer afterwards.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def quantizers(model: nn.Module, only: Part | None = None) -> dict[str, FakeQuan
     if not found:
         raise UnsupportedModelError(
             f"{type(model).__name__} has no quantizers: it was not prepared",
-            fix="call torch_bridge.prepare(model, backend=...) and use what it returns",
+            fix="call torch_bridge.prepare(model, backend=...) and use its result",
         )
     if only is None:
         return found
@@ -53,7 +53,7 @@ def is_of_parameter(path: str) -> bool:
 
 @takes(model=nn.Module)
 def enable_calibration(model: nn.Module, only: Part | None = None) -> None:
-    """Observe what passes by; quantize nothing."""
+    """Observe ranges; quantize nothing."""
     chosen = quantizers(model, only)
     for name, quantizer in quantizers(model).items():
         _switch(quantizer, observing=name in chosen, quantizing=False)
@@ -73,8 +73,8 @@ def enable_quantization(
         model: a prepared and calibrated model.
         only: quantize one part; the other is switched off.
         observing: which part goes on following its ranges while it quantizes.
-        uninitialised: what to do with quantizers that saw no data: 'error', or 'skip' to leave
-            them off, as for branches that never run.
+        uninitialised: 'error' if quantizers have seen no data, or 'skip' to leave them off, as
+            for branches that never run.
     """
     chosen = quantizers(model, only)
     following = {} if observing is None else chosen
@@ -104,7 +104,7 @@ def disable_all(model: nn.Module) -> None:
 @takes(model=nn.Module)
 @contextlib.contextmanager
 def calibrating(model: nn.Module, only: Part | None = None) -> Iterator[nn.Module]:
-    """Observe inside the block, then do again what was done before."""
+    """Observe inside the block, then restore the mode of every quantizer."""
     with _restored(model):
         enable_calibration(model, only)
         yield model
@@ -113,7 +113,7 @@ def calibrating(model: nn.Module, only: Part | None = None) -> Iterator[nn.Modul
 @takes(model=nn.Module)
 @contextlib.contextmanager
 def quantizing(model: nn.Module, only: Part | None = None) -> Iterator[nn.Module]:
-    """Quantize inside the block, then do again what was done before."""
+    """Quantize inside the block, then restore the mode of every quantizer."""
     with _restored(model):
         enable_quantization(model, only)
         yield model
@@ -121,9 +121,9 @@ def quantizing(model: nn.Module, only: Part | None = None) -> Iterator[nn.Module
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[nn.Module]:
-    """Eval mode inside the block, then every module in the mode it had before.
+    """Evaluate inside the block, then restore the mode of every module.
 
-    Module by module: BatchNorm layers may have been frozen in eval inside a training model.
+    Each has its own mode: BatchNorm layers may have been frozen in eval inside a training model.
     """
     modes = [(module, module.training) for module in model.modules()]
     model.eval()

@@ -15,7 +15,7 @@ BITS = (2, 4, 8)
 
 
 def pack(codes: Array, bits: int) -> Array:
-    """Bytes that hold `codes` (0 .. 2^bits - 1) along the last axis."""
+    """Bytes that contain `codes` (0 .. 2^bits - 1) along the last axis."""
     each = 8 // bits
     missing = -codes.shape[-1] % each
     filled = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, missing)]).astype(np.uint8)

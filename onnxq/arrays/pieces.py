@@ -1,10 +1,10 @@
 """Large arrays, computed piece by piece and kept out of memory.
 
-An elementwise result need not be computed at once: x / s in float64 takes eight
-bytes for each of a weight's one. Arrays of more than `PIECE` elements are cut into blocks that
-follow each other in C order, and the results go to an unnamed, memory-mapped temporary file: the
-system may write such pages to disk, but would have to keep heap pages in memory. The file
-disappears with the last array that views it.
+An elementwise result need not be computed as a whole: x / s in float64 takes eight bytes for each
+byte of a weight. Arrays of more than `PIECE` elements are cut into blocks that follow each other in
+C order, and the results go to an unnamed, memory-mapped temporary file: the system may write such
+pages to disk, but would have to keep heap pages in memory. The file disappears with the last array
+that views it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onnxq.errors import SaveError
+from onnxq.disk.scratch import PREFIX, scratch_errors
 
 Array = npt.NDArray[Any]
 Index = tuple[slice, ...]
@@ -69,20 +69,12 @@ def assembled(shape: Sequence[int], dtype: Any, parts: Iterable[Array]) -> Array
     if not is_large(shape):
         flat = [np.asarray(part, dtype).reshape(-1) for part in parts]
         return np.concatenate([np.empty(0, dtype), *flat]).reshape(shape)
-    size = math.prod(shape) * dtype.itemsize
-    try:
-        with tempfile.TemporaryFile(prefix="onnxq-") as file:
-            for part in parts:
-                file.write(np.ascontiguousarray(part, dtype).reshape(-1).view(np.uint8).data)
-            file.flush()
-            whole = np.memmap(file, np.uint8, "r", shape=(size,))
-    except OSError as error:
-        raise SaveError(
-            f"{size} bytes of working data cannot be stored in '{tempfile.gettempdir()}' "
-            f"({error.strerror or error})",
-            fix="free some disk space there, or set the environment variable TMPDIR to "
-            "another folder",
-        ) from error
+    with scratch_errors(), tempfile.TemporaryFile(prefix=PREFIX) as file:
+        for part in parts:
+            file.write(np.ascontiguousarray(part, dtype).reshape(-1).view(np.uint8).data)
+        file.flush()
+        size = math.prod(shape) * dtype.itemsize
+        whole = np.memmap(file, np.uint8, "r", shape=(size,))
     values: Array = np.asarray(whole).view(dtype)
     return values.reshape(shape)
 

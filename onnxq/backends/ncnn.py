@@ -2,12 +2,11 @@
 
 A convolution or a product with a constant reads codes -127..127 with zero point 0 and gives real
 numbers; the rest of the network is float. Weights have one scale per output channel, grouped
-convolutions one per group. The quantizer is right at the input of such a layer, also after a
-pool. Where another operator reads the same tensor, layers of its own round it for that operator,
-so the network computes what was trained.
+convolutions one per group. The quantizer is directly before such a layer, also after a pool. If
+another operator reads the same tensor, separate layers round it for that operator, so the network
+computes what was trained.
 
-The table is for ncnn's own tools: PPQ writes the same, with six digits behind the point instead
-of all.
+The table is for ncnn's own tools: PPQ writes the same, with six decimal places instead of all.
 """
 
 from onnxq.backend import Backend, OnnxFile, TableFile, Variant
@@ -17,12 +16,9 @@ from onnxq.operators.placement import Placement, kinds
 from onnxq.pipeline import Pipeline
 from onnxq.quant.scheme import QSpec, Scheme
 from onnxq.side_files.native_format import NativeFile, NativeFormat
-from passes.clip_weights import ClipWeights
-from passes.collect_qparams import CollectQParams
 from passes.infer_shapes import InferShapes
-from passes.phases import CLEAN, FOLD_SYMMETRIC, READ
+from passes.phases import CLEAN, FOLD_SYMMETRIC, READ, STRIP
 from passes.propagate_ranges import PropagateRanges
-from passes.remove_fake_quant import RemoveFakeQuant
 from passes.retype_activations import RetypeActivations
 from passes.to_qdq import ToQdq
 from passes.unify_scales import UnifyScales
@@ -30,12 +26,7 @@ from passes.unify_scales import UnifyScales
 _INT8 = kinds("Conv Linear")
 _NCNN = NativeFormat("ncnn", writer.write, reader.read)
 _LEGAL = (*READ, *CLEAN, *FOLD_SYMMETRIC, RetypeActivations(to="int8"))
-_CLEAN = OnnxFile(
-    "_deploy_model.onnx",
-    Pipeline(ClipWeights(), CollectQParams(), RemoveFakeQuant()),
-    "clean float model",
-    clean=True,
-)
+_MODEL = "_deploy_model.onnx"
 
 BACKEND = Backend(
     name="ncnn",
@@ -66,8 +57,8 @@ BACKEND = Backend(
             "clean model and quantization table, for ncnn's own converters",
             pipeline=Pipeline(*_LEGAL, UnifyScales()),
             outputs=(
-                _CLEAN,
-                TableFile(".ncnn.table", ncnn_table.FORMAT, beside=_CLEAN.suffix),
+                OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model", clean=True),
+                TableFile(".ncnn.table", ncnn_table.FORMAT, beside=_MODEL),
             ),
         )
     },

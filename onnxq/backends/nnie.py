@@ -3,14 +3,14 @@
 File names, keys and numbers are MQBench's. Weights are rounded. Values on the grid stay as they
 are when the chip rounds them again, and the file can be proven by itself.
 
-The file has no place for the inputs of grouped convolutions and of some other operators
+The file cannot contain the inputs of grouped convolutions and of some other operators
 (`onnxq.side_files.nnie_inputs`). MQBench trains quantizers there nevertheless, since the chip
-rounds there too, with numbers of its compiler's own: so does onnxq, and the report of
-`torch_bridge.prepare` names them. When the model is converted they are moved to where the file has
-a number if that is exact, and dropped otherwise (the cost is measured).
+rounds there too, with its compiler's own numbers. So does onnxq, and the report of
+`torch_bridge.prepare` names them. A conversion moves them to a tensor that the file can contain if
+that is exact, and drops them otherwise (the cost is measured).
 
-Resize by whole factors becomes Upsample. No NNIE compiler is public: what is proven is that the
-files hold the network.
+Resize by integer factors becomes Upsample. No NNIE compiler is public: the proof is that the files
+contain the network.
 """
 
 from dataclasses import replace

@@ -1,14 +1,14 @@
 """onnxruntime's CPU kernels: QDQ that fuses into QLinearConv and friends.
 
-uint8 activations, since int8 ones fuse only where a tensor has a single reader; zero point at the
-lowest code behind Relu, since only then Conv + Relu fuses; ranges carried across Flatten and the
-like, since pools fuse only with a quantizer right behind them. Biases stay float: onnxruntime
+uint8 activations, since int8 ones fuse only if a tensor has a single consumer; zero point at the
+lowest code after Relu, since only then Conv + Relu fuses; ranges carried across Flatten and the
+like, since pools fuse only with a quantizer directly after them. Biases stay float: onnxruntime
 rounds them to steps of sx * sw by itself, the same way whether the file did so or not, and the
 file stays exact. Opset 13 at least: below 11 onnxruntime fails to round float biases.
 
-Activations with one scale per channel have no integer kernels, but are fused into them: such scales
-are divided by in front of the pair and multiplied behind it where that would happen. Float layers
-between quantizers are guarded, since onnxruntime would round their weights per tensor by itself.
+Activations with one scale per channel have no integer kernels, but are fused into them. To prevent
+this, the tensor is divided by such scales before the pair and multiplied by them after it. Float
+layers between quantizers are guarded: onnxruntime would round their weights per tensor by itself.
 
 Convolutions read and write codes. Matrix products read them, and write floats as fast, so their
 results are quantized only for a reader that wants codes. Other operators with an integer kernel
@@ -16,11 +16,11 @@ join where everything around them is in codes anyway. An operand that is a plain
 its operator in float, so nothing is quantized around it.
 
 Variants: `int32-bias` does that rounding in the file, so that even an unoptimised session computes
-what the kernels do, and its cost is measured at once. Layers of more than 8 bits run in float, but
-onnxruntime rounds their biases likewise, and where int32 does not hold the code it is lost: in the
-variant such a bias has a coarser step. `qoperator` writes the integer operators that
-onnxruntime would make itself, for runtimes that do not; biases are int32 codes there too. `avx2`
-stores weights as uint8 where int8 ones could saturate on CPUs without VNNI, which changes no value.
+what the kernels do, and its cost is measured. Layers of more than 8 bits run in float, but
+onnxruntime rounds their biases too, and loses a code that does not fit int32: in the variant such
+a bias has a coarser step. `qoperator` writes the integer operators that onnxruntime would make
+itself, for runtimes that do not; biases are int32 codes there too. `avx2` stores weights as uint8
+if int8 ones could saturate on CPUs without VNNI, which changes no value.
 """
 
 from onnxq.backend import Backend, OnnxFile, Variant

@@ -1,11 +1,11 @@
-"""OpenVINO on CPUs: int8 weights of 7 bits, unsigned activations where nothing is negative.
+"""OpenVINO on CPUs: int8 weights of 7 bits, unsigned activations if nothing is negative.
 
 Training uses weights of -64..63, since the 8-bit kernels of CPUs without VNNI add pairs of
 products in 16 bits: 2 * 255 * 64 fits, 2 * 255 * 127 saturates. A convolution that feeds an Add is
-summed in its accumulator, so OpenVINO does not run a quantizer there: one that came along is taken
-out, and what that changes is reported. Concat keeps codes, so its inputs share one range; they
-are written as uint8, since OpenVINO takes int8 codes for unsigned ones there. Weights whose scales
-are not along output channels are written as floats: its MatMul would take them as if they did.
+summed in its accumulator, so OpenVINO does not run a quantizer there: one in the model is removed,
+and the effect is reported. Concat keeps codes, so its inputs share one range; they are written as
+uint8, since OpenVINO reads int8 codes as unsigned there. Weights whose scales are not along output
+channels are written as floats: its MatMul would apply the scales along output channels.
 
 Variants: `fakequantize` writes OpenVINO's own operator, in the file that MQBench names so and with
 its bounds: -128..127 steps and 256 levels for weights of 7 bits. `avx2` rounds weights of 8 bits to

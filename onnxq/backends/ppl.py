@@ -1,7 +1,7 @@
 """PPL on DSPs: 8-bit weights, 16-bit activations, both unsigned with a zero point.
 
-File names and keys are MQBench's. Scales of 16 bits keep what was observed in training, where
-MQBench lets them learn: `torch_bridge.insertion.overrides` says why.
+File names and keys are MQBench's. In training, scales of 16 bits stay as observed, while MQBench
+trains them: `torch_bridge.insertion.overrides` says why.
 """
 
 from onnxq.backend import Backend, OnnxFile, TableFile

@@ -1,8 +1,8 @@
 """PPL on NVIDIA GPUs: uint8, weights per channel with a zero point each.
 
 `_clip_ranges.json` has MQBench's name and is text, as MQBench's loaders expect: the largest
-magnitude of each activation, and nothing about weights or where zero lies. `_ppl_nn.json` is what
-the public engine (ppl.nn) reads; it holds everything, and the proof is by it.
+magnitude of each activation, without weights and zero points. `_ppl_nn.json` is for the public
+engine (ppl.nn); it contains everything, and the proof reads it back.
 """
 
 from onnxq.backend import Backend, OnnxFile, TableFile

@@ -1,12 +1,12 @@
 """QNN (Qualcomm AI Engine Direct, HTP): uint8 or uint16 activations, int8 weights per channel.
 
-Two ways there: QDQ for onnxruntime's QNN provider, and encodings of all three versions beside a
-clean model for Qualcomm's converters.
+There are two ways: QDQ for onnxruntime's QNN provider, and a clean model with encodings of all
+three versions for Qualcomm's converters.
 
-The HTP refuses weights per channel with a zero point, and int8 activations with zero point 0
-behind Relu: only codes that start at 0 let it fold the Relu. So activations are uint8, with zero
-point 0 behind Relu, and weights are symmetric. In the QDQ model such a Relu is gone: onnxruntime
-makes a Gemm and a Reshape of a MatMul on three axes, and a Relu behind those two is not folded.
+The HTP rejects weights per channel with a zero point, and int8 activations with zero point 0 after
+Relu: it folds a Relu only into codes that start at 0. So activations are uint8, with zero point 0
+after Relu, and weights are symmetric. The QDQ model has no such Relu: onnxruntime turns a MatMul on
+three axes into a Gemm and a Reshape, and a Relu after those two is not folded.
 """
 
 from dataclasses import replace

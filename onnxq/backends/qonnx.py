@@ -1,8 +1,8 @@
 """QONNX: the Quant operator of FINN and hls4ml, for any number of bits.
 
-Ranges are whole or narrow ones of some number of bits; a scale per tensor or channel. Biases are
-float in training; quantized ones that come along stay quantized. Quant adds the zero point before
-it rounds, so training keeps zero points at 0, where that makes no difference.
+Ranges are the whole or the narrow one of a number of bits, with a scale per tensor or channel.
+Biases are float in training; a model with quantized biases keeps them. Quant adds the zero point
+before it rounds, so training keeps zero points at 0, for which that makes no difference.
 """
 
 from onnxq.backend import Backend, OnnxFile

@@ -2,7 +2,7 @@
 
 The toolkit loads the QDQ model as it is (without quantizing it again). The other two files are for
 its hybrid quantization, which takes a float model and a configuration with every range. Attributes
-are written out: the toolkit gives up where a LayerNormalization leaves its epsilon to the default.
+are written out: the toolkit fails if a LayerNormalization leaves its epsilon to the default.
 """
 
 from onnxq.backend import Backend, OnnxFile, TableFile

@@ -1,7 +1,7 @@
 """SNPE (Qualcomm): uint8 with a zero point everywhere, one range per tensor.
 
 The override file has MQBench's name and groups: it is an encoding file of version 0.6.1, so
-it contains parameters too. Version 1.0.0 lies beside it for newer tools.
+it contains parameters too. Version 1.0.0 is written as well, for newer tools.
 """
 
 from onnxq.backend import Backend, OnnxFile, TableFile

@@ -1,8 +1,8 @@
-"""Tengine's uint8 mode: every tensor has a scale and a zero point, and so has what leaves.
+"""Tengine's uint8 mode: every tensor, network outputs included, has a scale and a zero point.
 
-A Relu behind anything but a convolution is an op of its own here: both sides carry a quantizer.
+A Relu after anything but a convolution is a separate operator here, with quantizers on both sides.
 File names are MQBench's. Tengine quantizes weights itself, per tensor from their smallest and
-largest value: the clean model has them cut to the range they were trained with.
+largest value: in the clean model they are clipped to the range they were trained with.
 """
 
 from onnxq.backend import Backend, OnnxFile, TableFile

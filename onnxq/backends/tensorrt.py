@@ -4,11 +4,11 @@ int8 with zero point 0 everywhere, weights per channel, biases float. TensorRT c
 quantizers trained on -127..127 are widened by that one code, and onnxq trains activations on
 -128..127. Scales of weights must run along output channels: other weights are written as floats.
 
-Ranges are for all readers of a tensor: where only some see it quantized, or each on its own grid,
-the QDQ model alone is written.
+Ranges are for all consumers of a tensor: if only some read it quantized, or each on its own grid,
+only the QDQ model is written.
 
-An Add takes one convolution straight from its accumulator: the other branch carries a quantizer,
-that one does not.
+An Add reads one convolution directly from its accumulator: the other branch has a quantizer, that
+one does not.
 """
 
 from dataclasses import replace

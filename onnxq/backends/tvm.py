@@ -1,8 +1,8 @@
 """TVM: plain QDQ, which its ONNX importer reads.
 
-The placement is that of MQBench's: uint8 convolutions, sums and average pools, each writing codes;
-fully connected layers stay float in training, and deploy quantized where they are. Biases are
-float. One scale per tensor is a scalar: TVM does not take it as a vector.
+The placement is MQBench's: uint8 convolutions, sums and average pools, each writing codes; fully
+connected layers stay float in training, but are deployed quantized if the model quantizes them.
+Biases are float. One scale per tensor is a scalar: TVM does not accept it as a vector.
 """
 
 from onnxq.backend import Backend, OnnxFile

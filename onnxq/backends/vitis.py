@@ -1,8 +1,8 @@
 """Vitis AI DPUs: int8 with power-of-two scales, for weights, activations and biases.
 
-The DPU shifts where others multiply. Each op writes codes, activation functions run inside the op
-they follow, and what enters the network is quantized too.
-File names and keys are MQBench's. The compiler takes shifts within limits only; lint names the
+The DPU shifts instead of multiplying. Each operator writes codes, activation functions run inside
+the operator they follow, and network inputs are quantized too.
+File names and keys are MQBench's. The compiler accepts shifts within limits only; lint names the
 layers that break them, and biases without a scale, which the DPU cannot add.
 """
 

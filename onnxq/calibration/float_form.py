@@ -6,6 +6,7 @@ tensors have one name each. What it computes is the same.
 
 from __future__ import annotations
 
+from onnxq.calibration.single_precision import in_single_precision
 from onnxq.canonical.quantizers import QUANTIZERS
 from onnxq.dialects.quantizing_operators import unreadable
 from onnxq.edit import describe
@@ -18,8 +19,11 @@ from passes.collect_qparams import make_names_unique
 from passes.phases import CLEAN, FOLD
 
 
-def float_form(model: Model) -> tuple[Model, list[Trace]]:
-    """The float model, ready for quantizers, and what was done to it; `model` is not changed."""
+def float_form(model: Model, single: bool = False) -> tuple[Model, list[Trace]]:
+    """The float model, ready for quantizers, and what was done to it; `model` is not changed.
+
+    With `single`, a float16 model computes in float32.
+    """
     found, traces = canonical(readable_form(model))
     quantizers = found.nodes(*QUANTIZERS)
     left = [node for node, _ in unreadable(found)]
@@ -32,9 +36,12 @@ def float_form(model: Model) -> tuple[Model, list[Trace]]:
             "the float model it was made from",
         )
     result = Pipeline(*CLEAN, *FOLD).run(found)
+    widened = Trace("single-precision")
+    if single and in_single_precision(result.model):
+        widened.rewrote("the model", "float16 is computed in float32")
     trace = Trace("unique-names")
     make_names_unique(result.model, trace)
-    return result.model, [*traces, *result.traces, trace]
+    return result.model, [*traces, *result.traces, widened, trace]
 
 
 __all__ = ["float_form"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
 from onnxq.calibration.observing import constant_tensors
 from onnxq.calibration.progress_files import ProgressFiles
@@ -105,10 +106,22 @@ def merge(
 def _finish(found: Statistics, output: Path, as_json: bool) -> None:
     found.save(output)
     notes = _notes(found)
-    show(as_json, lambda: _document(found, output, notes), lambda: tables.statistics(found))
+    show(as_json, lambda: _document(found, output, notes), lambda: table(found))
     if not as_json:
         show_notes(notes)
         screen.console().print(f"{found.samples} samples, written to {output}")
+
+
+def table(found: Statistics) -> RenderableType:
+    """The extremes of each observed tensor."""
+    made = screen.new_table(
+        "Statistics", "tensor", "lowest", "highest", right=("lowest", "highest")
+    )
+    for name, each in found.tensors.items():
+        ends = (each.histogram.low, each.histogram.high)
+        cells = ("" if each.is_empty else tables.number(float(end)) for end in ends)
+        made.add_row(screen.shown(name), *cells)
+    return made
 
 
 def _notes(found: Statistics) -> list[str]:

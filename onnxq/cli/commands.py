@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from rich.console import Group
 
 from onnxq import __version__, discovery
-from onnxq.backend import backends
+from onnxq.backend import Backend, backends
 from onnxq.cli import failures, screen, tables
+from onnxq.cli.bench import bench
 from onnxq.cli.calibrate import calibrate, merge
 from onnxq.cli.command_words import CommandWords
 from onnxq.cli.encodings import encodings, formats
@@ -38,14 +40,15 @@ from onnxq.cli.options import (
     progress_line,
     show,
     show_notes,
+    show_plugins,
 )
 from onnxq.cli.pictures import with_pictures
 from onnxq.cli.quantize import quantize_
 from onnxq.dialects.quantizing_operators import check_readable
-from onnxq.discovery import Broken
 from onnxq.disk.file_set import check_folder, check_target
 from onnxq.errors import OptionError
 from onnxq.graph import Model, load, save
+from onnxq.pass_ import Pass
 from onnxq.pipeline import Dump, Pipeline
 from onnxq.proof.prove import Proof
 from onnxq.proof.verify import verify
@@ -249,49 +252,28 @@ app.command()(with_pictures(calibrate))
 app.command("calibrate merge")(merge)
 app.command()(lint)
 app.command()(explain)
+app.command()(with_pictures(bench))
 
 
 @app.command("passes")
 def passes_(as_json: Json = False) -> None:
     """List the passes and their options."""
-    known = discovery.passes()
 
-    def document() -> list[dict[str, Any]]:
-        return [
-            {"name": name, "error": found.error}
-            if isinstance(found, Broken)
-            else {
-                "name": name,
-                "summary": found.summary(),
-                "exact": found.exact,
-                "options": [
-                    {
-                        "name": o.name,
-                        "type": o.kind_name,
-                        "default": None if o.required else o.default,
-                        "required": o.required,
-                    }
-                    for o in found.options().values()
-                ],
-            }
-            for name, found in known.items()
+    def document(found: type[Pass]) -> dict[str, Any]:
+        options = [
+            {"name": o.name, "type": o.kind_name, "default": o.default, "required": o.required}
+            for o in found.options().values()
         ]
+        summary = found.summary()
+        return {"name": found.name, "summary": summary, "exact": found.exact, "options": options}
 
-    show(as_json, document, lambda: tables.pass_list(dict(known)))
+    show_plugins(as_json, discovery.passes(), document, tables.pass_list)
 
 
 @app.command("backends")
 def backends_(as_json: Json = False) -> None:
     """List the backends, what they accept and how their files are proven."""
-    known = backends()
-    show(
-        as_json,
-        lambda: [
-            {"name": n, "error": b.error} if isinstance(b, Broken) else b.to_json()
-            for n, b in known.items()
-        ],
-        lambda: tables.backend_list(dict(known)),
-    )
+    show_plugins(as_json, backends(), Backend.to_json, tables.backend_list)
 
 
 app.command()(formats)
@@ -311,22 +293,19 @@ def demo(output: OutputFolder = Path("onnxq-demo"), as_json: Json = False) -> No
             progress(f"converting for {name}")
             done[name] = convert(output / "demo.onnx", name, progress=progress)
             done[name].save(output / name)
-    if not as_json:
-        console = screen.console()
-        console.print(tables.qparams(summarize(source).table, "The network's quantizers"))
+    proofs = [Proof(f"{name}: {p.what}", p.report) for name, c in done.items() for p in c.proofs]
     show(
         as_json,
         lambda: {name: c.to_json() for name, c in done.items()},
-        lambda: tables.proofs(
-            (Proof(f"{name}: {p.what}", p.report) for name, c in done.items() for p in c.proofs),
-            "Written files compared with the trained model",
+        lambda: Group(
+            tables.qparams(summarize(source).table, "The network's quantizers"),
+            tables.proofs(proofs, "Written files compared with the trained model"),
         ),
     )
     if not as_json:
-        for note in (n for c in done.values() for n in c.notes):
-            console.print(f"note: {note}", style="yellow")
+        show_notes(n for c in done.values() for n in c.notes)
         for name, conversion in done.items():
-            console.print(f"{name}: " + ", ".join(str(p) for p in conversion.files))
+            screen.console().print(f"{name}: {', '.join(map(str, conversion.files))}")
     if not all(c.proven for c in done.values()):
         raise typer.Exit(1)
 

@@ -17,11 +17,12 @@ from onnxq.cli.options import (
     Seed,
     progress_line,
     show,
+    show_plugins,
     show_verdict,
 )
-from onnxq.discovery import Broken
 from onnxq.disk.file_set import check_folder
 from onnxq.running.records import Data
+from onnxq.side_files.side_file import SideFile
 from onnxq.side_files.side_file import formats as known_formats
 from onnxq.workflows.side_export import export_side_file
 
@@ -47,24 +48,13 @@ def encodings(
         progress("writing files")
         folder = failures.save(done, output)
     show(as_json, done.to_json, lambda: tables.conversion(done, explain))
-    show_verdict(
-        as_json,
-        f"written to {folder}",
-        done.proven if done.proofs else None,
-        f"the side file in {folder} does not describe what the model computes.\n"
-        "  next: see what "
-        "the passes did with --explain",
+    otherwise = (
+        f"the side file in {folder} does not match the model.\n"
+        "  next: see what the passes did with --explain"
     )
+    show_verdict(as_json, done, folder, otherwise)
 
 
 def formats(as_json: Json = False) -> None:
     """List the side-file formats and how each is recognised."""
-    known = known_formats()
-    show(
-        as_json,
-        lambda: [
-            {"name": n, "error": f.error} if isinstance(f, Broken) else f.to_json()
-            for n, f in known.items()
-        ],
-        lambda: tables.format_list(dict(known)),
-    )
+    show_plugins(as_json, known_formats(), SideFile.to_json, tables.format_list)

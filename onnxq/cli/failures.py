@@ -68,7 +68,7 @@ def _tell_person(lines: Iterable[str], style: str = "") -> None:
 
 
 def _tell_program(what: str, fix: str) -> None:
-    with contextlib.suppress(OSError):  # told at the end, see cli_process
+    with contextlib.suppress(OSError):  # reported at the end, see `tell_lost`
         sys.stdout.write(json.dumps({"error": what, "next": fix}) + "\n")
 
 
@@ -136,10 +136,5 @@ def finish(done: Conversion, output: Path, as_json: bool) -> None:
             style="bold red",
         )
         raise typer.Exit(1)
-    show_verdict(
-        as_json,
-        f"written to {output}",
-        done.proven if done.proofs else None,
-        not_proven(done, output),
-        changed=done.change is not None,
-    )
+    otherwise = not_proven(done, output)
+    show_verdict(as_json, done, output, otherwise, changed=done.change is not None)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 
-from onnxq.cli.screen import shown, shown_lines
+from onnxq.cli.screen import new_table, shown, shown_lines
 from onnxq.lint.rule import Finding
 from onnxq.quant.log_params import LogParams
 from onnxq.workflows.explain import Explanation
@@ -24,13 +23,10 @@ def findings(
 
     Of each rule at most `most` rows are shown, and how many more places there are.
     """
-    table = Table(title=shown(title, "bold"), title_justify="left", header_style="bold")
-    for column in ("", "where", "what", "next"):
-        table.add_column(column, overflow="fold")
-    places: dict[tuple[str, str, str, str], list[str]] = {}
+    table = new_table(title, "", "where", "what", "next")
+    places: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for finding in found:
-        key = finding.rule, finding.severity, finding.message, finding.fix
-        places.setdefault(key, []).append(finding.where)
+        places[finding.rule, finding.severity, finding.message, finding.fix].append(finding.where)
     rows: Counter[str] = Counter()
     hidden: Counter[tuple[str, str]] = Counter()
     for (rule, severity, message, fix), where in places.items():
@@ -70,10 +66,9 @@ def reports(found: Iterable[LintReport]) -> RenderableType:
 
 def explanation(found: Explanation) -> RenderableType:
     """The explanation of one tensor."""
-    table = Table(title=shown(found.tensor, "bold"), title_justify="left")
+    table = new_table(found.tensor, "", "")
     table.show_header = False
-    table.add_column("", style="bold")
-    table.add_column("", overflow="fold")
+    table.columns[0].style = "bold"
     for row in found.quantizers:
         if isinstance(row, LogParams):
             grid = f"{row.role} logarithmic, largest magnitude {row.data_max:.6g}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from rich.console import RenderableType
@@ -15,6 +15,10 @@ from rich.console import RenderableType
 from onnxq.cli import screen
 from onnxq.cli.paths import path_given, with_notes
 from onnxq.cli.screen import shown
+from onnxq.discovery import Broken
+from onnxq.workflows.artifacts import MadeFiles
+
+T = TypeVar("T")
 
 PATH: dict[str, Any] = {"parser": path_given, "metavar": "<path>"}
 """Keywords of an option that takes a path."""
@@ -41,7 +45,7 @@ DataPath = Annotated[
     typer.Option(
         "--data",
         help="Inputs: a .npz or .npy file, or a folder of them or of pictures (--image-size). "
-        "Without it, commands that compare models use random ones.",
+        "Default: random, but not for ranges.",
         **PATH,
     ),
 ]
@@ -108,7 +112,24 @@ def progress_line(quiet: bool) -> Iterator[Callable[[str], None]]:
         yield lambda text: status.update(shown(text))  # a string would be read as markup
 
 
-def show_notes(notes: list[str]) -> None:
+def show_plugins(
+    as_json: bool,
+    known: Mapping[str, T | Broken],
+    document: Callable[[T], dict[str, Any]],
+    view: Callable[[Mapping[str, T | Broken]], RenderableType],
+) -> None:
+    """Print a list of plug-ins; a broken one is shown with its error."""
+    show(
+        as_json,
+        lambda: [
+            {"name": name, "error": found.error} if isinstance(found, Broken) else document(found)
+            for name, found in known.items()
+        ],
+        lambda: view(known),
+    )
+
+
+def show_notes(notes: Iterable[str]) -> None:
     """Print notes, one a line."""
     console = screen.console()
     for note in notes:
@@ -116,23 +137,21 @@ def show_notes(notes: list[str]) -> None:
 
 
 def show_verdict(
-    as_json: bool, written: str, proven: bool | None, otherwise: str, *, changed: bool = False
+    as_json: bool, done: MadeFiles, folder: Path, otherwise: str, *, changed: bool = False
 ) -> None:
-    """Print whether the `written` files are proven (None: not verified); exit with 1 if not.
+    """Print whether the files in `folder` are proven; exit with 1 if their proof failed.
 
     `changed`: the files contain another network than the source.
     This is for people, so it goes to standard error when standard output is for a program.
     """
     console = screen.console(stderr=as_json)
-    if proven is None:
-        console.print(f"{written}, not verified", style="yellow")
-    elif proven:
-        told = (
-            "; the files are proven, but the network was changed: see the cost"
-            if changed
-            else ", proven"
-        )
-        console.print(f"{written}{told}", style="yellow" if changed else "green")
+    if not done.proofs:
+        console.print(f"written to {folder}, not verified", style="yellow")
+    elif done.proven and changed:
+        told = "; the files are proven, but the network was changed: see the cost"
+        console.print(f"written to {folder}{told}", style="yellow")
+    elif done.proven:
+        console.print(f"written to {folder}, proven", style="green")
     else:
         console.print(f"NOT PROVEN: {otherwise}", style="bold red")
         raise typer.Exit(1)

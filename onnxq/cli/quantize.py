@@ -24,7 +24,7 @@ from onnxq.cli.options import (
     progress_line,
     show,
 )
-from onnxq.cli.screen import shown
+from onnxq.cli.screen import new_table, shown
 from onnxq.disk.file_set import check_folder
 from onnxq.errors import OptionError
 from onnxq.quant.settings import Settings
@@ -129,19 +129,19 @@ def report(found: Quantization, explain: bool) -> RenderableType:
     """The report of a quantization: its files and proofs, then its cost."""
     parts = [tables.conversion(found, explain)]
     if found.trade_off:
-        rows = tables.new_table("Float layers", "layers", "SQNR", "metric", "", right=("layers",))
+        rows = new_table("Float layers", "layers", "SQNR", "metric", "", right=("layers",))
         for each in found.trade_off:
             metric = "" if each.metric is None else f"{each.metric:g}"
             last = "reaches the goal" if each.reached else ""
             rows.add_row(str(len(each.layers)), _db(each.sqnr), metric, last)
         parts.append(rows)
     if explain:
-        rows = tables.new_table("Ranges", "tensor", "comes from")
+        rows = new_table("Ranges", "tensor", "comes from")
         for tensor, source in found.sources.items():
             rows.add_row(shown(tensor), shown(source))
         parts.append(rows)
     if found.noise is not None:
-        rows = tables.new_table("Cost of quantization", "output", "SQNR", right=("SQNR",))
+        rows = new_table("Cost of quantization", "output", "SQNR", right=("SQNR",))
         for name, share in found.noise.shares.items():
             rows.add_row(shown(name), _db(decibels(share)))
         parts.append(rows)

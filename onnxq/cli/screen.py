@@ -1,4 +1,4 @@
-"""Text for people that cannot act on the terminal.
+"""Text for people, which cannot act on the terminal.
 
 Names come from files, and files come from anywhere. Every character that Python calls not
 printable (control characters, bidirectional overrides, line separators, lone surrogates) is shown
@@ -9,11 +9,12 @@ come this way: JSON has escapes of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 _OWN_BREAK = re.compile(r"\n(?= )")
@@ -33,7 +34,7 @@ def message(text: str) -> str:
 
 
 def shown(text: str, style: str = "") -> Text:
-    """A message as it is to be printed."""
+    """A message that is ready to be printed."""
     return Text(message(text), style)
 
 
@@ -42,18 +43,26 @@ def shown_lines(lines: Iterable[str], style: str = "") -> Text:
     return Text("\n".join(map(escaped, lines)), style)
 
 
+def new_table(title: str, *columns: str, right: Collection[str] = ()) -> Table:
+    """An empty table that folds long cells; the columns in `right` are aligned to the right."""
+    table = Table(title=shown(title, "bold"), title_justify="left", header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return table
+
+
 class Screen(Console):
     """A console on which all text is shown as it is, and never acts."""
 
     def render_str(self, text: str, **how: Any) -> Text:
-        """Strings are messages, not markup."""
+        """Show a string as a message, not as markup."""
         plain = {"markup": False, "emoji": False, "highlight": False}
         return super().render_str(message(text), **how | plain)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Last step before the screen: also covers text put together without `shown`."""
+        """Escape whatever reaches the screen, even text that did not pass through `shown`."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment

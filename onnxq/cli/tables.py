@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from onnxq.backend import Backend
-from onnxq.calibration.statistics import Statistics
 from onnxq.cli import lint_tables
+from onnxq.cli.screen import new_table as _table
 from onnxq.cli.screen import shown, shown_lines
 from onnxq.discovery import Broken
 from onnxq.pass_ import Pass, Trace
@@ -26,15 +27,9 @@ from onnxq.workflows.side_export import SideExport
 from onnxq.workflows.summary import Summary
 
 OK, FAILED = Text("ok", "green"), Text("FAILED", "bold red")
-
-
-def new_table(title: str, *columns: str, right: Iterable[str] = ()) -> Table:
-    """An empty table; the columns in `right` are numbers."""
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
-    numbers = set(right)
-    for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
-    return table
+_NUMBERS = ("max difference", "mean", "moved", "values")
+"""The columns of a difference before its verdict."""
+T = TypeVar("T")
 
 
 def number(value: float) -> str:
@@ -56,61 +51,50 @@ def diff_cells(diff: TensorDiff) -> list[RenderableType]:
     ]
 
 
-_NUMBERS = ("max difference", "mean", "moved", "values")
-
-
 def proofs(found: Iterable[Proof], title: str = "Proof") -> RenderableType:
     """The comparisons, output by output."""
-    table = new_table(title, "compared", "output", *_NUMBERS, "", right=_NUMBERS)
+    table = _table(title, "compared", "output", *_NUMBERS, "", right=_NUMBERS)
     notes: list[str] = []
     for proof in found:
         for diff in proof.report.outputs:
-            # What ran instead of a refused session was compared already.
+            # The session that ran instead of a rejected one was compared already.
             cells = ["not run", "", "", "", FAILED] if proof.refused else diff_cells(diff)
             table.add_row(proof.what, shown(diff.name), *cells)
         if proof.refused:
             notes.append(f"{proof.what}: {proof.refused}")
         notes += [n for n in proof.report.notes if n not in notes]
-    return Group(table, *(shown(f"note: {note}", "yellow") for note in notes))
+    return Group(table, *_notes(notes))
 
 
-def statistics(found: Statistics) -> RenderableType:
-    """The extremes of each observed tensor."""
-    table = new_table("Statistics", "tensor", "lowest", "highest", right=("lowest", "highest"))
-    for name, each in found.tensors.items():
-        ends = (each.histogram.low, each.histogram.high)
-        table.add_row(shown(name), *("" if each.is_empty else number(float(end)) for end in ends))
-    return table
-
-
-def cost(found: Report, judged: bool) -> RenderableType:
-    """Distance of the outputs from those of the source after a change that the target needs."""
+def _outputs(title: str, found: Report, judged: bool = True) -> RenderableType:
+    """The differences of the outputs, with their verdicts if they are `judged`."""
     verdict = ("",) if judged else ()
-    table = new_table("Cost of the changes", "output", *_NUMBERS, *verdict, right=_NUMBERS)
+    table = _table(title, "output", *_NUMBERS, *verdict, right=_NUMBERS)
     for diff in found.outputs:
         table.add_row(shown(diff.name), *diff_cells(diff)[: None if judged else -1])
     return table
+
+
+def _notes(notes: Iterable[str]) -> list[RenderableType]:
+    return [shown(f"note: {note}", "yellow") for note in notes]
 
 
 def report(found: Report, per_layer: bool) -> RenderableType:
     """A comparison of two models."""
     parts: list[RenderableType] = []
     if per_layer:
-        layers = new_table("Layers", "tensor", *_NUMBERS, "", "producer", right=_NUMBERS)
+        layers = _table("Layers", "tensor", *_NUMBERS, "", "producer", right=_NUMBERS)
         for diff in found.layers:
             made_by = shown(f"{diff.op} {diff.node}".strip())
             layers.add_row(shown(diff.name), *diff_cells(diff), made_by)
         parts.append(layers)
-    table = new_table("Outputs", "output", *_NUMBERS, "", right=_NUMBERS)
-    for diff in found.outputs:
-        table.add_row(shown(diff.name), *diff_cells(diff))
-    parts.append(table)
+    parts.append(_outputs("Outputs", found))
     first = found.first_divergence
     if first is not None:
         parts.append(
             shown(f"first divergence: '{first.name}', output of {first.op} '{first.node}'", "red")
         )
-    parts += [shown(f"note: {note}", "yellow") for note in found.notes]
+    parts += _notes(found.notes)
     verdict = "the models agree" if found.passed else "the models differ"
     parts.append(
         shown(
@@ -123,8 +107,8 @@ def report(found: Report, per_layer: bool) -> RenderableType:
 
 
 def traces(found: Iterable[Trace], explain: bool) -> RenderableType:
-    """The work of each pass; with `explain` also what it skipped and why."""
-    table = new_table("Passes", "pass", "rewrote", "left", "ms", right=("rewrote", "left", "ms"))
+    """The work of each pass; with `explain` also the nodes that it skipped, and why."""
+    table = _table("Passes", "pass", "rewrote", "left", "ms", right=("rewrote", "left", "ms"))
     details: list[RenderableType] = []
     notes: list[str] = []
     for trace in found:
@@ -140,12 +124,12 @@ def traces(found: Iterable[Trace], explain: bool) -> RenderableType:
             names = ", ".join(where[:5]) + (f" and {times - 5} more" if times > 5 else "")
             details.append(shown(f"{trace.name} skipped {names}: {reason}"))
         notes += [f"{trace.name}: {note}" for note in trace.notes]
-    return Group(table, *details, *(shown(f"note: {note}", "yellow") for note in notes))
+    return Group(table, *details, *_notes(notes))
 
 
 def conversion(found: Conversion | SideExport, explain: bool) -> RenderableType:
     """The full report of a conversion."""
-    files = new_table("Files", "file", "content")
+    files = _table("Files", "file", "content")
     for artifact in found.artifacts:
         files.add_row(shown(f"{found.stem}{artifact.suffix}"), artifact.summary)
     parts = [traces(found.traces, explain)] if explain else []
@@ -155,7 +139,8 @@ def conversion(found: Conversion | SideExport, explain: bool) -> RenderableType:
     if isinstance(found, Conversion):
         if found.cost is not None:
             judged = next((proof.report for proof in found.proofs if proof.what == COST), None)
-            parts.append(cost(judged or found.cost, judged is not None))
+            cost = judged or found.cost
+            parts.append(_outputs("Cost of the changes", cost, judged is not None))
         if explain and found.change is not None:
             parts += [
                 shown(f"{trace.name}: {rewrite}")
@@ -166,31 +151,18 @@ def conversion(found: Conversion | SideExport, explain: bool) -> RenderableType:
         if told:
             title = f"Lint findings for {found.backend.name}"
             parts.append(lint_tables.findings(told, title, None if explain else 3))
-        parts += [
-            shown(
-                f"note: {path} does not belong to this conversion, perhaps to an earlier one; "
-                "remove it, or write to another folder",
-                "yellow",
-            )
+        parts += _notes(
+            f"{path} does not belong to this conversion, perhaps to an earlier one; remove it, or "
+            "write to another folder"
             for path in found.stale
-        ]
-    parts += [shown(f"note: {note}", "yellow") for note in found.notes]
-    return Group(*parts)
+        )
+    return Group(*parts, *_notes(found.notes))
 
 
 def qparams(rows: QParamTable | Iterable[QParams], title: str = "Quantizers") -> RenderableType:
     """The quantization table."""
-    table = new_table(
-        title,
-        "tensor",
-        "role",
-        "type",
-        "range",
-        "scale",
-        "zero point",
-        "axis",
-        right=("range", "scale", "zero point", "axis"),
-    )
+    numbers = ("range", "scale", "zero point", "axis")
+    table = _table(title, "tensor", "role", "type", *numbers, right=numbers)
     for row in rows:
         scale = row.scale.reshape(-1)
         zero = row.zero_point.reshape(-1)
@@ -210,7 +182,7 @@ def qparams(rows: QParamTable | Iterable[QParams], title: str = "Quantizers") ->
 
 def summary(found: Summary) -> RenderableType:
     """The content of a model."""
-    head = new_table("Model", "", "")
+    head = _table("Model", "", "")
     head.show_header = False
     for key, *values in (
         ("opset", ", ".join(f"{domain} {version}" for domain, version in found.opsets.items())),
@@ -227,7 +199,7 @@ def summary(found: Summary) -> RenderableType:
     if len(found.table):
         parts.append(qparams(found.table))
     if found.layers:
-        layers = new_table("Layers", "layer", "op", "input", "weight", "output")
+        layers = _table("Layers", "layer", "op", "input", "weight", "output")
         for layer in found.layers:
             marks = [
                 shown("quantized", "green") if q else shown("float", "yellow")
@@ -240,17 +212,22 @@ def summary(found: Summary) -> RenderableType:
             shown(f"{whole} of {len(found.layers)} layers have quantized input and weight")
         )
     parts += [shown(f"not read: {s.where}: {s.reason}", "yellow") for s in found.unread]
-    parts += [shown(f"note: {note}", "yellow") for note in found.notes]
-    return Group(*parts)
+    return Group(*parts, *_notes(found.notes))
 
 
-def pass_list(known: dict[str, type[Pass] | Broken]) -> RenderableType:
-    """All passes with their options."""
-    table = new_table("Passes", "pass", "options", "what it does")
+def _working(known: Mapping[str, T | Broken], table: Table) -> Iterator[tuple[str, T]]:
+    """The plug-ins that work; the others become rows with their errors."""
     for name, found in known.items():
         if isinstance(found, Broken):
-            table.add_row(name, "", shown(f"broken plug-in: {found.error}", "red"))
-            continue
+            table.add_row(name, shown(f"broken plug-in: {found.error}", "red"))
+        else:
+            yield name, found
+
+
+def pass_list(known: Mapping[str, type[Pass] | Broken]) -> RenderableType:
+    """All passes with their options."""
+    table = _table("Passes", "pass", "options", "what it does")
+    for name, found in _working(known, table):
         options = shown_lines(
             f"{o.name}={o.format(o.default) if not o.required else '...'}  ({o.kind_name})"
             for o in found.options().values()
@@ -259,39 +236,27 @@ def pass_list(known: dict[str, type[Pass] | Broken]) -> RenderableType:
     return table
 
 
-def backend_list(known: dict[str, Backend | Broken]) -> RenderableType:
+def backend_list(known: Mapping[str, Backend | Broken]) -> RenderableType:
     """All backends."""
-    table = new_table("Backends", "backend", "accepts", "files", "proof")
-    for name, found in known.items():
-        if isinstance(found, Broken):
-            table.add_row(name, shown(f"broken plug-in: {found.error}", "red"), "", "")
-            continue
-        bias = found.scheme.bias
+    table = _table("Backends", "backend", "accepts", "files", "proof")
+    for name, found in _working(known, table):
         takes = [
             found.summary,
             f"weights {found.scheme.weight}",
             f"activations {found.scheme.activation}",
-            f"biases {bias or 'float'}",
+            f"biases {found.scheme.bias or 'float'}",
         ]
         files = [f"<stem>{o.suffix}" for o in found.outputs] or ["none: no writer yet"]
         files += [f"--variant {v}: {chosen.summary}" for v, chosen in found.variants.items()]
         proof = [found.proof or "training only", *found.consumers]
-        table.add_row(
-            name,
-            shown_lines(takes),
-            shown_lines(files or ["none: no writer yet"]),
-            shown_lines(proof),
-        )
+        table.add_row(name, *map(shown_lines, (takes, files, proof)))
     return table
 
 
-def format_list(known: dict[str, SideFile | Broken]) -> RenderableType:
+def format_list(known: Mapping[str, SideFile | Broken]) -> RenderableType:
     """All side-file formats."""
-    table = new_table("Formats", "format", "content", "holds", "recognised by")
-    for name, found in known.items():
-        if isinstance(found, Broken):
-            table.add_row(name, shown(f"broken plug-in: {found.error}", "red"), "", "")
-            continue
+    table = _table("Formats", "format", "content", "holds", "recognised by")
+    for name, found in _working(known, table):
         holds = "weights and activations" if found.weights else "activations"
         detection = found.detection or "not recognised by content"
         table.add_row(name, shown(found.summary), holds, shown(detection))

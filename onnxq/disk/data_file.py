@@ -1,9 +1,9 @@
 """Chooses the data file of a model to be saved: never one with weights of another model.
 
 Weights over 1 KiB of a model with external data are in `<name>.data`. A file of that name is
-overwritten only where it belongs to the model that is replaced, and to no other: another model in
-the folder may keep its weights there, the very one that is being saved among them. Otherwise the
-weights go to `<name>.1.data`, and so on.
+overwritten only if it belongs to the model that is replaced, and to no other: another model in the
+folder may have its weights there, even the one that is being saved. Otherwise the weights go to
+`<name>.1.data`, and so on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MARK = b"location"
 
 @dataclass(frozen=True)
 class Origin:
-    """The file that a model was loaded from, and the files that hold its weights."""
+    """The file that a model was loaded from, and the files with its weights."""
 
     path: Path
     data: frozenset[Path]
@@ -86,25 +86,25 @@ def check_needed(path: Path, origin: Origin | None) -> None:
 
 def data_path(path: Path, origin: Origin | None, taken: Collection[str]) -> Path:
     """The data file for a model that is saved as `path`; `taken` are names of other new files."""
-    for number in itertools.count():
-        name = f"{path.name}.{number}.data" if number else f"{path.name}.data"
-        found = path.with_name(name)
-        if name not in taken and (not os.path.lexists(found) or _is_own(found, path, origin)):
-            return found
-    raise AssertionError("the counter never runs out")
+    numbered = (path.with_name(f"{path.name}.{number}.data") for number in itertools.count(1))
+    return next(
+        data
+        for data in itertools.chain([path.with_name(f"{path.name}.data")], numbered)
+        if data.name not in taken and (not os.path.lexists(data) or _is_own(data, path, origin))
+    )
 
 
 def _is_own(data: Path, path: Path, origin: Origin | None) -> bool:
     """Whether `data` contains weights of the model at `path` and of no other in the folder."""
     if not data.is_file():
-        return True  # a folder or a dead link: saving refuses the one and follows the other
+        return True  # a folder, which saving rejects, or a dead link, which it follows
     if origin is not None and origin.holds(data) and not _same(path, origin.path):
         return False
     return data.name in _names_in(path) and not _others(data, path)
 
 
 def _names_in(path: Path) -> set[str]:
-    """The locations of external data in the model at `path`; none where it is not a model."""
+    """The locations of external data in the model at `path`; none if it is not a model."""
     if not _mentions(path, [_MARK]):
         return set()
     model = ModelProto()
@@ -118,7 +118,7 @@ def _names_in(path: Path) -> set[str]:
 def _others(data: Path, path: Path) -> bool:
     """Whether another model in the folder names the file, or a link to it.
 
-    The name may be anywhere in the model: better to keep a file too many than to lose one.
+    Any mention of the name counts: it is better to keep a file too many than to lose one.
     """
     same = _identity(data)
     entries = list(data.parent.iterdir())
@@ -138,7 +138,7 @@ def _mentions(path: Path, words: list[bytes]) -> bool:
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text,
         ):
             return any(text.find(word) >= 0 for word in words)
-    except (LoadError, OSError, ValueError):  # there is none, or it is empty
+    except (LoadError, OSError, ValueError):  # there is no such file, or it is empty
         return False
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from onnxq.disk import journal
+from onnxq.disk import journal, regular_file
 from onnxq.disk.folder_lock import folder_lock
 from onnxq.disk.hidden_file import create, put, second_name, take_mode
 from onnxq.disk.journal import Move
@@ -69,9 +69,8 @@ def check_folder(folder: Path) -> None:
 
 def unwritable(path: Path, error: OSError | ValueError) -> SaveError:
     """The error for a failure of the system."""
-    why = error.strerror if isinstance(error, OSError) else None
     return SaveError(
-        f"cannot write {path} ({why or error})",
+        f"cannot write {path} ({regular_file.why(error)})",
         fix="check the path, and that its folder exists, is writable and has free space",
     )
 
@@ -101,16 +100,13 @@ class FileSet:
         self._durable = durable  # on disk before it counts: survives a loss of power
         self._token = secrets.token_hex(8)
         self._staged: list[_Staged] = []
-        self._torn = False  # neither the old nor the new set is there; the journal says more
+        self._torn = False  # neither the old nor the new set is complete; see the journal
 
     def stage(self, name: str, *, like: str | None = None) -> BinaryIO:
         """Open a new file that becomes `name`; if `name` is new, it gets the mode of `like`."""
         target = self.folder / name
         if any(staged.target == target for staged in self._staged):
-            raise SaveError(
-                f"{target} would be written twice",
-                fix="give the outputs different names",
-            )
+            raise SaveError(f"{target} would be written twice", fix="give the outputs other names")
         self.names.add(name)
         status = check_target(target)
         if status is None and like is not None:

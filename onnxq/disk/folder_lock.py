@@ -42,7 +42,7 @@ def folder_lock(folder: Path) -> Iterator[bool]:
     """Hold the lock of a folder. Yields False if the disk has no locks."""
     try:
         handle = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # files may be put there, but not listed: nobody can look for ours
+    except PermissionError:  # files can be created there, but not listed: no one finds ours
         yield False
         return
     try:

@@ -18,8 +18,7 @@ from onnxq.disk.folder_lock import folder_lock, try_lock
 def create(folder: Path, token: str, *, private: bool = True) -> tuple[Path, BinaryIO]:
     """A new hidden file, locked for as long as it is open.
 
-    The folder must be locked by the caller: until the file is locked, other processes would take it
-    for waste.
+    The caller must have locked the folder: other processes remove files that are not locked.
     """
     # Not private: with the mode that the user's umask gives to any new file.
     mode = 0o600 if private else 0o666
@@ -39,7 +38,7 @@ def take_mode(handle: int, like: os.stat_result) -> None:
     if mine.st_gid != like.st_gid:
         try:
             os.fchown(handle, -1, like.st_gid)
-        except OSError:  # what was for that group is not for ours
+        except OSError:  # the rights of that group are not for ours
             mode = mode & ~0o070 | (mode & 0o007) << 3
     if mine.st_uid != like.st_uid:
         with contextlib.suppress(OSError):  # only root can
@@ -73,7 +72,7 @@ def put(source: Path, target: Path) -> None:
 
 
 def second_name(path: Path, other: Path) -> None:
-    """Another name for a file, or a copy where the file system has no links."""
+    """Give a file another name, or copy it if the file system has no links."""
     real = os.path.realpath(path)
     try:
         os.link(real, other)

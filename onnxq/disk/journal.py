@@ -8,7 +8,7 @@ waste), the new set, or a journal that says how to get from one to the other:
     .onnxq-<token>-<number>.old    a second name of a file that was replaced, to put it back
     .onnxq-<token>.journal         the moves
 
-Size and time of each file before and after show whether it was changed in between.
+Size and time of each file, old and new, show whether it was changed in between.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def read(path: Path) -> list[Move]:
     forged journal must not move files outside that folder.
     """
     folder = path.parent.stat()
-    token = _token(path.name)
+    token = token_of(path.name)
     _check_owner(path, folder)
     if path.stat().st_size > _LARGEST:
         raise ValueError("it is too large")
@@ -78,7 +78,7 @@ def read(path: Path) -> list[Move]:
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError("it does not list moves") from error
     for move in moves:
-        if _token(move.source) != token or not _is_name(move.target):
+        if token_of(move.source) != token or not _is_name(move.target):
             raise ValueError(f"it would move {move.source!r} to {move.target!r}")
         source = path.with_name(move.source)
         if os.path.lexists(source):
@@ -90,7 +90,8 @@ def _is_name(text: str) -> bool:
     return text not in ("", ".", "..") and not set(text) & {"/", "\0"}
 
 
-def _token(name: str) -> str:
+def token_of(name: str) -> str:
+    """The token in the name of a hidden file; empty if it is not one of onnxq's."""
     found = OURS.fullmatch(name)
     return found[1] if found else ""
 
@@ -108,14 +109,7 @@ def _move(entry: object) -> Move:
             "source": str(source),
             "target": str(target),
             "new": [int(size), int(time)],
-            "old": [int(old_size), int(old_time)],
+            "old": ([int(), int()] | None) as old,
         }:
-            return Move(source, target, (size, time), (old_size, old_time))
-        case {
-            "source": str(source),
-            "target": str(target),
-            "new": [int(size), int(time)],
-            "old": None,
-        }:
-            return Move(source, target, (size, time), None)
+            return Move(source, target, (size, time), None if old is None else (old[0], old[1]))
     raise ValueError("it does not list moves")

@@ -1,7 +1,7 @@
 """Recovers a folder after a killed process: half-moved sets are completed, waste is removed.
 
 A journal (see `onnxq.disk.journal`) whose process is dead is carried out: each file of the set that
-is still under its hidden name is moved. A file that somebody changed in the meantime is never
+is still under its hidden name is moved. A file that was changed in the meantime is never
 overwritten: the set is then given up and reported, since neither the old nor the new one is
 complete.
 """
@@ -39,9 +39,9 @@ def recover(folder: Path) -> list[str]:
     try:
         with folder_lock(folder) as held:
             return recover_locked(folder) if held else _without_locks(folder)
-    except SaveError as error:  # a live process moves files, and does not come to an end
+    except SaveError as error:  # a live process keeps moving files
         return [error.what]
-    except OSError:  # a folder that can be listed, but not opened: nothing can be told
+    except OSError:  # the folder can be listed, but not opened
         return []
 
 
@@ -63,7 +63,7 @@ def recover_locked(folder: Path) -> list[str]:
 def _ours(folder: Path) -> list[str]:
     try:
         return sorted(name for name in os.listdir(folder) if OURS.fullmatch(name))
-    except (OSError, ValueError):  # told by who wants to read or write there
+    except (OSError, ValueError):  # reported by the caller that reads or writes there
         return []
 
 
@@ -123,12 +123,13 @@ def _give_up(
 
 def _remove_waste(path: Path) -> bool:
     """Remove a hidden file that no process writes and no journal needs; returns whether it did."""
-    if path.name.endswith(".journal") or path.with_name(_journal_of(path)).exists():
+    used_by = path.with_name(journal.journal_name(journal.token_of(path.name)))
+    if path == used_by or used_by.exists():
         return False
     try:
         if path.name.endswith(".old"):
             path.unlink()
-            return False  # a second name: nothing that anybody could miss
+            return False  # a second name, so no content is lost
         handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             if try_lock(handle) is True:
@@ -139,12 +140,6 @@ def _remove_waste(path: Path) -> bool:
     except OSError:  # not ours to remove, or gone already
         pass
     return False
-
-
-def _journal_of(path: Path) -> str:
-    found = OURS.fullmatch(path.name)
-    assert found is not None
-    return journal.journal_name(found[1])
 
 
 def _without_locks(folder: Path) -> list[str]:

@@ -12,6 +12,7 @@ from onnxq.errors import LoadError
 LARGEST = 1 << 31
 """Largest file that is read whole: protobuf's 2 GiB."""
 
+_FIX = "check the path"
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -23,13 +24,12 @@ _KINDS = {
 
 def status(path: Path) -> os.stat_result:
     """The status of a regular file; raises LoadError for anything else."""
-    fix = "check the path"
     try:
         found = path.stat()
     except FileNotFoundError:
-        raise LoadError("no such file", fix=fix) from None
+        raise LoadError("no such file", fix=_FIX) from None
     except (OSError, ValueError) as error:
-        raise LoadError(f"cannot be read ({_why(error)})", fix=fix) from error
+        raise _unreadable(error) from error
     _check(found)
     return found
 
@@ -38,10 +38,10 @@ def open_(path: Path) -> BinaryIO:
     """A regular file, open for reading; raises LoadError for anything else."""
     status(path)
     try:
-        # Without waiting: in the meantime a pipe may have taken its place.
+        # Without waiting: a pipe may have replaced the file in the meantime.
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     except (OSError, ValueError) as error:
-        raise LoadError(f"cannot be read ({_why(error)})", fix="check the path") from error
+        raise _unreadable(error) from error
     try:
         _check(os.fstat(file.fileno()))
     except LoadError:
@@ -65,9 +65,9 @@ def read(path: Path, most: int = LARGEST) -> bytes:
                 fix="store large weights as external data next to the model",
             )
         try:
-            return file.read(size)  # not LARGEST: Python sets aside as much as it is asked for
+            return file.read(size)  # not LARGEST: Python allocates as much as it is asked for
         except OSError as error:
-            raise LoadError(f"cannot be read ({_why(error)})", fix="check the path") from error
+            raise _unreadable(error) from error
 
 
 def _check(found: os.stat_result) -> None:
@@ -80,5 +80,10 @@ def _check(found: os.stat_result) -> None:
         )
 
 
-def _why(error: OSError | ValueError) -> str:
+def _unreadable(error: OSError | ValueError) -> LoadError:
+    return LoadError(f"cannot be read ({why(error)})", fix=_FIX)
+
+
+def why(error: OSError | ValueError) -> str:
+    """The reason that the system gives for a failure."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

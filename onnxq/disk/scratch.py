@@ -1,4 +1,4 @@
-"""Temporary folders, for proofs and for weights that sessions read."""
+"""Temporary folders and files, for proofs, large arrays and weights that sessions read."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ PREFIX = "onnxq-"
 
 @contextlib.contextmanager
 def scratch_errors() -> Iterator[None]:
-    """Turn a system error about a temporary folder into an error that names the folder."""
+    """Turn a system error about temporary files into an error that names their folder."""
     try:
         yield
     except OSError as error:
         where = tempfile.tempdir or "no usable folder for temporary files"
         raise SaveError(
             f"cannot write to {where} ({error.strerror or error})",
-            fix="free some disk space there, or set TMPDIR to another folder",
+            fix="free some disk space there, or set the environment variable TMPDIR to another "
+            "folder",
         ) from error
 
 

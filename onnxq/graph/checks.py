@@ -24,7 +24,7 @@ def check_graph(graph: gs.Graph) -> Names:
 def _check(graph: gs.Graph, outer: ChainMap[str, gs.Tensor], made: Names) -> Names:
     """Check one graph; names are links in ONNX, so each must mean one tensor wherever it is read.
 
-    `outer` holds the names of the enclosing graphs, `made` those of constants made by passes.
+    `outer` contains the names of the enclosing graphs, `made` those of constants made by passes.
     """
     fix = "the file is not a valid ONNX graph: export it again"
     names: Names = {}

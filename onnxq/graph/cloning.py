@@ -14,7 +14,7 @@ _CARRIED = {"info", "seen", "input_info", "output_info", "body_output"}
 
 
 def clone_tensor(tensor: gs.Tensor, tensors: dict[int, gs.Tensor]) -> gs.Tensor:
-    """The copy of `tensor`, made once; `tensors` holds the copies by id of the original."""
+    """The copy of `tensor`, made once; `tensors` contains the copies by id of the original."""
     twin = tensors.get(id(tensor))
     if twin is None:
         if isinstance(tensor, gs.Constant):

@@ -1,13 +1,13 @@
 """Operators whose results on constants are known without a runtime.
 
 Two kinds. Those that move or convert elements (Reshape, Cast ...) are exact whatever their size,
-and so cheap that weights behind them count as constants. Arithmetic (Mul, Div, Sqrt ...) is
-rounded once per element by IEEE 754, in numpy as in every runtime, so it gives the same bits; it
-is for scales, zero points and bounds, and declines where a result is as large as a weight:
-`fold-constants` computes those. Integer results that wrap around are declined as well.
+and so cheap that weights after them count as constants. Arithmetic (Mul, Div, Sqrt ...) is rounded
+once per element by IEEE 754, in numpy as in every runtime, so it gives the same bits; it is for
+scales, zero points and bounds, and declines if a result is as large as a weight: `fold-constants`
+computes those. Integer results that wrap around are declined as well.
 
-Each function takes the node and the values of its inputs (None where one is left out) and answers
-with the result, or with None where runtimes disagree or the node cannot be valid.
+Each function takes the node and the values of its inputs (None if one is left out). It returns the
+result, or None if runtimes disagree or the node cannot be valid.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ _INTEGERS = {
 
 
 def evaluate(node: gs.Node, values: Values) -> Array | None:
-    """What `node` makes of `values`; None where that is not known here."""
+    """The result of `node` for `values`; None if it is not known here."""
     try:
         return OPERATORS[node.op](node, values)
     except (IndexError, KeyError, TypeError, ValueError):
-        return None  # axes, shapes or attributes that do not fit: a runtime will say so
+        return None  # invalid axes, shapes, inputs or attributes: a runtime will say so
 
 
 # -- moving and converting ------------------------------------------------------------------
 
 
-def _data(values: Values) -> Array:
-    if values[0] is None:
-        raise ValueError("the first input is left out")
-    return values[0]
+def _data(values: Values, index: int = 0) -> Array:
+    value = values[index]
+    if value is None:
+        raise ValueError(f"input {index} is left out")
+    return value
 
 
 def _identity(node: gs.Node, values: Values) -> Array | None:
@@ -63,20 +64,17 @@ def _cast(node: gs.Node, values: Values) -> Array | None:
 
 
 def _cast_like(node: gs.Node, values: Values) -> Array | None:
-    like = values[1]
-    if like is None:
-        return None
-    for kind in (*_INTEGERS, *_FLOATS, TensorProto.BOOL):
-        if numpy_dtype(kind) == like.dtype:
-            return _converted(_data(values), kind)
-    return None
+    like = _data(values, 1).dtype
+    kinds = (kind for kind in (*_INTEGERS, *_FLOATS, TensorProto.BOOL) if numpy_dtype(kind) == like)
+    kind = next(kinds, None)
+    return None if kind is None else _converted(_data(values), kind)
 
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
 
 def _converted(value: Array, to: int) -> Array | None:
-    """The cast value; None where runtimes disagree: text, and numbers the new type cannot hold."""
+    """The cast value; None if runtimes disagree: text, and numbers outside the new type."""
     if value.dtype.kind == "O" or to == TensorProto.STRING:
         return None
     dtype = numpy_dtype(to)
@@ -101,9 +99,7 @@ def _transpose(node: gs.Node, values: Values) -> Array | None:
 
 
 def _reshape(node: gs.Node, values: Values) -> Array | None:
-    value, shape = _data(values), values[1]
-    if shape is None:
-        return None
+    value, shape = _data(values), _data(values, 1)
     keep_zero = node.attrs.get("allowzero", 0)
     dims = [
         value.shape[i] if d == 0 and not keep_zero else int(d) for i, d in enumerate(shape.tolist())
@@ -150,9 +146,7 @@ def _constant_of_shape(node: gs.Node, values: Values) -> Array | None:
 
 
 def _expand(node: gs.Node, values: Values) -> Array | None:
-    value, shape = _data(values), values[1]
-    if shape is None:
-        return None
+    value, shape = _data(values), _data(values, 1)
     dims = np.broadcast_shapes(value.shape, tuple(shape.tolist()))
     return np.broadcast_to(value, dims) if _small(dims) else None
 
@@ -165,8 +159,8 @@ def _concat(node: gs.Node, values: Values) -> Array | None:
 
 
 def _gather(node: gs.Node, values: Values) -> Array | None:
-    value, at = _data(values), values[1]
-    if at is None or not _small((at.size, value.size // max(1, value.shape[0]))):
+    value, at = _data(values), _data(values, 1)
+    if not _small((at.size, value.size // max(1, value.shape[0]))):
         return None
     return np.asarray(np.take(value, at, int(node.attrs.get("axis", 0))))
 
@@ -177,7 +171,7 @@ def _shape(node: gs.Node, values: Values) -> Array | None:
 
 
 def _arithmetic(compute: Callable[..., Any], *, integers: bool = True) -> Operator:
-    """An elementwise operator of inputs of one type; `integers`: integers are computed, too."""
+    """An elementwise operator of inputs of one type; with `integers` also of integer types."""
 
     def run(node: gs.Node, values: Values) -> Array | None:
         operands = [v for v in values if v is not None]
@@ -191,7 +185,7 @@ def _arithmetic(compute: Callable[..., Any], *, integers: bool = True) -> Operat
                 return np.asarray(compute(*operands)).astype(dtype, copy=False)
         if not integers or dtype.kind not in "iu":
             return None
-        # In Python's integers nothing wraps around, so that what does is seen.
+        # Python's integers do not wrap around, so results beyond the type are found.
         exact = np.asarray(compute(*(v.astype(object) for v in operands)), object)
         ends = np.iinfo(dtype)
         if any(not ends.min <= value <= ends.max for value in exact.reshape(-1)):
@@ -236,7 +230,7 @@ OPERATORS: dict[str, Operator] = {
     "Sqrt": _arithmetic(np.sqrt, integers=False),
     "Reciprocal": _arithmetic(_reciprocal, integers=False),
 }
-"""These, and operators that compute small constants: all that `evaluate` knows."""
+"""All operators that `evaluate` knows: those, and some that compute small constants."""
 
 
 __all__ = ["ARITHMETIC_LIMIT", "MOVING", "OPERATORS", "Operator", "evaluate"]

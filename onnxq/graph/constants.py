@@ -1,4 +1,4 @@
-"""Values that are known without running the model: constants, and what lies behind them."""
+"""Values that are known without running the model: constants, and results computed from them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from onnxq.storage.domains import domain_of
 from onnxq.storage.tensors import SparseStoredValues, values_of
 
 _MOST_NODES = 16
-"""Most nodes with several inputs that are followed: constants that need more are folded by
-`fold-constants`, and the search for what is not constant ends early."""
+"""Most nodes with several inputs that are followed, so that the search from a tensor that is not
+constant ends early; `fold-constants` folds constants that need more."""
 
 
 def array(tensor: gs.Tensor | None) -> Array | None:
     """The value of a constant tensor, read-only; None if it is only known at run time.
 
-    Sees through Constant nodes and through what moves or converts constants, since exporters put
-    casts and layout changes behind weights.
+    Sees through Constant nodes and operators that move or convert constants, since exporters put
+    casts and layout changes after weights.
     """
     return _value(tensor, MOVING)
 
 
 def computed(tensor: gs.Tensor | None) -> Array | None:
-    """`array`, also where small constants are computed: for scales, zero points and bounds.
+    """`array`, also of small constants that are computed: for scales, zero points and bounds.
 
-    A weight that is computed stays what it is to passes, a result of nodes.
+    To passes a weight that is computed is a result of nodes, not a constant.
     """
     return _value(tensor, OPERATORS)
 
@@ -52,7 +52,7 @@ def _stored(tensor: gs.Constant) -> Array | None:
 
 
 def _evaluated(tensor: gs.Tensor, operators: Mapping[str, Operator]) -> Array | None:
-    """The value of what a node makes, each node on the way evaluated once."""
+    """The value of a node's output; each node on the way is evaluated once."""
     known: dict[int, Array] = {}
     joins = 0
     stack = [tensor]  # not by recursion: chains may be longer than Python's stack
@@ -78,7 +78,7 @@ def _evaluated(tensor: gs.Tensor, operators: Mapping[str, Operator]) -> Array | 
                 joins += len(needed) > 1
                 if joins > _MOST_NODES:
                     return None
-                # What is computed comes first: it shows whether values must be read at all.
+                # Computed inputs are evaluated first: they show whether values must be read at all.
                 stack += [t for t in waiting if isinstance(t, gs.Constant)]
                 stack += [t for t in waiting if not isinstance(t, gs.Constant)]
                 continue
@@ -102,17 +102,17 @@ def scalar(tensor: gs.Tensor | None) -> float | None:
     return float(value.reshape(())) if value is not None and value.size == 1 else None
 
 
+_TYPES = {"value_float": np.float32, "value_int": np.int64, "value_string": np.object_}
+_TYPES |= {f"{key}s": dtype for key, dtype in _TYPES.items()}
+
+
 def constant_value(node: gs.Node) -> Array | None:
-    """What a Constant node makes, in the type ONNX gives it (value_float is float32)."""
+    """The value of a Constant node, in the type ONNX gives it (value_float is float32)."""
     for key, value in node.attrs.items():
         if key == "value" and isinstance(value, gs.Constant):
             return values_of(value)
-        if key in ("value_float", "value_floats"):
-            return np.asarray(value, np.float32)
-        if key in ("value_int", "value_ints"):
-            return np.asarray(value, np.int64)
-        if key in ("value_string", "value_strings"):
-            return np.asarray(value, object)
+        if key in _TYPES:
+            return np.asarray(value, _TYPES[key])
         if key == "sparse_value" and isinstance(value, AttributeProto):
             return SparseStoredValues(value.sparse_tensor).load()
     return None

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Copyable:
-    """What makes `copy.copy` and `copy.deepcopy` work on a model."""
+    """Lets `copy.copy` and `copy.deepcopy` work on a model."""
 
     def __copy__(self: Model) -> Model:  # type: ignore[misc]
-        """A clone: the graph is its own, values of constants are shared."""
+        """A clone: a graph of its own, with shared values of constants."""
         return self.clone()
 
     def __deepcopy__(self: Model, _: dict[int, Any]) -> Model:  # type: ignore[misc]
-        """A copy that shares no array; values not read yet stay where they lie."""
+        """A copy that shares no array; values not read yet stay in their file."""
         twin = self.clone()
         for constant in _constants(twin):
             if isinstance(constant._values, np.ndarray):

@@ -1,4 +1,4 @@
-"""Taking nodes out of a graph, and with them all that nobody needs any more.
+"""Removes nodes from a graph, and with them everything that is no longer used.
 
 Links are cut by identity: graphsurgeon's own removal compares by value and may cut the wrong edge.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def detach(node: gs.Node) -> None:
-    """Take a node out of the graph; its list entry goes with the next `sweep`."""
+    """Take a node out of the graph; the next `sweep` drops its list entry."""
     for tensor in node.inputs:
         cut(tensor.outputs, node)
     for tensor in node.outputs:
@@ -31,7 +31,7 @@ def detach(node: gs.Node) -> None:
 
 
 def sweep(model: Model) -> int:
-    """Drop removed nodes and nodes whose results nobody reads any more; returns how many."""
+    """Drop removed nodes and nodes whose results are no longer read; returns their number."""
     graphs = list(model.graphs())
     suspects = [node for graph in graphs for node in graph.nodes if _is_suspect(node)]
     orphans = [b for n in suspects if getattr(n, "removed", False) for b in bodies(n)]
@@ -45,8 +45,8 @@ def sweep(model: Model) -> int:
                 detach(node)
                 dropped += 1
         if orphans:
-            # Nodes in the bodies of a removed node read outer tensors no more, unless another
-            # node has taken the body over.
+            # Nodes in the bodies of a removed node no longer read outer tensors, unless another
+            # node has taken over the body.
             held = {id(graph) for graph in model.graphs()}
             gone = [b for b in orphans if id(b) not in held]
             inner = [n for b in gone for n in live_nodes(b) if n.owner is b]
@@ -67,7 +67,7 @@ def sweep(model: Model) -> int:
 def _heirs_in_place(nodes: list[gs.Node]) -> list[gs.Node]:
     """The nodes that are left; those that replace a removed one take its place in the list.
 
-    So a list that was in order stays so, and need not be sorted again.
+    So a sorted list stays sorted.
     """
     left: list[gs.Node] = []
     placed: set[int] = set()
@@ -88,7 +88,7 @@ def _heirs_in_place(nodes: list[gs.Node]) -> list[gs.Node]:
 
 
 def _is_suspect(node: gs.Node) -> bool:
-    """Whether a look shows nobody who reads what `node` makes."""
+    """Whether `node` seems to have no consumers, at a quick look."""
     for tensor in node.outputs:
         links = tensor.outputs
         if links and not getattr(links[0], "removed", False):
@@ -104,7 +104,7 @@ def _is_dead(node: gs.Node, model: Model) -> bool:
 
 
 def _forget_constants(graph: gs.Graph) -> None:
-    """Drop constants nobody reads any more, with what is said about them."""
+    """Drop constants that are no longer read, and the type information about them."""
     record = graph.record
     kept = kept_constants(graph)
     gone = {c.name for c in record.constants} - {c.name for c in kept}

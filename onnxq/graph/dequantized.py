@@ -1,9 +1,9 @@
-"""The float weight of stored codes, which is computed only for who reads it.
+"""The float weight of stored codes, computed only when it is read.
 
-In the canonical form stored codes q are a constant (q - z) * s in front of a quantizer. Of a large
-weight that constant is never made as a whole: it is four times as large as the codes, and a writer
-wants the codes again. They need no arithmetic. With x = fl(k * s), |k| < 2^16 and x finite, x / s
-is k * (1 + d), |d| < 2^-22, so it rounds to k: the codes of x on a grid of the same scales are
+In the canonical form stored codes q are a constant (q - z) * s before a quantizer. For a large
+weight that constant is never computed as a whole: it is four times as large as the codes, and a
+writer needs the codes again. They need no arithmetic. With x = fl(k * s), |k| < 2^16 and x finite,
+x / s is k * (1 + d), |d| < 2^-22, so it rounds to k: on a grid of the same scales x has the codes
 
     q' = clamp(k + z', lo', hi')        k = q - z
 
@@ -31,7 +31,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def stored_codes(tensor: gs.Tensor) -> Codes | None:
-    """What `array` knows of constant codes; large ones of a file stay there."""
+    """The value of constant codes, as `array` returns it; large ones stay in their file."""
     if isinstance(tensor, gs.Constant) and is_constant(tensor):
         values = tensor._values
         stored = isinstance(values, StoredValues) and pieces.is_large(values.shape)
@@ -54,7 +54,7 @@ class DequantizedValues(ComputedValues):
 
     @property
     def source(self) -> ExternalData | None:
-        """The file that the codes lie in."""
+        """The file that contains the codes."""
         return self.codes.external if isinstance(self.codes, StoredValues) else None
 
     @property
@@ -72,7 +72,7 @@ class DequantizedValues(ComputedValues):
             yield at, values.astype(self.dtype, copy=False)
 
     def load(self) -> Array:
-        """All values, read-only; a large array lies in a file and lives as long as it is used."""
+        """All values, read-only; a large array is in a file that exists as long as it is used."""
         known = self._loaded()
         if known is not None:
             return known
@@ -121,7 +121,7 @@ Values = Array | DequantizedValues
 
 
 def unread(tensor: gs.Tensor) -> Values | None:
-    """The value of a constant tensor, not computed where it need not be; None for others."""
+    """The value of a constant tensor, computed only if necessary; None if it is not constant."""
     values = tensor._values if isinstance(tensor, gs.Constant) else None
     if isinstance(values, DequantizedValues) and is_constant(tensor):
         return values
@@ -149,14 +149,14 @@ def dequantized(codes: Codes, params: QParams, dtype: Any) -> Array | Dequantize
     """The values that `codes` stand for; those of many codes are not computed yet."""
     _check_finite(codes, params)
     if pieces.is_large(codes.shape):
-        params.check_fits(tuple(codes.shape))
+        params.check_shape(codes.shape)
         return DequantizedValues(codes, params, dtype)
     assert not isinstance(codes, StoredValues)
     return params.dequantize(codes).astype(dtype)
 
 
 def _check_finite(codes: Codes, params: QParams) -> None:
-    """Refuse codes of values beyond float32: quantizers make anything of an infinity."""
+    """Reject codes of values beyond float32: quantizers give an infinity any code."""
     assert params.lo is not None and params.hi is not None
     zero = params.zero_point
     reach = max(params.hi - int(zero.min()), int(zero.max()) - params.lo)

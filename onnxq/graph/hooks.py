@@ -1,6 +1,6 @@
-"""What rooms above add to every model: each fills in its part when it is imported.
+"""Functions of higher rooms that every model needs: each room sets its own when it is imported.
 
-`onnxq/__init__.py` imports them, so no model is read or written without.
+`onnxq/__init__.py` imports them all, so no model is read or written without them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Hooks:
-    """Functions that `Model` calls and does not know."""
+    """Functions that `Model` calls and cannot import."""
 
     after_reading: Callable[[Model], None]
     """Brings functions of the file into the form that passes rely on."""

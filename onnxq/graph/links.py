@@ -1,12 +1,11 @@
 """The lists that link nodes and tensors, changed at a cost that does not grow with their length.
 
-graphsurgeon keeps the readers of a tensor, and the tensors of a node, in plain lists. Most have a
-handful of entries, but one scale may have a reader in every quantizer and one Concat thousands of
-inputs. Looking for an entry and closing the gap would then cost as much as the list is long, each
-time.
+graphsurgeon keeps the consumers of a tensor, and the tensors of a node, in plain lists. Most have a
+handful of entries, but every quantizer may read one scale, and one Concat may have thousands of
+inputs. Finding an entry and closing the gap would then take time in proportion to the list.
 
-* A long list of readers only counts what is deleted. Its length is right at once; the entries go
-  when somebody looks at them, or when half of them are gone.
+* A long list of consumers only counts deleted entries. Its length is right immediately; the entries
+  are removed when the list is read, or when half of them are deleted.
 * A node with many tensors remembers the index of each of them.
 """
 
@@ -37,7 +36,7 @@ def cut(links: list[gs.Node], node: gs.Node) -> None:
             return
 
 
-# -- lists whose deleted entries are still there until somebody looks ----------------------------
+# -- lists that keep deleted entries until they are read -----------------------------------------
 
 
 def _let_go(links: list[gs.Node], node: gs.Node) -> None:
@@ -82,7 +81,7 @@ _LOOKING = (
 
 @functools.cache
 def _lazy(plain: type) -> Any:
-    """The kind of list that `plain` becomes: its methods do not see entries that are gone."""
+    """The subclass of the list type `plain` whose methods do not see deleted entries."""
 
     def settled(name: str) -> Callable[..., Any]:
         method = getattr(plain, name)

@@ -99,7 +99,7 @@ class Model(Copyable):
                 stack.extend(bodies(node))
 
     def nodes(self, *ops: str) -> list[gs.Node]:
-        """Nodes of all graphs, bodies behind the node that holds them.
+        """Nodes of all graphs, those of a body after the node that contains it.
 
         `ops` are op types of the default domain, or 'domain::Op'; none means all nodes.
         """
@@ -121,7 +121,7 @@ class Model(Copyable):
         return [n for n in found if n.domain]
 
     def _nodes_with_bodies(self) -> list[gs.Node]:
-        """Nodes of all graphs, bodies behind the node that holds them."""
+        """Nodes of all graphs, those of a body after the node that contains it."""
         found: list[gs.Node] = []
         stack = [iter(live_nodes(self.graph))]
         while stack:
@@ -153,7 +153,7 @@ class Model(Copyable):
         return _fresh(base, self._names, self._counters)
 
     def _note_mentioned(self, graph: gs.Graph) -> None:
-        """What is said about a name nobody has would be taken to be about a new tensor of it."""
+        """Reserve names without a tensor that have annotations: these would apply to a new one."""
         assert self._names is not None
         self._names.update(i.name for i in graph.record.stray_infos)
         self._names.update(a.tensor_name for a in graph.record.header.quantization_annotation)
@@ -165,12 +165,12 @@ class Model(Copyable):
         return _fresh(base, self._node_names, self._node_counters)
 
     def note_bodies(self, node: gs.Node) -> None:
-        """Take note of the bodies that a new node holds."""
+        """Take note of the bodies in a new node."""
         if self._flat and bodies(node):
             self._flat = False
 
     def free_node_name(self, name: str) -> None:
-        """Let a removed node's name be taken again: what replaces it may inherit it."""
+        """Let a removed node's name be used again, by the node that replaces it."""
         if self._node_names is not None:
             self._node_names.discard(name)
 
@@ -187,11 +187,11 @@ class Model(Copyable):
                     tensor.body_output = True
 
     def sweep(self) -> int:
-        """Drop removed nodes and nodes whose results nobody reads any more; returns how many."""
+        """Drop removed nodes and nodes whose results are no longer read; returns their number."""
         return sweep(self)
 
     def forget_names(self) -> None:
-        """Let the names of tensors that are gone be taken again."""
+        """Let the names of removed tensors be used again."""
         self._names = None
 
     def require_opset(self, version: int, why: str) -> None:
@@ -205,8 +205,8 @@ class Model(Copyable):
             return
         self.upgrades.append(f"IR version {self.ir_version} -> {version}: {why}")
         if self.ir_version < 4 <= version:
-            # Before 4 every initializer had to be listed as an input as well; from 4 on that would
-            # let the caller replace it, so that no runtime could take it for a constant.
+            # Before 4 every initializer had to be an input as well; from 4 on that would let the
+            # caller replace it, so that no runtime could treat it as a constant.
             inputs = self.graph.inputs
             inputs[:] = [t for t in inputs if not isinstance(t, gs.Constant)]
         self.header.ir_version = version
@@ -242,7 +242,7 @@ class Model(Copyable):
         return twin
 
     def alias(self) -> Model:
-        """This model under other functions and opsets: the graph is the same, for reading only."""
+        """This model with its own functions and opsets; the graph is shared, for reading only."""
         twin = object.__new__(Model)
         twin.__dict__.update(self.__dict__)
         twin.opsets, twin.functions = dict(self.opsets), list(self.functions)
@@ -278,7 +278,7 @@ class Model(Copyable):
         return proto
 
     def _rows_without_nodes(self) -> QParamTable:
-        """The rows to carry along: biases, and all where no quantizer tells the others."""
+        """The rows to store as metadata: biases, or all rows if there are no quantizers."""
         if self.qparams.is_empty or not self.nodes(*QUANTIZERS):
             return self.qparams
         return QParamTable(self.qparams.of(Role.BIAS))
@@ -363,12 +363,12 @@ def load(path: str | Path) -> Model:
 
 @takes(model=Model, path=PATH, external_data=(*FLAG, None))
 def save(model: Model, path: str | Path, *, external_data: bool | None = None) -> list[Path]:
-    """Write an ONNX file and, where needed, its data file; returns what was written.
+    """Write an ONNX file and, if needed, its data file; returns the paths of both.
 
-    External data is used when asked for, when the model came with some, and when a single file
-    would pass protobuf's 2 GiB. It goes to `<name>.data`, or to `<name>.1.data` where that file
-    belongs to another model. Both files are written beside the target and moved into place at the
-    end, so a failure leaves what was there before.
+    External data is used on request, if the model came with some, and if a single file would exceed
+    protobuf's 2 GiB. It goes to `<name>.data`, or to `<name>.1.data` if that file belongs to
+    another model. Both files are written next to the target and moved into place at the end, so a
+    failure leaves the old files intact.
     """
     path = Path(path)
     external_data = _is_external(model) if external_data is None else external_data

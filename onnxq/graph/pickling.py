@@ -1,8 +1,8 @@
 """Models for `pickle`, which by itself follows every link of the graph.
 
 A pickled model is its protobuf with all weights, including those in files next to the model, so
-nothing else is needed to read it. What a protobuf does not contain (the quantization table besides
-quantizers, notes) is pickled with it.
+nothing else is needed to read it. Rows of the quantization table without a quantizer, and notes,
+which a protobuf does not contain, are pickled with it.
 """
 
 from __future__ import annotations

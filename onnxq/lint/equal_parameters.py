@@ -1,4 +1,4 @@
-"""Operators that pass codes on: what goes in and what comes out must have equal parameters."""
+"""Operators that only move codes: their inputs and outputs must have equal parameters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def _check(subject: Subject) -> Iterator[Finding]:
         if kind in placement.unified:
             found = _of_inputs(node, known)
         elif kind in placement.moves:
-            found = _of_inputs(node, known)[:1] + _behind(node)
+            consumers = [n for t in node.outputs for n in t.outputs if is_fake_quantize(n)]
+            found = [*_of_inputs(node, known)[:1], *map(params_of, consumers)]
         else:
             continue
         other = next((p for p in found[1:] if not p.same_grid(found[0])), None)
@@ -41,12 +42,6 @@ def _check(subject: Subject) -> Iterator[Finding]:
 def _of_inputs(node: gs.Node, known: dict[int, gs.Node | None]) -> list[QParams]:
     found = [input_quantizer(t, known) for t in node.inputs if t.name]
     return [params_of(q) for q in found if q is not None]
-
-
-def _behind(node: gs.Node) -> list[QParams]:
-    """The quantizers of what `node` makes."""
-    readers = [r for t in node.outputs for r in t.outputs]
-    return [params_of(r) for r in readers if is_fake_quantize(r)]
 
 
 def _first(params: QParams) -> float:

@@ -1,4 +1,4 @@
-"""Tensors that the target quantizes, by its placement, and that have no range."""
+"""Tensors without a range that the target quantizes by its placement."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _check(subject: Subject) -> Iterator[Finding]:
             _given_name(need, source),
             MISSING_RANGE.name,
             f"{need.rule} has no range"
-            if need.weight
+            if need.layer is not None
             else f"the tensor has no range, but {need.rule}",
             f"quantize it as {subject.backend.name} places quantizers (train or calibrate for "
             "this backend), or accept that its consumers run in float",
@@ -36,7 +36,7 @@ def _check(subject: Subject) -> Iterator[Finding]:
 
 
 def _given_name(need: Need, source: dict[str, gs.Node]) -> str:
-    """The name the user knows: a weight that layers share is split, and the copy's is invented."""
+    """The name that the user knows: a shared weight is split, and its copies have new names."""
     layer = None if need.layer is None else source.get(need.layer.name)
     if need.layer is None or layer is None:
         return need.tensor

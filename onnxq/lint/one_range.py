@@ -1,9 +1,8 @@
-"""Activations with more than one range, or a range for some readers, where the target has one.
+"""Activations with several ranges, or a range for some consumers only, for targets with one range.
 
-A side file names tensors. The chip that reads it rounds a tensor where it is made, and every
-reader sees that. A tensor that one reader gets rounded and another as it was made, or each on a
-grid of its own, has no line in such a file. (QDQ tells each reader apart, so those targets do not
-mind.)
+A side file names tensors. The chip that uses it rounds a tensor in its producer, so every consumer
+reads the rounded values. Such a file cannot say that one consumer reads a tensor rounded and
+another one unrounded, or each on its own grid. (QDQ can: the rule is for side files only.)
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from onnxq.canonical.quantizers import Row
 from onnxq.edit import describe, read_by
 from onnxq.graph import Model
 from onnxq.lint.rule import Finding, LintRule, Subject
-from onnxq.quant.qparams import Reader, Role
+from onnxq.quant.qparams import GRAPH_OUTPUT, Reader, Role
 
 
 def _check(subject: Subject) -> Iterator[Finding]:
@@ -34,9 +33,9 @@ def _check(subject: Subject) -> Iterator[Finding]:
     for tensor, rows in broken.items():
         served = {reader for row in rows for reader in row.readers or reads.get(tensor, {})}
         bare = [told for reader, told in reads.get(tensor, {}).items() if reader not in served]
-        what = f"{bare[0]} reads it unquantized, others read it quantized" if bare else ""
-        if len(rows) > 1 and not bare:
-            what = f"it has {len(rows)} quantizers"
+        what = f"it has {len(rows)} quantizers"
+        if bare:
+            what = f"{bare[0]} reads it unquantized, others read it quantized"
         yield Finding(
             "error",
             tensor,
@@ -48,11 +47,11 @@ def _check(subject: Subject) -> Iterator[Finding]:
 
 
 def _reads(plain: Model) -> dict[str, dict[Reader, str]]:
-    """Every use of every tensor, with who that is in words."""
+    """Every use of every tensor, with a description of the consumer."""
     found: dict[str, dict[Reader, str]] = defaultdict(dict)
     for graph in plain.graphs():
         for tensor in graph.outputs:
-            found[tensor.name][Reader("", 0)] = "the network output"
+            found[tensor.name][GRAPH_OUTPUT] = "the network output"
     for node in plain.nodes():
         for index, tensor in enumerate(node.inputs):
             if tensor.name:

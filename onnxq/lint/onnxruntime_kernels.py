@@ -1,4 +1,4 @@
-"""What onnxruntime refuses, runs in float, or quantizes by itself."""
+"""Nodes that onnxruntime rejects, runs in float, or quantizes by itself."""
 
 from __future__ import annotations
 
@@ -34,14 +34,12 @@ def _check(subject: Subject) -> Iterator[Finding]:
     nodes = {t.name: n for n in subject.model.nodes() for t in n.outputs[:1]}
     outlook = subject.outlook
     for refusal in outlook.refusals:
-        verb = (
-            "loads the model and then fails or computes something else"
-            if refusal.loads
-            else ("does not load the model")
-        )
+        node, verb = nodes.get(refusal.output), "does not load the model"
+        if refusal.loads:
+            verb = "loads the model and then fails or computes something else"
         yield Finding(
             "error",
-            _where(nodes, refusal.output),
+            describe(node) if node is not None else refusal.output or "model",
             "onnxruntime-refuses",
             f"onnxruntime {verb}: {refusal.reason}",
             refusal.fix,
@@ -70,12 +68,8 @@ def _check(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _where(nodes: dict[str, gs.Node], output: str) -> str:
-    return describe(nodes[output]) if output in nodes else output or "model"
-
-
 def _reads_codes(node: gs.Node) -> bool:
-    """Whether something is quantized in front of the node, so that codes were an option."""
+    """Whether an input of the node is quantized, so that it could compute on codes."""
     return any(t.inputs and t.inputs[0].op == "DequantizeLinear" for t in node.inputs)
 
 

@@ -1,8 +1,8 @@
-"""Layers that QNN's HTP refuses, since nothing quantizes what they make.
+"""Layers that QNN's HTP rejects because their outputs are not quantized.
 
-The HTP takes a layer together with the quantizers around it. Between a layer and the quantizer of
-its output only a Relu (or Clip from 0 up) may follow, and only where the quantizer's codes start
-at 0: then it clamps where the Relu does, and the Relu is gone.
+The HTP runs a layer together with the quantizers around it. Between a layer and the quantizer of
+its output there may be a Relu (or Clip from 0 up), if the quantizer's codes start at 0: then the
+quantizer clamps as the Relu does, and the Relu is dropped.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import onnx_graphsurgeon as gs
 
-from onnxq.canonical.fake_quantize import is_fake_quantize, params_of
-from onnxq.edit import describe, users
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, params_of
+from onnxq.edit import describe, producer
 from onnxq.lint.rule import Finding, LintRule, Subject
 
 _LAYERS = ("Conv", "ConvTranspose", "Gemm")
@@ -21,9 +21,8 @@ _FUNCTIONS = ("Relu", "Clip")
 
 def _check(subject: Subject) -> Iterator[Finding]:
     for node in subject.canonical.nodes(*_LAYERS):
-        if not is_quantized(node):
-            continue
-        why = _broken(node)
+        quantized = [producer(t, FAKE_QUANTIZE) is not None for t in node.inputs[:2]]
+        why = _broken(node) if all(quantized) else ""
         if why:
             yield Finding(
                 "error",
@@ -35,22 +34,17 @@ def _check(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def is_quantized(node: gs.Node) -> bool:
-    """Whether a layer reads codes of both its input and its weight."""
-    makers = [t.inputs[0] if t.inputs else None for t in node.inputs[:2]]
-    return len(makers) == 2 and all(is_fake_quantize(maker) for maker in makers)
-
-
 def _broken(node: gs.Node) -> str:
-    uses = users(node.outputs[0])
-    if uses and all(is_fake_quantize(reader) for reader, _ in uses):
+    """Why no quantizer belongs to the output of a layer; empty if one does."""
+    uses = node.outputs[0].outputs
+    if uses and all(map(is_fake_quantize, uses)):
         return ""
-    functions = [reader for reader, _ in uses if reader.op in _FUNCTIONS and not reader.domain]
+    functions = [user for user in uses if user.op in _FUNCTIONS and not user.domain]
     if len(uses) != 1 or not functions:
         return "its output is not quantized"
-    behind = users(functions[0].outputs[0])
-    quantizers = [reader for reader, _ in behind if is_fake_quantize(reader)]
-    if not behind or len(quantizers) != len(behind):
+    after = functions[0].outputs[0].outputs
+    quantizers = [node for node in after if is_fake_quantize(node)]
+    if not after or len(quantizers) != len(after):
         return f"the output of {describe(functions[0])} after it is not quantized"
     for quantizer in quantizers:
         params = params_of(quantizer)

@@ -1,8 +1,8 @@
-"""Which tensors of a float graph want a range and have none, by the rules of a `Placement`.
+"""Finds the tensors of a float graph that need a range by the rules of a `Placement` and have none.
 
-A range may be where the rules put it, or further down where only values are moved in between
-(rounding after a Reshape is rounding before it) or where the operators in between run inside the
-layer. What a layer hands to its own BatchNormalization is gone once that is folded.
+A range may be at the tensor that the rules name, or further down if the operators in between only
+move values (rounding after a Reshape is rounding before it) or run inside the layer. A tensor
+between a layer and its BatchNormalization needs none: it disappears when that is folded.
 """
 
 from __future__ import annotations
@@ -29,17 +29,12 @@ LINEAR = Placement(inputs=WEIGHTED | {"MatMul"})
 
 @dataclass(frozen=True)
 class Need:
-    """A tensor that wants a range, and why."""
+    """A tensor that needs a range, and why."""
 
     tensor: str
     rule: str
     layer: gs.Node | None = None
     """The layer whose weight it is; None for activations."""
-
-    @property
-    def weight(self) -> bool:
-        """Whether it is a weight."""
-        return self.layer is not None
 
 
 def missing_ranges(
@@ -48,12 +43,12 @@ def missing_ranges(
     has: Callable[[str], bool],
     serves: Callable[[str, Reader], bool] = lambda tensor, reader: True,
 ) -> Iterator[Need]:
-    """What wants a range and has none, each tensor once; `has` tells which tensors have one.
+    """Tensors that need a range and have none, each once; `has` says whether a tensor has one.
 
-    `serves` tells whether the range of a weight is for a reader: others read it as it is.
+    `serves` says whether the range of a weight is for a consumer: others read it unquantized.
     """
     if model.nodes(*QUANTIZERS):
-        # Places are those of the float graph; its tensors have the names that tables use.
+        # Placement works on the float graph; its tensors have the names that tables use.
         model = Pipeline(RemoveFakeQuant()).run(model).model
     places = QuantizerPlaces(model, placement)
     seen: set[int] = set()
@@ -71,11 +66,10 @@ def missing_ranges(
 
 
 def _ranges_below(model: Model, placement: Placement, has: Callable[[str], bool]) -> set[int]:
-    """Tensors all of whose readers move them, or run inside their layer, to where a range is."""
+    """Tensors with a range, or whose consumers all move them (or run inside their layer) to one."""
     through = placement.moves | placement.absorbed
     found: set[int] = set()
-    nodes = model.nodes()
-    made = [t for node in reversed(nodes) for t in node.outputs]
+    made = [t for node in reversed(model.nodes()) for t in node.outputs]
     for tensor in (*made, *model.graph.inputs):
         if has(tensor.name):
             found.add(id(tensor))
@@ -91,9 +85,8 @@ def _ranges_below(model: Model, placement: Placement, has: Callable[[str], bool]
 
 
 def _folds_away(tensor: gs.Tensor) -> bool:
-    """Whether only a BatchNormalization reads what a layer makes."""
-    maker = producer(tensor)
-    if maker is None or kind_of(maker) not in WEIGHTED:
+    """Whether a layer produces the tensor and only a BatchNormalization reads it."""
+    layer = producer(tensor)
+    if layer is None or kind_of(layer) not in WEIGHTED or not tensor.outputs:
         return False
-    read = users(tensor)
-    return bool(read) and all(kind_of(node) == "BatchNormalization" for node, _ in read)
+    return all(kind_of(node) == "BatchNormalization" for node in tensor.outputs)

@@ -1,4 +1,4 @@
-"""What lint tells and how rules are written: a rule is a value that a backend lists."""
+"""Lint rules and their findings: a rule is a value that a backend lists."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Subject:
-    """A model that is looked at for one backend."""
+    """A model that is checked for one backend."""
 
     backend: Backend
     model: Model
@@ -62,18 +62,18 @@ class Subject:
 
     @functools.cached_property
     def bounds(self) -> tuple[Bounds, ...]:
-        """How large the sums of its layers can get."""
+        """The bounds of the sums in its layers."""
         return tuple(bounds(self.canonical))
 
     @functools.cached_property
     def outlook(self) -> Outlook:
-        """What onnxruntime's default session does with it."""
+        """The prediction of what onnxruntime's default session does with it."""
         return predict(self.model)
 
 
 @dataclass(frozen=True)
 class LintRule:
-    """One thing to look for."""
+    """One property of a model to check."""
 
     name: str
     summary: str

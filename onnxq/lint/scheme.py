@@ -10,20 +10,15 @@ from onnxq.lint.rule import Finding, LintRule, Subject
 
 def _check(subject: Subject) -> Iterator[Finding]:
     backend = subject.backend
-    seen: set[str] = set()
     for node in subject.canonical.nodes(*QUANTIZERS):
         params = row_of(node)
         for why in backend.scheme.violations(params):
-            text = f"{params.role} quantized with {why}"
-            if f"{params.tensor}: {text}" in seen:
-                continue
-            seen.add(f"{params.tensor}: {text}")
             yield Finding(
                 "error",
                 params.tensor,
                 SCHEME.name,
-                f"{text}: not supported by {backend.name}",
-                "run 'onnxq convert', which restates quantizers without loss where it can, or "
+                f"{params.role} quantized with {why}: not supported by {backend.name}",
+                "run 'onnxq convert', which restates quantizers if that is exact, or "
                 f"train or quantize with {backend.name}'s scheme: weights "
                 f"({backend.scheme.weight}), activations ({backend.scheme.activation})",
             )

@@ -5,7 +5,7 @@ Scales are powers of two: with fix points f = -log2(scale) of input, weight, bia
     shift_cut  = f_in + f_w - f_out    sums to output codes        0 .. 16
     shift_bias = f_in + f_w - f_b      bias codes to sums          min(0, shift_cut - 16) .. 15
 
-A layer outside of these is refused by the compiler, or its fix points are moved, which changes the
+The compiler rejects a layer outside these limits, or moves its fix points, which changes the
 numbers.
 """
 
@@ -16,8 +16,8 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.canonical.fake_quantize import is_fake_quantize, params_of
-from onnxq.edit import describe, users
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, is_fake_quantize, params_of
+from onnxq.edit import describe, producer
 from onnxq.lint.rule import Finding, LintRule, Subject
 from onnxq.operators.weight_axis import BIAS_INPUT, LINEAR_OPS
 
@@ -28,8 +28,6 @@ _MOST_BIAS = 15
 
 def _check(subject: Subject) -> Iterator[Finding]:
     for node in subject.canonical.nodes(*LINEAR_OPS):
-        if len(node.inputs) < 2:
-            continue
         x, w = (fix_point(t) for t in node.inputs[:2])
         if x is None or w is None:
             continue
@@ -70,11 +68,11 @@ def _finding(node: gs.Node, what: str, tensor: str) -> Finding:
 
 
 def fix_point(tensor: gs.Tensor) -> int | None:
-    """-log2 of the scale of a tensor; None where it has none, or several, or no power of two."""
-    maker = tensor.inputs[0] if tensor.inputs else None
-    if maker is None or not is_fake_quantize(maker):
+    """-log2 of the scale of a tensor; None unless it has one scale, a power of two."""
+    quantizer = producer(tensor, FAKE_QUANTIZE)
+    if quantizer is None:
         return None
-    scale = params_of(maker).scale
+    scale = params_of(quantizer).scale
     mantissa, exponent = np.frexp(scale)
     if scale.ndim or float(mantissa) != 0.5:
         return None
@@ -82,15 +80,15 @@ def fix_point(tensor: gs.Tensor) -> int | None:
 
 
 def _output(node: gs.Node) -> int | None:
-    """The fix point of what a layer makes, its activation function included."""
+    """The fix point of a layer's output, after its activation function if it has one."""
     for _ in range(2):
-        uses = users(node.outputs[0])
-        quantizers = [reader for reader, _ in uses if is_fake_quantize(reader)]
+        uses = node.outputs[0].outputs
+        quantizers = [user for user in uses if is_fake_quantize(user)]
         if quantizers:
             return fix_point(quantizers[0].outputs[0])
-        if len(uses) != 1 or uses[0][0].op not in _FUNCTIONS:
+        if len(uses) != 1 or uses[0].op not in _FUNCTIONS:
             return None
-        node = uses[0][0]
+        node = uses[0]
     return None
 
 

@@ -1,14 +1,14 @@
 """An ncnn network being put together from a canonical graph.
 
 ncnn has no batch axis: a tensor [1, c, h, w] is the blob (c, h, w). A layer with int8 weights
-rounds its own input, as one FakeQuantize in front of it says: codes -127..127, zero point 0. Where
-anything else reads a quantized tensor, three layers round it:
+rounds its own input, as one FakeQuantize before it says: codes -127..127, zero point 0. If anything
+else reads a quantized tensor, three layers round it:
 
     Quantize  q = clamp(round(x * (1 / step)), -127, 127)      int8
     Cast      int8 -> float32
     BinaryOp  q * step
 
-so that every reader sees the values that the graph says.
+so that every consumer reads the values of the graph.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from onnxq.ncnn.program import LONGEST_NAME, Layer, Value
 from onnxq.quant.qparams import Array, QParams
 
 CODES = (-127, 127)
-"""What ncnn clamps codes to."""
+"""The range that ncnn clamps codes to."""
 MULTIPLY = 2
 """BinaryOp's number for products."""
 _INT8, _FLOAT = 3, 1
@@ -43,22 +43,22 @@ REQUANTIZE = (
 
 
 class NotInNcnn(Exception):
-    """A node that no layer of ncnn computes, or none that is written here."""
+    """A node that no layer written here computes."""
 
     def __init__(self, why: str, fix: str | None = None) -> None:
         super().__init__(why)
         self.fix = fix
-        """The next step; None: the part must go."""
+        """The next step; None: the part must be removed."""
 
 
 class Network:
-    """Layers in the order of the graph, and which blob holds which tensor."""
+    """Layers in the order of the graph, and the blob of each tensor."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.layers: list[Layer] = []
         self.done: set[int] = set()
-        """Nodes that another one took along."""
+        """Nodes that are part of an earlier layer."""
         self._blobs: dict[int, str] = {}
         self._taken: set[str] = set()
         self._layer_names: set[str] = set()
@@ -66,12 +66,12 @@ class Network:
     # -- names ------------------------------------------------------------------------------------
 
     def made(self, tensor: gs.Tensor) -> str:
-        """A blob for a tensor that the next layer makes."""
+        """A blob for a tensor that the next layer produces."""
         name = self._blobs[id(tensor)] = self.temporary(tensor.name)
         return name
 
     def temporary(self, base: str) -> str:
-        """A blob for what lies between two layers."""
+        """A blob between two layers of one node."""
         return _unique(base, self._taken)
 
     def add(
@@ -87,6 +87,18 @@ class Network:
         unique = _unique(name, self._layer_names)
         bottoms, tops, params = tuple(bottoms), tuple(tops), params or {}
         self.layers.append(Layer(kind, unique, bottoms, tops, params, tuple(weights)))
+
+    def layer(
+        self,
+        kind: str,
+        node: gs.Node,
+        params: dict[int, Value] | None = None,
+        weights: Iterable[Array] = (),
+        inputs: int | None = 1,
+    ) -> None:
+        """Append the layer that computes `node` from its first `inputs` inputs (None: all)."""
+        bottoms = [self.blob(t) for t in node.inputs[:inputs]]
+        self.add(kind, layer_name(node), bottoms, [self.made(node.outputs[0])], params, weights)
 
     # -- values -----------------------------------------------------------------------------------
 
@@ -111,7 +123,7 @@ class Network:
         return tuple(rest)
 
     def blob(self, tensor: gs.Tensor) -> str:
-        """The blob with the values of `tensor`, rounded where it is quantized."""
+        """The blob with the values of `tensor`, rounded if it is quantized."""
         found = self._blobs.get(id(tensor))
         if found is not None:
             return found
@@ -122,21 +134,22 @@ class Network:
         step, name = float(params.scale), node.name or tensor.name
         source = self.blob(node.inputs[0])
         codes, plain = self.temporary(f"{tensor.name}.codes"), self.temporary(f"{tensor.name}.real")
-        self.add("Quantize", f"{name}.quantize", [source], [codes], {0: 1}, [_inverse(step)])
+        scale = inverse(params.scale)
+        self.add("Quantize", f"{name}.quantize", [source], [codes], {0: 1}, [scale])
         self.add("Cast", f"{name}.cast", [codes], [plain], {0: _INT8, 1: _FLOAT})
         scaled = self.made(tensor)
         self.add("BinaryOp", f"{name}.scale", [plain], [scaled], {0: MULTIPLY, 1: 1, 2: step})
         return scaled
 
     def quantized(self, tensor: gs.Tensor) -> tuple[str, QParams] | None:
-        """The blob in front of a quantizer and its parameters; None where there is none."""
+        """The blob before a quantizer and its parameters; None if there is none."""
         node = producer(tensor, FAKE_QUANTIZE)
         if node is None or is_constant(node.inputs[0]):
             return None
         return self.blob(node.inputs[0]), checked(params_of(node))
 
     def weight(self, tensor: gs.Tensor) -> tuple[Array, QParams | None]:
-        """The values of a constant and the quantizer behind it."""
+        """The values of a constant and the quantizer after it."""
         node = producer(tensor, FAKE_QUANTIZE)
         values = array(tensor if node is None else node.inputs[0])
         if values is None:
@@ -159,7 +172,7 @@ class Network:
         self.add("Reshape", name, [bottom], [top], dims(shape))
 
     def with_splits(self) -> list[Layer]:
-        """The layers with a Split behind every blob that several layers read."""
+        """The layers with a Split after every blob that several layers read."""
         uses = Counter(blob for layer in self.layers for blob in layer.bottoms)
         copies: dict[str, list[str]] = defaultdict(list)
         found: list[Layer] = []
@@ -177,7 +190,7 @@ class Network:
 
 
 def checked(params: QParams) -> QParams:
-    """`params`, where ncnn can compute on that grid."""
+    """`params`, if ncnn can compute on that grid."""
     if params.qtype.name != "int8" or (params.lo, params.hi) != CODES or params.zero_point.any():
         raise NotInNcnn(
             f"'{params.tensor}' is quantized to {params.qtype} {params.lo}..{params.hi}, and ncnn "
@@ -206,10 +219,6 @@ def inverse(steps: Array) -> Array:
             "recalibrate this tensor, or leave it unquantized",
         )
     return made
-
-
-def _inverse(step: float) -> Array:
-    return inverse(np.array([step]))
 
 
 def layer_name(node: gs.Node) -> str:

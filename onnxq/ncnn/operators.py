@@ -11,18 +11,14 @@ from onnxq.edit import inputs_of
 from onnxq.graph.constants import array, is_constant, scalar
 from onnxq.ncnn.kernels import conv, conv_transpose, integers, linear, plane, result, window
 from onnxq.ncnn.network import Network, NotInNcnn, dims, layer_name
-from onnxq.ncnn.program import Value
+from onnxq.ncnn.program import ARITHMETIC, ORDERS, Value
 
 Translator = Callable[[Network, gs.Node], None]
 
 
-_ARITHMETIC = {"Add": (0, 0), "Sub": (1, 7), "Mul": (2, 2), "Div": (3, 8)}
-"""BinaryOp's numbers, for a op b and for b op a."""
-
-
 def _arithmetic(net: Network, node: gs.Node) -> None:
     first, second = node.inputs
-    number, reverse = _ARITHMETIC[node.op]
+    number, reverse = ARITHMETIC[node.op]
     fixed = [is_constant(t) for t in (first, second)]
     if all(fixed):
         raise NotInNcnn("both its inputs are constants; 'fold-constants' computes it")
@@ -30,8 +26,7 @@ def _arithmetic(net: Network, node: gs.Node) -> None:
     if not any(fixed):
         if len(net.shape(first)) != len(net.shape(second)):
             raise NotInNcnn("its inputs have different ranks")
-        bottoms = [net.blob(first), net.blob(second)]
-        net.add("BinaryOp", layer_name(node), bottoms, [net.made(top)], {0: number})
+        net.layer("BinaryOp", node, {0: number}, inputs=2)
         return
     data, other = (second, first) if fixed[0] else (first, second)
     if fixed[0]:
@@ -53,16 +48,12 @@ def _arithmetic(net: Network, node: gs.Node) -> None:
 
 
 def _simple(
-    kind: str, settings: Callable[[Network, gs.Node], dict[int, Value]] | None = None
+    kind: str,
+    settings: Callable[[Network, gs.Node], dict[int, Value]] = lambda net, node: {},
+    inputs: int | None = 1,
 ) -> Translator:
-    """An operator that one layer with one input computes."""
-
-    def translate(net: Network, node: gs.Node) -> None:
-        params = {} if settings is None else settings(net, node)
-        bottom = net.blob(node.inputs[0])
-        net.add(kind, layer_name(node), [bottom], [net.made(node.outputs[0])], params)
-
-    return translate
+    """An operator that one layer computes from its first `inputs` inputs (None: all)."""
+    return lambda net, node: net.layer(kind, node, settings(net, node), inputs=inputs)
 
 
 def _bounds(net: Network, node: gs.Node) -> dict[int, Value]:
@@ -78,10 +69,8 @@ def _bounds(net: Network, node: gs.Node) -> dict[int, Value]:
 
 
 def _hard(net: Network, node: gs.Node) -> dict[int, Value]:
-    names = ("alpha", "beta")
-    default = (1 / 6, 0.5) if node.op == "HardSwish" else (0.2, 0.5)
-    alpha, beta = (float(node.attrs.get(k, d)) for k, d in zip(names, default, strict=True))
-    return {0: alpha, 1: beta}
+    alpha = node.attrs.get("alpha", 1 / 6 if node.op == "HardSwish" else 0.2)
+    return {0: float(alpha), 1: float(node.attrs.get("beta", 0.5))}
 
 
 def _along(net: Network, node: gs.Node, default: int) -> int:
@@ -97,13 +86,8 @@ def _along(net: Network, node: gs.Node, default: int) -> int:
 def _softmax(net: Network, node: gs.Node) -> dict[int, Value]:
     axis = _along(net, node, -1 if net.model.opset >= 13 else 1)
     if net.model.opset < 13 and axis != len(net.shape(node.inputs[0])) - 1:
-        raise NotInNcnn("before opset 13 it normalises all axes from the given one on")
+        raise NotInNcnn("before opset 13 it normalises all axes from the given one to the last")
     return {0: axis, 1: 1}
-
-
-def _concat(net: Network, node: gs.Node) -> None:
-    bottoms, axis = [net.blob(t) for t in node.inputs], _along(net, node, 1)
-    net.add("Concat", layer_name(node), bottoms, [net.made(node.outputs[0])], {0: axis})
 
 
 def _shaped(net: Network, node: gs.Node) -> None:
@@ -111,19 +95,13 @@ def _shaped(net: Network, node: gs.Node) -> None:
     net.reshape(layer_name(node), bottom, shape, net.made(node.outputs[0]))
 
 
-_ORDERS = {(0, 1, 2): 0, (0, 2, 1): 1, (1, 0, 2): 2, (1, 2, 0): 3, (2, 0, 1): 4, (2, 1, 0): 5}
-"""Permute's numbers for three axes (c, h, w) in the order they come out."""
-
-
-def _transpose(net: Network, node: gs.Node) -> None:
+def _order(net: Network, node: gs.Node) -> dict[int, Value]:
     rank = len(net.shape(node.inputs[0])) + 1
     perm = integers(node, "perm", list(reversed(range(rank))))
     if perm[0] != 0:
         raise NotInNcnn("it moves the batch")
     order = tuple(p - 1 for p in perm[1:])
-    number = _ORDERS[order] if len(order) == 3 else int(order == (1, 0))
-    bottom = net.blob(node.inputs[0])
-    net.add("Permute", layer_name(node), [bottom], [net.made(node.outputs[0])], {0: number})
+    return {0: ORDERS[order] if len(order) == 3 else int(order == (1, 0))}
 
 
 def _pool(net: Network, node: gs.Node) -> None:
@@ -163,8 +141,7 @@ def _layer_norm(net: Network, node: gs.Node) -> None:
     scale = np.ones(shape[-1], np.float32) if gain is None else net.weight(gain)[0]
     offset = np.zeros(shape[-1], np.float32) if shift is None else net.weight(shift)[0]
     settings: dict[int, Value] = {0: shape[-1], 1: float(node.attrs.get("epsilon", 1e-5)), 2: 1}
-    bottom, top = net.blob(x), net.made(node.outputs[0])
-    net.add("LayerNorm", layer_name(node), [bottom], [top], settings, [scale, offset])
+    net.layer("LayerNorm", node, settings, [scale, offset])
 
 
 def _prelu(net: Network, node: gs.Node) -> None:
@@ -172,24 +149,20 @@ def _prelu(net: Network, node: gs.Node) -> None:
     shape = net.shape(node.inputs[0])
     if slope.size not in (1, shape[0]):
         raise NotInNcnn("its slope is neither one number nor one per channel")
-    bottom, top = net.blob(node.inputs[0]), net.made(node.outputs[0])
-    net.add("PReLU", layer_name(node), [bottom], [top], {0: slope.size}, [slope])
+    net.layer("PReLU", node, {0: slope.size}, [slope])
 
 
-def _resize(net: Network, node: gs.Node) -> None:
+def _factors(net: Network, node: gs.Node) -> dict[int, Value]:
     before, after = net.shape(node.inputs[0]), net.shape(node.outputs[0])
     whole = len(before) == 3 and all(b % a == 0 for a, b in zip(before, after, strict=True))
     mode = node.attrs.get("mode", "nearest")
     rule = node.attrs.get("coordinate_transformation_mode", "half_pixel")
-    # With whole factors, floor(i / factor) is what every rule but aligned corners comes to.
+    # With integer factors every rule except aligned corners gives floor(i / factor).
     floors = rule == "asymmetric" and node.attrs.get("nearest_mode", "floor") == "floor"
     halves = rule in ("half_pixel", "pytorch_half_pixel")
     if not whole or mode != "nearest" or not (floors or halves) or before[0] != after[0]:
         raise NotInNcnn("only nearest neighbour with integer factors is supported")
-    settings: dict[int, Value] = {0: 1, 1: after[1] / before[1], 2: after[2] / before[2]}
-    settings |= {3: after[1], 4: after[2]}
-    bottom, top = net.blob(node.inputs[0]), net.made(node.outputs[0])
-    net.add("Interp", layer_name(node), [bottom], [top], settings)
+    return {0: 1, 1: after[1] / before[1], 2: after[2] / before[2], 3: after[1], 4: after[2]}
 
 
 TRANSLATORS: dict[str, Translator] = {
@@ -197,7 +170,7 @@ TRANSLATORS: dict[str, Translator] = {
     "ConvTranspose": conv_transpose,
     "Gemm": linear,
     "MatMul": linear,
-    **dict.fromkeys(_ARITHMETIC, _arithmetic),
+    **dict.fromkeys(ARITHMETIC, _arithmetic),
     "Relu": _simple("ReLU"),
     "LeakyRelu": _simple("ReLU", lambda net, node: {0: float(node.attrs.get("alpha", 0.01))}),
     "Clip": _simple("Clip", _bounds),
@@ -206,15 +179,15 @@ TRANSLATORS: dict[str, Translator] = {
     "HardSwish": _simple("HardSwish", _hard),
     "HardSigmoid": _simple("HardSigmoid", _hard),
     "Softmax": _simple("Softmax", _softmax),
-    "Concat": _concat,
+    "Concat": _simple("Concat", lambda net, node: {0: _along(net, node, 1)}, inputs=None),
     **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Dropout"), _shaped),
-    "Transpose": _transpose,
+    "Transpose": _simple("Permute", _order),
     "MaxPool": _pool,
     "AveragePool": _pool,
     "GlobalAveragePool": _global_pool,
     "GlobalMaxPool": _global_pool,
     "LayerNormalization": _layer_norm,
     "PRelu": _prelu,
-    "Resize": _resize,
+    "Resize": _simple("Interp", _factors),
 }
-"""What is written, by ONNX operator."""
+"""The operators that are written."""

@@ -1,15 +1,15 @@
 """A network as ncnn stores it: a list of layers that read and write named blobs.
 
-The .param file is text, one layer a line behind the magic number and the counts:
+The .param file is text, one layer a line after the magic number and the counts:
 
     7767517
     <layers> <blobs>
     <type> <name> <inputs> <outputs> <input blobs> <output blobs> <key>=<value> ...
 
-The .bin file holds the weights of all layers in the same order, without names or sizes: which
-arrays a layer has, and how large they are, follows from its type and its parameters. The first
-array of a layer with weights begins with a tag of 4 bytes that tells its type (0: float32,
-0x000D4B38: int8, padded to a multiple of 4 bytes); all others are plain float32.
+The .bin file contains the weights of all layers in the same order, without names or sizes: the
+type and the parameters of a layer determine its arrays and their sizes. The first array of a layer
+with a kernel begins with a tag of 4 bytes that specifies its type (0: float32, 0x000D4B38: int8,
+padded to a multiple of 4 bytes); all others are plain float32.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,13 +30,18 @@ INT8_TAG = 0x000D4B38
 LONGEST_NAME = 255
 """ncnn reads names with %255s."""
 
+ARITHMETIC = {"Add": (0, 0), "Sub": (1, 7), "Mul": (2, 2), "Div": (3, 8)}
+"""BinaryOp's numbers for a op b and for b op a, by ONNX operator."""
+ORDERS = {(0, 1, 2): 0, (0, 2, 1): 1, (1, 0, 2): 2, (1, 2, 0): 3, (2, 0, 1): 4, (2, 1, 0): 5}
+"""Permute's numbers for the three axes (c, h, w) in the order of the output."""
+
 Value = int | float
 _FIX = "give the .param and .bin files of one conversion, complete and unchanged"
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One line of the .param file with its share of the .bin file."""
+    """One line of the .param file with its weights from the .bin file."""
 
     type: str
     name: str
@@ -46,14 +51,14 @@ class Layer:
     weights: tuple[Array, ...] = ()
 
     def integer(self, key: int, default: int | None = None) -> int:
-        """A whole-number parameter."""
+        """An integer parameter."""
         value = self.params.get(key, default)
         if not isinstance(value, int):
             raise self.error(f"parameter {key} is {value}, not an integer")
         return value
 
     def number(self, key: int, default: float) -> float:
-        """A number, rounded to float32 as ncnn holds it."""
+        """A parameter, rounded to float32 as ncnn stores it."""
         return float(np.float32(self.params.get(key, default)))
 
     def error(self, why: str) -> LoadError:
@@ -62,7 +67,7 @@ class Layer:
 
 
 def sizes(layer: Layer) -> list[int]:
-    """How many elements each array of the layer has, the tagged one first where it has one."""
+    """The number of elements of each array of the layer, the tagged one first."""
     count = layer.integer
     if layer.type in WITH_KERNEL:
         outputs, is_dense = count(0), layer.type == "InnerProduct"
@@ -113,7 +118,7 @@ def write_param(layers: Iterable[Layer]) -> str:
 
 
 def _shown(value: Value) -> str:
-    """A number as ncnn tells its type: a float has a point or an exponent."""
+    """A number as ncnn recognises its type: a float has a point or an exponent."""
     return str(value) if isinstance(value, int) else f"{np.float32(value):.9e}"
 
 
@@ -133,18 +138,18 @@ def read_param(text: str) -> list[Layer]:
             if blob not in made:
                 raise layer.error(f"blob '{blob}' has no producer before it")
             if blob in read:
-                raise layer.error(f"another layer reads blob '{blob}' too, without a Split")
+                raise layer.error(f"another layer also reads blob '{blob}', without a Split")
             read.add(blob)
         for blob in layer.tops:
             if blob in made:
-                raise layer.error(f"blob '{blob}' is made twice")
+                raise layer.error(f"blob '{blob}' has two producers")
             made.add(blob)
         layers.append(layer)
     counts = lines[1].split() if len(lines) > 1 else []
     if counts != [str(len(layers)), str(len(made))]:
         raise LoadError(
-            f"the .param file promises {' and '.join(counts) or 'no'} layers and blobs, but has "
-            f"{len(layers)} and {len(made)}",
+            f"the .param file declares {' and '.join(counts) or 'no'} layers and blobs, but "
+            f"contains {len(layers)} and {len(made)}",
             fix=_FIX,
         )
     return layers
@@ -169,7 +174,7 @@ def _layer(words: list[str], line: Entry) -> Layer:
 
 
 def _value(line: Entry, text: str) -> Value:
-    """A parameter, which ncnn holds in 32 bits."""
+    """A parameter, which ncnn stores in 32 bits."""
     if set(text) & set(".eE"):
         value = line.decimal("value", text)
         if abs(value) > float(np.finfo(np.float32).max):
@@ -189,7 +194,7 @@ def write_bin(layers: Iterable[Layer]) -> bytes:
     out = bytearray()
     for layer in layers:
         if [w.size for w in layer.weights] != sizes(layer):
-            raise AssertionError(f"{layer.type} '{layer.name}' has other weights than it says")
+            raise AssertionError(f"{layer.type} '{layer.name}': weights and parameters differ")
         for index, weight in enumerate(layer.weights):
             if index == 0 and layer.type in WITH_KERNEL:
                 out += struct.pack("<I", INT8_TAG if weight.dtype == np.int8 else 0)
@@ -218,19 +223,15 @@ def read_bin(data: bytes, layers: Iterable[Layer]) -> list[Layer]:
                 (tag,) = struct.unpack("<I", _taken(layer, data, at, 4))
                 at += 4
                 if tag not in (0, INT8_TAG):
-                    raise layer.error(
-                        f"its weights have the tag {tag:#010x}, which is no known one"
-                    )
+                    raise layer.error(f"its weights have the unknown tag {tag:#010x}")
                 kind = np.dtype(np.int8) if tag else kind
             piece = _taken(layer, data, at, size * kind.itemsize)
             at += len(piece) + -len(piece) % 4
             weight = np.frombuffer(piece, kind)
             if not np.isfinite(weight).all():
-                raise layer.error("its weights hold values that are not finite")
+                raise layer.error("its weights contain values that are not finite")
             weights.append(weight.astype(kind.newbyteorder("=")))
-        found.append(
-            Layer(layer.type, layer.name, layer.bottoms, layer.tops, layer.params, tuple(weights))
-        )
+        found.append(replace(layer, weights=tuple(weights)))
     if at != len(data):
         raise LoadError(f"the .bin file has {len(data)} bytes, but the layers need {at}", fix=_FIX)
     return found

@@ -1,8 +1,8 @@
-"""From ncnn's .param and .bin back to a canonical graph: what the files say, as ONNX.
+"""Reads ncnn's .param and .bin files back into a canonical graph.
 
-Only what the writer makes is read; a layer of another type, or parameters that it never writes,
-are refused by name. Steps are the inverse of the stored scales, so they are right to one float32
-ulp; where a tensor is rounded by layers of its own, the step is stored as it is.
+Only the layers that the writer makes are read. A layer of another type, or parameters that it never
+writes, are rejected by name. Steps are the inverse of the stored scales, so they are right to one
+float32 ulp; if a tensor is rounded by layers of its own, the step is stored as it is.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from onnxq.canonical.fake_quantize import DOMAIN, OP
 from onnxq.errors import LoadError
 from onnxq.graph import Model, from_proto
-from onnxq.ncnn.layer_forms import check_form, check_sizes
+from onnxq.ncnn.layer_forms import Form, check_form, check_sizes
 from onnxq.ncnn.network import CODES, MULTIPLY
-from onnxq.ncnn.program import Layer, read_bin, read_param
+from onnxq.ncnn.program import ARITHMETIC, ORDERS, Layer, read_bin, read_param
 from onnxq.quant.qparams import Array
 from onnxq.side_files.side_file import Content
 
 OPSET = 17
 """The first with LayerNormalization."""
-_ARITHMETIC = {0: ("Add", False), 1: ("Sub", False), 2: ("Mul", False), 3: ("Div", False)} | {
-    7: ("Sub", True),
-    8: ("Div", True),
-}
-_PERMS = {0: (0, 1, 2), 1: (0, 2, 1), 2: (1, 0, 2), 3: (1, 2, 0), 4: (2, 0, 1), 5: (2, 1, 0)}
+_ARITHMETIC = {reverse: (op, True) for op, (_, reverse) in ARITHMETIC.items()}
+_ARITHMETIC |= {number: (op, False) for op, (number, _) in ARITHMETIC.items()}
+"""The operators of BinaryOp's numbers, and whether the operands are exchanged."""
+_PERMS = {number: order for order, number in ORDERS.items()}
 
 
 def read(files: Mapping[str, Content]) -> Model:
-    """The model of both files: inverse of `onnxq.ncnn.writer.write`."""
+    """The model in both files: inverse of `onnxq.ncnn.writer.write`."""
     param, data = files["param"], files["bin"]
     if not isinstance(param, str) or not isinstance(data, bytes):
         raise LoadError("the .param file is text and the .bin file is bytes", fix="give both files")
@@ -44,10 +43,10 @@ def model_of(layers: list[Layer]) -> Model:
     graph = _Graph()
     read_blobs = {blob for layer in layers for blob in layer.bottoms}
     for layer in layers:
-        translate = _READERS.get(layer.type)
-        if translate is None:
-            raise layer.error("a layer of this type is not read")
-        check_form(layer)
+        if layer.type not in LAYERS:
+            raise layer.error("layers of this type are not supported")
+        form, translate = LAYERS[layer.type]
+        check_form(layer, form)
         translate(graph, layer)
     for layer in layers:
         for blob in layer.tops:
@@ -70,7 +69,7 @@ class _Graph:
         self.rank: dict[str, int] = {}
         self._alias: dict[str, str] = {}
         self.codes: dict[str, tuple[str, float]] = {}
-        """Blobs of codes: what was rounded, and the stored scale."""
+        """Blobs of codes: the tensor that was rounded, and the stored scale."""
 
     def name(self, blob: str) -> str:
         return self._alias.get(blob, blob)
@@ -85,6 +84,14 @@ class _Graph:
     def node(self, op: str, inputs: list[str], output: str, name: str = "", **attrs: Any) -> None:
         made: NodeProto = helper.make_node(op, inputs, [output], name, **attrs)
         self.proto.node.append(made)
+
+    def compute(
+        self, op: str, layer: Layer, *constants: str, rank: int | None = None, **attrs: Any
+    ) -> None:
+        """Add the node for `layer`; the rank of its output is that of its input unless given."""
+        operands = [*map(self.name, layer.bottoms), *constants]
+        self.node(op, operands, layer.tops[0], layer.name, **attrs)
+        self.rank[layer.tops[0]] = self.rank[layer.bottoms[0]] if rank is None else rank
 
     def fake(self, source: str, output: str, steps: Array, axis: int | None = None) -> None:
         scale = self.constant(f"{output}.scale", steps.astype(np.float32))
@@ -125,7 +132,7 @@ def _shape(layer: Layer) -> list[int]:
 
 
 def _kernel(graph: _Graph, layer: Layer, shape: tuple[int, ...], axis: int) -> tuple[str, str]:
-    """The tensor to multiply and the weight, both behind quantizers where the layer has int8."""
+    """The tensor to multiply and the weight, both after quantizers if the layer is int8."""
     source, stored = graph.name(layer.bottoms[0]), layer.weights[0]
     name = f"{layer.name}.weight"
     if stored.dtype != np.int8 and layer.integer(8, 0):
@@ -136,7 +143,7 @@ def _kernel(graph: _Graph, layer: Layer, shape: tuple[int, ...], axis: int) -> t
     if not layer.integer(8, 0):
         raise layer.error("its weights are int8, but it has no scales")
     if (stored < CODES[0]).any():
-        raise layer.error(f"its weights hold codes below {CODES[0]}")
+        raise layer.error(f"its weights contain codes below {CODES[0]}")
     steps, step = (_step(layer, w) for w in layer.weights[-2:])
     steps = np.repeat(steps, shape[0] // steps.size)
     values = stored.reshape(shape) * steps.reshape(-1, *[1] * (len(shape) - 1))
@@ -153,16 +160,6 @@ def _bias(graph: _Graph, layer: Layer, key: int) -> list[str]:
     return [graph.constant(f"{layer.name}.bias", layer.weights[1])]
 
 
-def _window(layer: Layer) -> dict[str, list[int]]:
-    i = layer.integer
-    return {
-        "kernel_shape": [i(11), i(1)],
-        "strides": [i(13), i(3)],
-        "dilations": [i(12), i(2)],
-        "pads": [i(14), i(4), i(16), i(15)],
-    }
-
-
 def _conv(graph: _Graph, layer: Layer) -> None:
     outputs, group = layer.integer(0), layer.integer(7, 1)
     rows, columns = layer.integer(11), layer.integer(1)
@@ -170,11 +167,17 @@ def _conv(graph: _Graph, layer: Layer) -> None:
         raise layer.error("its outputs, groups or kernel are not positive")
     inner, rest = divmod(layer.integer(6), outputs * rows * columns)
     if rest or inner < 1 or outputs % group:
-        raise layer.error("the size of its weights does not fit its kernel")
+        raise layer.error("the size of its weights does not match its kernel")
     shape = (outputs, inner, rows, columns)
     back = layer.type == "Deconvolution"
     source, weight = _kernel(graph, layer, shape, 1 if back else 0)
-    window: dict[str, Any] = dict(_window(layer))
+    i = layer.integer
+    window: dict[str, Any] = {
+        "kernel_shape": [rows, columns],
+        "strides": [i(13), i(3)],
+        "dilations": [i(12), i(2)],
+        "pads": [i(14), i(4), i(16), i(15)],
+    }
     if back:
         window["output_padding"] = [layer.integer(19, 0), layer.integer(18, 0)]
     operands = [source, weight, *_bias(graph, layer, 5)]
@@ -189,7 +192,7 @@ def _inner_product(graph: _Graph, layer: Layer) -> None:
         raise layer.error(f"it has {outputs} outputs")
     inner, rest = divmod(layer.integer(2), outputs)
     if rest or inner < 1:
-        raise layer.error("the size of its weights is no multiple of its outputs")
+        raise layer.error("the size of its weights is not a multiple of its outputs")
     source, weight = _kernel(graph, layer, (outputs, inner), 1)
     bias = _bias(graph, layer, 1)
     top = layer.tops[0]
@@ -207,7 +210,7 @@ def _split(graph: _Graph, layer: Layer) -> None:
 def _quantize(graph: _Graph, layer: Layer) -> None:
     (top,), (bottom,) = layer.tops, layer.bottoms
     if layer.weights[0].size != 1:
-        raise layer.error(f"{layer.weights[0].size} scales, and one is read")
+        raise layer.error(f"it has {layer.weights[0].size} scales, not one")
     graph.rank[top] = graph.rank[bottom]
     graph.codes[top] = graph.name(bottom), float(layer.weights[0][0])
 
@@ -223,7 +226,7 @@ def _cast(graph: _Graph, layer: Layer) -> None:
 def _binary(graph: _Graph, layer: Layer) -> None:
     number, (top,) = layer.integer(0, 0), layer.tops
     if number not in _ARITHMETIC:
-        raise layer.error(f"operation {number} is not read")
+        raise layer.error(f"operation {number} is not supported")
     op, turned = _ARITHMETIC[number]
     first = layer.bottoms[0]
     graph.rank[top] = max(graph.rank[b] for b in layer.bottoms)
@@ -250,21 +253,21 @@ def _memory(graph: _Graph, layer: Layer) -> None:
 def _reshape(graph: _Graph, layer: Layer) -> None:
     shape = _shape(layer)
     wanted = graph.constant(f"{layer.name}.shape", np.array([1, *shape], np.int64))
-    graph.node("Reshape", [graph.name(layer.bottoms[0]), wanted], layer.tops[0], layer.name)
-    graph.rank[layer.tops[0]] = 1 + len(shape)
+    graph.compute("Reshape", layer, wanted, rank=1 + len(shape))
 
 
 def _pooling(graph: _Graph, layer: Layer) -> None:
-    source, (top,) = graph.name(layer.bottoms[0]), layer.tops
+    top = layer.tops[0]
     kind = "AveragePool" if layer.integer(0, 0) else "MaxPool"
     if layer.integer(4, 0):
+        source = graph.name(layer.bottoms[0])
         graph.node(f"Global{kind}", [source], f"{layer.name}.pooled", layer.name)
         graph.node("Flatten", [f"{layer.name}.pooled"], top, f"{layer.name}.flatten")
         graph.rank[top] = 2
         return
     i = layer.integer
     if i(5, 0) != 1:
-        raise layer.error("only pools that round down (5=1) are read")
+        raise layer.error("only pools that round down (5=1) are supported")
     window: dict[str, Any] = {
         "kernel_shape": [i(11), i(1)],
         "strides": [i(12), i(2)],
@@ -273,9 +276,8 @@ def _pooling(graph: _Graph, layer: Layer) -> None:
     if kind == "AveragePool":
         window["count_include_pad"] = i(6, 0)
     elif i(6, 0):
-        raise layer.error("it counts pads in an average and takes a maximum")
-    graph.node(kind, [source], top, layer.name, **window)
-    graph.rank[top] = 4
+        raise layer.error("it takes a maximum, but counts pads as an average does")
+    graph.compute(kind, layer, rank=4, **window)
 
 
 def _permute(graph: _Graph, layer: Layer) -> None:
@@ -286,10 +288,8 @@ def _permute(graph: _Graph, layer: Layer) -> None:
     elif rank == 3 and number in (0, 1):
         perm = (1, 0) if number else (0, 1)
     else:
-        raise layer.error(f"order {number} of {rank - 1} axes is not read")
-    moved = [0, *(p + 1 for p in perm)]
-    graph.node("Transpose", [graph.name(layer.bottoms[0])], layer.tops[0], layer.name, perm=moved)
-    graph.rank[layer.tops[0]] = rank
+        raise layer.error(f"order {number} of {rank - 1} axes is not supported")
+    graph.compute("Transpose", layer, perm=[0, *(p + 1 for p in perm)])
 
 
 def _clip(graph: _Graph, layer: Layer) -> None:
@@ -299,58 +299,46 @@ def _clip(graph: _Graph, layer: Layer) -> None:
         graph.constant(f"{layer.name}.{end}", np.asarray(value, np.float32))
         for end, value in zip(("min", "max"), ends, strict=True)
     ]
-    graph.node("Clip", [graph.name(layer.bottoms[0]), *bounds], layer.tops[0], layer.name)
-    graph.rank[layer.tops[0]] = graph.rank[layer.bottoms[0]]
+    graph.compute("Clip", layer, *bounds)
 
 
 def _layer_norm(graph: _Graph, layer: Layer) -> None:
     if len(layer.weights) != 2:
-        raise layer.error("one without gain and shift is not read")
+        raise layer.error("it has no gain and shift, which is not supported")
     names = [
         graph.constant(f"{layer.name}.{what}", value)
         for what, value in zip(("gain", "shift"), layer.weights, strict=True)
     ]
-    operands = [graph.name(layer.bottoms[0]), *names]
-    epsilon = layer.number(1, 1e-3)
-    graph.node("LayerNormalization", operands, layer.tops[0], layer.name, epsilon=epsilon)
-    graph.rank[layer.tops[0]] = graph.rank[layer.bottoms[0]]
+    graph.compute("LayerNormalization", layer, *names, epsilon=layer.number(1, 1e-3))
 
 
 def _prelu(graph: _Graph, layer: Layer) -> None:
     rank = graph.rank[layer.bottoms[0]]
     slope = graph.constant(f"{layer.name}.slope", layer.weights[0].reshape(-1, *[1] * (rank - 2)))
-    graph.node("PRelu", [graph.name(layer.bottoms[0]), slope], layer.tops[0], layer.name)
-    graph.rank[layer.tops[0]] = rank
+    graph.compute("PRelu", layer, slope)
 
 
 def _interp(graph: _Graph, layer: Layer) -> None:
     if layer.integer(0, 0) != 1:
-        raise layer.error("only nearest neighbours (0=1) are read")
+        raise layer.error("only nearest neighbours (0=1) are supported")
     factors = np.array([1, 1, layer.number(1, 1.0), layer.number(2, 1.0)], np.float32)
     if not (factors > 0).all():
         raise layer.error("its factors are not positive")
     scales = graph.constant(f"{layer.name}.scales", factors)
-    operands = [graph.name(layer.bottoms[0]), "", scales]
-    rules = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    graph.node("Resize", operands, layer.tops[0], layer.name, mode="nearest", **rules)
-    graph.rank[layer.tops[0]] = graph.rank[layer.bottoms[0]]
+    rules: dict[str, Any] = {"mode": "nearest", "nearest_mode": "floor"}
+    rules["coordinate_transformation_mode"] = "asymmetric"
+    graph.compute("Resize", layer, "", scales, **rules)
 
 
 def _softmax(graph: _Graph, layer: Layer) -> None:
     if layer.integer(1, 0) != 1:
-        raise layer.error("only axes that count from the first (1=1) are read")
-    _same("Softmax", lambda layer: {"axis": layer.integer(0, 0) + 1})(graph, layer)
+        raise layer.error("only axes counted from the first (1=1) are supported")
+    graph.compute("Softmax", layer, axis=layer.integer(0, 0) + 1)
 
 
 def _same(op: str, attrs: Callable[[Layer], dict[str, Any]] = lambda layer: {}) -> _Reader:
-    """A layer that one ONNX operator computes, on blobs of the shape it gives."""
-
-    def translate(graph: _Graph, layer: Layer) -> None:
-        operands = [graph.name(b) for b in layer.bottoms]
-        graph.node(op, operands, layer.tops[0], layer.name, **attrs(layer))
-        graph.rank[layer.tops[0]] = graph.rank[layer.bottoms[0]]
-
-    return translate
+    """The reader of a layer that one ONNX operator computes, with output and input of one rank."""
+    return lambda graph, layer: graph.compute(op, layer, **attrs(layer))
 
 
 def _hard(layer: Layer) -> dict[str, Any]:
@@ -358,41 +346,50 @@ def _hard(layer: Layer) -> dict[str, Any]:
 
 
 def _hard_swish(graph: _Graph, layer: Layer) -> None:
-    source, gate = graph.name(layer.bottoms[0]), f"{layer.name}.gate"
-    graph.node("HardSigmoid", [source], gate, gate, **_hard(layer))
-    graph.node("Mul", [source, gate], layer.tops[0], layer.name)
-    graph.rank[layer.tops[0]] = graph.rank[layer.bottoms[0]]
+    gate = f"{layer.name}.gate"
+    graph.node("HardSigmoid", [graph.name(layer.bottoms[0])], gate, gate, **_hard(layer))
+    graph.compute("Mul", layer, gate)
 
 
 def _relu(graph: _Graph, layer: Layer) -> None:
     slope = layer.number(0, 0.0)
-    translate = _same("LeakyRelu", lambda layer: {"alpha": slope}) if slope else _same("Relu")
-    translate(graph, layer)
+    if slope:
+        graph.compute("LeakyRelu", layer, alpha=slope)
+    else:
+        graph.compute("Relu", layer)
 
 
-_READERS: dict[str, _Reader] = {
-    "Input": _input,
-    **dict.fromkeys(("Convolution", "ConvolutionDepthWise", "Deconvolution"), _conv),
-    "InnerProduct": _inner_product,
-    "Split": _split,
-    "Quantize": _quantize,
-    "Cast": _cast,
-    "BinaryOp": _binary,
-    "MemoryData": _memory,
-    "Reshape": _reshape,
-    "Pooling": _pooling,
-    "Permute": _permute,
-    "Clip": _clip,
-    "LayerNorm": _layer_norm,
-    "PReLU": _prelu,
-    "Interp": _interp,
-    "ReLU": _relu,
-    "HardSwish": _hard_swish,
-    "HardSigmoid": _same("HardSigmoid", _hard),
-    "Sigmoid": _same("Sigmoid"),
-    "TanH": _same("Tanh"),
-    "MatMul": _same("MatMul"),
-    "Concat": _same("Concat", lambda layer: {"axis": layer.integer(0, 0) + 1}),
-    "Softmax": _softmax,
+_MANY = 1 << 16
+_WINDOW = {0, 1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16}
+
+LAYERS: dict[str, tuple[Form, _Reader]] = {
+    "Input": (Form({0, 1, 2}, (0, 0)), _input),
+    "Convolution": (Form({*_WINDOW, 8}, flags=(5,), int8=2), _conv),
+    "ConvolutionDepthWise": (Form({*_WINDOW, 7, 8}, flags=(5,), int8=1), _conv),
+    "Deconvolution": (Form({*_WINDOW, 18, 19}, flags=(5,)), _conv),
+    "InnerProduct": (Form({0, 1, 2, 8}, flags=(1,), int8=2), _inner_product),
+    "Split": (Form(set(), tops=(1, _MANY)), _split),
+    "Quantize": (Form({0}), _quantize),
+    "Cast": (Form({0, 1}), _cast),
+    "BinaryOp": (Form({0, 1, 2}, (1, 2), flags=(1,)), _binary),
+    "MemoryData": (Form({0, 1, 2}, (0, 0)), _memory),
+    "Reshape": (Form({0, 1, 2}), _reshape),
+    "Pooling": (Form(_WINDOW - {16}, flags=(0, 4, 5, 6)), _pooling),
+    "Permute": (Form({0}), _permute),
+    "Clip": (Form({0, 1}), _clip),
+    "LayerNorm": (Form({0, 1, 2}, flags=(2,)), _layer_norm),
+    "PReLU": (Form({0}), _prelu),
+    "Interp": (Form({0, 1, 2, 3, 4}), _interp),
+    "ReLU": (Form({0}), _relu),
+    "HardSwish": (Form({0, 1}), _hard_swish),
+    "HardSigmoid": (Form({0, 1}), _same("HardSigmoid", _hard)),
+    "Sigmoid": (Form(set()), _same("Sigmoid")),
+    "TanH": (Form(set()), _same("Tanh")),
+    "MatMul": (Form(set(), (2, 2)), _same("MatMul")),
+    "Concat": (
+        Form({0}, (1, _MANY)),
+        _same("Concat", lambda layer: {"axis": layer.integer(0, 0) + 1}),
+    ),
+    "Softmax": (Form({0, 1}, flags=(1,)), _softmax),
 }
-"""What is read, by type of layer."""
+"""The types of layers that are read: the form of each, and its reader."""

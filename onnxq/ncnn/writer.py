@@ -1,4 +1,4 @@
-"""From a canonical graph to ncnn's .param and .bin; what cannot be written is refused by name."""
+"""Writes a canonical graph as ncnn's .param and .bin; unsupported nodes are rejected by name."""
 
 from __future__ import annotations
 
@@ -21,18 +21,22 @@ _REMOVE = (
 
 
 def layers_of(model: Model) -> list[Layer]:
-    """The layers that compute `model`, or one error for all nodes that none computes."""
+    """The layers that compute `model`; raises one error for all nodes that no layer computes."""
     net = Network(model)
     refused: dict[str, str] = {}
     fixes: dict[str | None, None] = {}  # in order, each once
     lost: set[str] = set()
-    """Tensors that nothing makes since their node was refused: their readers are not at fault."""
+    """Outputs of refused nodes: their consumers are not at fault."""
+
+    def refuse(where: str, why: NotInNcnn) -> None:
+        refused[where] = str(why)
+        fixes[why.fix] = None
+
     for tensor in model.graph.inputs:
         try:
             net.add("Input", tensor.name, [], [net.made(tensor)], dims(net.shape(tensor)))
         except NotInNcnn as why:
-            refused[f"input '{tensor.name}'"] = str(why)
-            fixes[why.fix] = None
+            refuse(f"input '{tensor.name}'", why)
     for node in sorted_nodes(model.graph):
         if id(node) in net.done or is_fake_quantize(node):
             if is_fake_quantize(node) and any(t.name in lost for t in node.inputs):
@@ -40,23 +44,20 @@ def layers_of(model: Model) -> list[Layer]:
             continue
         translate = TRANSLATORS.get(node.op) if not domain_of(node) else None
         if translate is None:
-            refused[describe(node)] = f"operator {node.op} is not among those written for ncnn"
-            fixes[None] = None
+            refuse(describe(node), NotInNcnn(f"operator {node.op} is not supported"))
         elif not any(t.name in lost for t in node.inputs):
             try:
                 translate(net, node)
                 continue
             except NotInNcnn as why:
-                refused[describe(node)] = str(why)
-                fixes[why.fix] = None
+                refuse(describe(node), why)
         lost.update(t.name for t in node.outputs)
     if not refused:
         for tensor in model.graph.outputs:
             try:
                 net.blob(tensor)
             except NotInNcnn as why:
-                refused[f"output '{tensor.name}'"] = str(why)
-                fixes[why.fix] = None
+                refuse(f"output '{tensor.name}'", why)
     if refused:
         raise BackendError(
             f"{len(refused)} part{'s' if len(refused) > 1 else ''} of the model cannot be written "
@@ -67,6 +68,6 @@ def layers_of(model: Model) -> list[Layer]:
 
 
 def write(model: Model) -> dict[str, Content]:
-    """Both files."""
+    """The content of both files, by part."""
     layers = layers_of(model)
     return {PARAM: write_param(layers), BIN: write_bin(layers)}

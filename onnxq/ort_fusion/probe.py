@@ -78,6 +78,11 @@ def bodies(node: NodeProto) -> Iterator[GraphProto]:
         yield from attribute.graphs
 
 
+def name_for(number: int) -> str:
+    """The name by which node `number` of a model is recognised; `source_of` is the inverse."""
+    return f"{_PREFIX}{number}."
+
+
 def source_of(name: str) -> int:
     """Number of the node that a node of onnxruntime's graph comes from; -1 if there is none."""
     found = _NAME.match(name)
@@ -101,7 +106,7 @@ def probe(model: Model) -> Probe:
     proto = model.to_proto(_written)
     nodes = list(all_nodes(proto.graph.node))
     for number, node in enumerate(nodes):
-        node.name = f"{_PREFIX}{number}."
+        node.name = name_for(number)
     tensors = {name for node in nodes for name in (*node.input, *node.output)}
     constants = _constants(proto.graph)
     large = {name for name, tensor in constants.items() if _is_bare(tensor)}

@@ -76,7 +76,7 @@ def _depth(text: str) -> int:
     """The depth of nested lists and objects, ignoring brackets in strings."""
     if "\\" in text:
         text = _TEXTS.sub("", text)
-    # Without escapes, quotes and brackets are all that counts: most is dropped at once.
+    # Without escapes only quotes and brackets count: all other characters are dropped first.
     brackets = _PLAIN_TEXTS.sub(b"", text.encode("utf-8", "surrogatepass").translate(None, _OTHERS))
     codes = np.frombuffer(brackets, np.uint8)
     steps = np.where((codes == ord("[")) | (codes == ord("{")), np.int8(1), np.int8(-1))
@@ -122,7 +122,7 @@ def damage(text: str) -> str | None:
     try:
         _loaded(text)
     except json.JSONDecodeError as error:
-        # What is cut off ends within a text, a word or a number, or where a token should be.
+        # A cut-off document ends within a text, a word or a number, or before the next token.
         rest = text[error.pos :].strip()
         cut = error.msg.startswith("Unterminated") or re.fullmatch(r"[-+.\w]*", rest)
         at = f"line {error.lineno} column {error.colno}"

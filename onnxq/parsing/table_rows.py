@@ -22,8 +22,7 @@ class Role(enum.StrEnum):
 class Reader(NamedTuple):
     """One use of a tensor: input number `input` of the node that produces tensor `node`.
 
-    Tensor names are unique in a graph where node names are not. The graph output is
-    `Reader("", 0)`.
+    Tensor names are unique in a graph, node names are not. The graph output is `Reader("", 0)`.
     """
 
     node: str
@@ -33,8 +32,8 @@ class Reader(NamedTuple):
 GRAPH_OUTPUT = Reader("", 0)
 
 
-class Grid(Protocol):
-    """Values that a tensor is rounded to."""
+class GridRow(Protocol):
+    """A row of a table, as far as its grid can be compared with others."""
 
     def grid_key(self) -> Hashable:
         """Equal for the same grid."""

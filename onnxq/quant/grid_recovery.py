@@ -1,15 +1,15 @@
 """The grid of a weight whose scale is lost, found from its values alone.
 
 An exporter that folds constants leaves w = fl(k * s) with integers k, in float32, one s per tensor
-or per channel. The grid is recovered only where it can be shown to be one:
+or per channel. The grid is recovered only if it can be proven:
 
     every value is fl(k * s) to the last bit, for one float32 s and integers |k| <= 128
 
-The s looked for is the largest: any s / n would do as well, and the values are the same. So the
-largest magnitude is tried as code 1, 2, ... 128. A value that lies on no grid meets a multiple of
-a given s to the last bit with a probability below 127 * 2^-22, and at most 128 codes are tried: if
-four magnitudes agree with the first, chance is out of the question (10^-16). Fewer prove nothing: a
-weight of two values lies on many grids.
+The largest such s is wanted: any s / n gives the same values. So the largest magnitude is tried as
+code 1, 2, ... 128. A value that lies on no grid matches a multiple of a given s to the last bit
+with a probability below 127 * 2^-22, and at most 128 codes are tried: if four magnitudes agree with
+the first, chance is out of the question (10^-16). Fewer prove nothing: a weight of two values lies
+on many grids.
 A weight that was changed after it was rounded (multiplied by a normalisation's gain, in float32)
 lies next to the grid, not on it, and proves nothing.
 """
@@ -28,7 +28,7 @@ _PROOF = 4
 
 
 def recovered(tensor: str, weight: Array, axis: int) -> QParams | None:
-    """The grid that `weight` lies on, per tensor or along `axis`; None where it proves none."""
+    """The grid that `weight` lies on, per tensor or along `axis`; None if it proves none."""
     for along in (None, axis):
         rows = weight.reshape(1, -1)
         if along is not None:
@@ -47,7 +47,7 @@ def recovered(tensor: str, weight: Array, axis: int) -> QParams | None:
             scale=scale,
             zero_point=np.zeros(scale.shape, np.int64),
             axis=along,
-            lo=-kind.hi if least >= -kind.hi else kind.lo,  # symmetric where the values are
+            lo=-kind.hi if least >= -kind.hi else kind.lo,  # symmetric if the values are
             hi=kind.hi,
             role=Role.WEIGHT,
         )
@@ -57,7 +57,7 @@ def recovered(tensor: str, weight: Array, axis: int) -> QParams | None:
 
 
 def _scales(rows: Array) -> Array | None:
-    """One scale for each row; None where a row lies on no grid, or all of them prove too little."""
+    """One scale for each row; None if a row lies on no grid, or all of them prove too little."""
     scales = np.ones(len(rows), np.float32)  # a row of zeros lies on every grid
     proof = 0
     for index, row in enumerate(rows):

@@ -1,8 +1,8 @@
 """One row of a quantization table for a logarithmic grid: a tensor and its largest magnitude.
 
-Such a grid (`onnxq.canonical.fake_quantize_log`) has no scale and no zero point, so it is no
-`QParams`. It has values at 2^(1/16) from each other, and the largest magnitude c only tells where
-it begins: numbers with the same R(16 * log2 c) give the same grid.
+Such a grid (`onnxq.canonical.fake_quantize_log`) has no scale and no zero point, so it is not a
+`QParams`. Neighbouring values differ by a factor of 2^(1/16), and the largest magnitude c only
+determines where the grid begins: numbers with the same R(16 * log2 c) give the same grid.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from onnxq.errors import QParamsError
 from onnxq.parsing.table_rows import readers_of, rejecting, role_of, row_entry
-from onnxq.quant.qparams import Grid, Reader, Role
+from onnxq.quant.qparams import GridRow, Reader, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class LogParams:
     readers: tuple[Reader, ...] | None = None
     """The uses that are quantized; None: all."""
 
-    # What rows of other grids tell as well: one grid serves the whole tensor, named after nothing.
+    # Attributes that rows of other grids have too: one grid for the whole tensor, without a source.
     is_per_tensor = True
     source = ""
 
     def __post_init__(self) -> None:
-        """Keep what a float32 holds, which must be a positive finite number."""
+        """Round the magnitude to float32, which must give a positive finite number."""
         with np.errstate(over="ignore", under="ignore"):
             kept = float(np.float32(self.data_max))
         if not 0 < kept < math.inf:
@@ -52,7 +52,7 @@ class LogParams:
         """A copy with some fields changed, validated again."""
         return dataclasses.replace(self, **changes)
 
-    def same_grid(self, other: Grid) -> bool:
+    def same_grid(self, other: GridRow) -> bool:
         """Whether both give the same value for every input."""
         return self.grid_key() == other.grid_key()
 

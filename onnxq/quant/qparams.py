@@ -31,7 +31,7 @@ from onnxq.arrays.pieces import Array as Array
 from onnxq.errors import QParamsError
 from onnxq.parsing.argument_types import INTEGER, check_fields, field_kinds
 from onnxq.parsing.table_rows import GRAPH_OUTPUT as GRAPH_OUTPUT
-from onnxq.parsing.table_rows import Grid as Grid
+from onnxq.parsing.table_rows import GridRow as GridRow
 from onnxq.parsing.table_rows import Reader as Reader
 from onnxq.parsing.table_rows import Role as Role
 from onnxq.parsing.table_rows import readers_of, rejecting, role_of, row_entry
@@ -119,7 +119,7 @@ class QParams:
         elif isinstance(self.scale, float) and self.scale < _LARGEST:
             scale = np.array(self.scale, np.float32)
         else:
-            with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf, refused later
+            with np.errstate(over="ignore"):  # too large for float32: inf, which is rejected later
                 scale = np.array(self.scale, dtype=np.float32, order="C")
         zero_point = np.asarray(self.zero_point)
         if zero_point.dtype.kind not in "iu":
@@ -168,7 +168,7 @@ class QParams:
     def quantize(self, x: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         """Codes of `x`, the oracle for QuantizeLinear: int64, or float32 for a float8 type.
 
-        `dtype` is another type that holds them: a large weight need not be int64.
+        `dtype` is another type for them: a large weight need not be int64.
         """
         wide = np.float32 if self.qtype.floating else np.int64
         return self._in_blocks(self.quantize_block, x, wide if dtype is None else dtype)
@@ -178,7 +178,7 @@ class QParams:
         return self._in_blocks(self.dequantize_block, codes, np.float32)
 
     def fake(self, x: npt.ArrayLike, dtype: npt.DTypeLike = np.float32) -> Array:
-        """`x` on the grid: what training simulates and a chip computes."""
+        """`x` rounded to the grid, as training simulates it and a chip computes it."""
         return self._in_blocks(self.fake_block, x, dtype)
 
     def _in_blocks(self, compute: Callable[..., Array], x: npt.ArrayLike, dtype: Any) -> Array:
@@ -190,7 +190,7 @@ class QParams:
         return pieces.assembled(shape, dtype, parts)
 
     def quantize_block(self, x: Array, shape: tuple[int, ...], at: pieces.Index) -> Array:
-        """`quantize` of what lies at `at` in a tensor of `shape`."""
+        """`quantize` of the block `at` of a tensor of `shape`."""
         values = np.asarray(x, dtype=np.float32)
         scale, zero_point = self.block_of(shape, at)
         assert self.lo is not None and self.hi is not None
@@ -199,7 +199,7 @@ class QParams:
                 inside = np.clip(values / scale, self.lo, self.hi)  # keeps NaN
             return np.asarray(inside.astype(self.qtype.dtype).astype(np.float32))
         if self.qtype.bits > 16:
-            # No runtime quantizes to 32 bits; in double the codes of biases are found again.
+            # No runtime quantizes to 32 bits; double precision recovers the codes of biases.
             values, scale = np.asarray(x, np.float64), scale.astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             codes = np.rint(values / scale).astype(np.float64) + zero_point
@@ -208,7 +208,7 @@ class QParams:
         return codes.astype(np.int64)
 
     def dequantize_block(self, codes: Array, shape: tuple[int, ...], at: pieces.Index) -> Array:
-        """`dequantize` of what lies at `at` in a tensor of `shape`."""
+        """`dequantize` of the block `at` of a tensor of `shape`."""
         scale, zero_point = self.block_of(shape, at)
         with np.errstate(over="ignore"):  # beyond float32 lies infinity, as in a runtime
             if self.qtype.floating:
@@ -217,43 +217,31 @@ class QParams:
             return np.asarray(steps.astype(np.float32) * scale)
 
     def fake_block(self, x: Array, shape: tuple[int, ...], at: pieces.Index) -> Array:
-        """`fake` of what lies at `at` in a tensor of `shape`."""
+        """`fake` of the block `at` of a tensor of `shape`."""
         return self.dequantize_block(self.quantize_block(x, shape, at), shape, at)
 
     def check_shape(self, shape: Sequence[int | str | None] | None) -> None:
-        """Raise where a tensor of `shape`, as far as it is known, cannot have these scales."""
-        if self.axis is None or shape is None:
-            return
-        axis = self.axis if self.axis >= 0 else self.axis + len(shape)
-        size = shape[axis] if 0 <= axis < len(shape) else None
-        want = size if not self.block or not isinstance(size, int) else -(-size // self.block)
-        have = self.scale.shape[axis if self.block else 0] if 0 <= axis < len(shape) else 0
-        if not 0 <= axis < len(shape) or (isinstance(want, int) and have != want):
-            where = f"axis {self.axis} of shape {list(shape)}"
-            raise QParamsError(
-                f"tensor '{self.tensor}': {have} scales for {want} channels ({where})"
-                if 0 <= axis < len(shape)
-                else f"tensor '{self.tensor}': {where} does not exist",
-                fix="check the axis against the tensor's layout, or recalibrate",
-            )
+        """Raise if a tensor of `shape`, as far as it is known, cannot have these scales."""
+        if self.axis is not None and shape is not None:
+            self._fitting_axis(shape)
 
     def broadcast(self, shape: tuple[int, ...]) -> tuple[Array, Array]:
         """Scale and zero point shaped so that they broadcast against a tensor of `shape`."""
         return self.block_of(shape, (slice(None),) * len(shape))
 
     def block_of(self, shape: tuple[int, ...], at: pieces.Index) -> tuple[Array, Array]:
-        """`broadcast`, against the part `at` of a tensor of `shape`."""
+        """`broadcast` against the block `at` of a tensor of `shape`."""
         if self.axis is None:
             return self.scale, self.zero_point
         return self.spread(self.scale, shape, at), self.spread(self.zero_point, shape, at)
 
     def spread(self, each: Array, shape: tuple[int, ...], at: pieces.Index) -> Array:
-        """One value for each scale, shaped so that it broadcasts against a part of a tensor."""
+        """One value for each scale, shaped so that it broadcasts against a block of a tensor."""
         if self.axis is None:
             return each
         axis = self._fitting_axis(shape)
         if self.block:
-            # Which block each of the part's elements along the axis belongs to.
+            # The block that each of the part's elements along the axis belongs to.
             along = np.arange(*at[axis].indices(shape[axis])) // self.block
             within: Any = (*at[:axis], along, *at[axis + 1 :])
             return np.asarray(each[within])
@@ -261,34 +249,29 @@ class QParams:
         view[axis] = -1
         return each[at[axis]].reshape(view)
 
-    def check_fits(self, shape: tuple[int, ...]) -> None:
-        """Raise where a tensor of `shape` cannot have these scales."""
-        if self.axis is not None:
-            self._fitting_axis(shape)
-
-    def _fitting_axis(self, shape: tuple[int, ...]) -> int:
-        """The axis of a tensor of `shape` that the scales run along; raises where they cannot."""
+    def _fitting_axis(self, shape: Sequence[int | str | None]) -> int:
+        """The axis of a tensor of `shape` along which the scales lie; raises if they cannot."""
         assert self.axis is not None
         axis = self.axis if self.axis >= 0 else self.axis + len(shape)
-        fix = "check the axis against the weight's layout, or recalibrate"
+        fix = "check the axis against the tensor's layout, or recalibrate"
         if not 0 <= axis < len(shape):
-            raise QParamsError(
-                f"tensor '{self.tensor}': axis {self.axis} does not exist in shape {shape}", fix=fix
-            )
+            raise self._rejected(f"axis {self.axis} does not exist in shape {list(shape)}", fix)
+        size, have = shape[axis], self.scale.shape
         if self.block:
-            blocks = -(-shape[axis] // self.block)
-            want = (*shape[:axis], blocks, *shape[axis + 1 :])
-            if self.scale.shape != want:
-                raise QParamsError(
-                    f"tensor '{self.tensor}': blocks of {self.block} along axis {axis} of shape "
-                    f"{shape} need scales of shape {want}, got {self.scale.shape}",
-                    fix=fix,
+            blocks = -(-size // self.block) if isinstance(size, int) else size
+            want = [*shape[:axis], blocks, *shape[axis + 1 :]]
+            if len(have) != len(want) or any(
+                isinstance(w, int) and h != w for h, w in zip(have, want, strict=True)
+            ):
+                raise self._rejected(
+                    f"blocks of {self.block} along axis {axis} of shape {list(shape)} need scales "
+                    f"of shape {want}, not {list(have)}",
+                    fix,
                 )
-        elif self.scale.size != shape[axis]:
-            raise QParamsError(
-                f"tensor '{self.tensor}': {self.scale.size} scales for {shape[axis]} channels "
-                f"(axis {self.axis} of shape {shape})",
-                fix=fix,
+        elif isinstance(size, int) and have[0] != size:
+            raise self._rejected(
+                f"{have[0]} scales for {size} channels (axis {self.axis} of shape {list(shape)})",
+                fix,
             )
         return axis
 
@@ -320,14 +303,14 @@ class QParams:
         """A copy with some fields changed, validated again."""
         return dataclasses.replace(self, **changes)
 
-    def same_grid(self, other: Grid) -> bool:
+    def same_grid(self, other: GridRow) -> bool:
         """Whether both give the same value for every input."""
         return self.grid_key() == other.grid_key()
 
     def grid_key(self) -> Hashable:
         """Equal for the same grid, so that quantizers can be grouped."""
         grid = (self.scale.tobytes(), self.zero_point.tobytes(), self.scale.shape)
-        values = self.qtype.name if self.qtype.floating else ""  # lo..hi tell those of integers
+        values = self.qtype.name if self.qtype.floating else ""  # lo..hi say it for integers
         return (values, self.lo, self.hi, self.axis, self.block, *grid)
 
     def __eq__(self, other: object) -> bool:

@@ -86,22 +86,16 @@ _BY_DTYPE = {t.dtype: t for t in QTYPES.values()}
 
 def qtype(name: str | np.dtype[Any]) -> QType:
     """The type of that name or numpy dtype; an error lists near matches."""
-    if isinstance(name, np.dtype):
-        found = _BY_DTYPE.get(name)
-        if found is None:
-            raise QParamsError(
-                f"'{name}' is not a type for quantization", fix=near_matches("", QTYPES)
-            )
-        return found
-    if name not in QTYPES:
+    found = _BY_DTYPE.get(name) if isinstance(name, np.dtype) else QTYPES.get(name)
+    if found is None:
         raise QParamsError(
             f"'{name}' is not a quantization type", fix=near_matches(str(name), QTYPES)
         )
-    return QTYPES[name]
+    return found
 
 
 def holding(lo: int, hi: int) -> QType | None:
-    """The smallest type up to 16 bits that holds lo..hi: unsigned where lo >= 0, else signed."""
+    """The smallest type up to 16 bits that contains lo..hi: unsigned if lo >= 0, else signed."""
     sign = "int" if lo < 0 else "uint"
     kinds = (QTYPES[f"{sign}{bits}"] for bits in (2, 4, 8, 16))
     return next((kind for kind in kinds if kind.lo <= lo and hi <= kind.hi), None)

@@ -14,7 +14,7 @@ import numpy as np
 from onnxq.errors import OptionError
 from onnxq.quant.log_params import LogParams
 from onnxq.quant.qparams import QParams, Role
-from onnxq.quant.qtypes import QTYPES, QType, qtype
+from onnxq.quant.qtypes import QTYPES, QType, holding, qtype
 
 
 @dataclass(frozen=True)
@@ -80,28 +80,22 @@ class QSpec:
         return (hi - lo).bit_length()
 
     def trained(self) -> QSpec:
-        """The rules that training follows: `symmetric` is what is done, not what is required."""
+        """The rules of training: `symmetric` says how it is done, not what is required."""
         if self.train_symmetric is None:
             return self
         return replace(self, symmetric=self.train_symmetric, train_symmetric=None)
 
     def with_bits(self, bits: int) -> QSpec:
-        """The same rules with codes of `bits` bits, held in the narrowest type that fits.
+        """The same rules with codes of `bits` bits, stored in the narrowest type that fits.
 
         A range without the lowest code (-127..127) stays one (4 bits: -7..7).
         """
         if not 2 <= bits <= 16:
             raise OptionError(f"{bits} bits cannot be trained", fix="choose 2 to 16 bits")
         kind = self.qtype
-        held = min(
-            (
-                t
-                for t in QTYPES.values()
-                if not t.floating and t.signed == kind.signed and bits <= t.bits <= 16
-            ),
-            key=lambda t: t.bits,
-        )
         lo, hi = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind.signed else (0, (1 << bits) - 1)
+        held = holding(lo, hi)
+        assert held is not None
         if kind.signed and self.range[0] == -self.range[1]:
             lo += 1
         others = tuple(t for t in self.types if t != held.name)

@@ -7,7 +7,7 @@ from onnxq.quant.qtypes import qtype
 
 
 def unsigned(params: QParams) -> QParams | None:
-    """The same grid in uint8; None where the codes are not int8, or narrower ones in it."""
+    """The same grid in uint8; None unless the codes are int8 or a narrower signed type."""
     if params.qtype.floating or not params.qtype.signed or params.qtype.bits > 8:
         return None
     assert params.lo is not None and params.hi is not None

@@ -103,7 +103,7 @@ def examine(
             found.wrong_type[row.tensor] = why
     placement = LINEAR if backend is None else backend.placement
     for need in missing_ranges(model, placement, named.__contains__):
-        if not need.weight:
+        if need.layer is None:
             found.missing[need.tensor] = need.rule
         elif want_weights:
             found.weights[need.tensor] = need.rule

@@ -149,7 +149,7 @@ def with_encodings(
     allow_missing: bool = False,
     weights: Weights | None = None,
 ) -> tuple[Model, list[str]]:
-    """A canonical copy of `model`, quantized by its side files, and notes on what they leave open.
+    """A canonical copy of `model`, quantized by its side files, and notes on the gaps they leave.
 
     With `weights="max"`, weights without a range get one from their values ('quantize-weights').
     """
@@ -164,14 +164,14 @@ def with_encodings(
     twice = [name for name in named if name in present]
     if twice:
         raise _quantized_already(twice)
-    told = present - set(named)
+    only_in_model = present - set(named)
     # A target needs its weights quantized; without one, a format without weights is complete.
     want_weights = weights is None and (given.holds_weights or backend is not None)
     found = examine(
         given.table,
         model,
         backend=backend,
-        stay_float=frozenset(given.stay_float | told),
+        stay_float=frozenset(given.stay_float | only_in_model),
         want_weights=want_weights,
     )
     notes = [f"encodings read as {f.name}" for f in given.formats]

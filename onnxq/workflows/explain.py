@@ -6,7 +6,7 @@ tensor they represent.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import onnx_graphsurgeon as gs
@@ -67,15 +67,10 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
-        return {
-            "tensor": self.tensor,
+        return vars(self) | {
             "quantizers": [row.to_json() for row in self.quantizers],
-            "rule": self.rule,
             "origin": list(self.origin),
-            "maker": self.maker,
-            "module": self.module,
-            "made_in": self.made_in,
-            "uses": [asdict(use) for use in self.uses],
+            "uses": [vars(use) for use in self.uses],
             "selectors": list(self.selectors),
         }
 
@@ -134,9 +129,7 @@ def _float_name(model: Model, read: Model, tensor: str) -> str:
     for graph in (read, model):
         found = _tensors(graph).get(tensor)
         node = None if found is None else producer(found)
-        while node is not None and (is_quantizer(node) or op_name(node) in _PAIR):
-            if not node.inputs:
-                break
+        while node is not None and node.inputs and (is_quantizer(node) or op_name(node) in _PAIR):
             found = node.inputs[0]
             node = producer(found)
         if found is not None:
@@ -171,7 +164,7 @@ def _once(nodes: list[gs.Node]) -> list[gs.Node]:
     return list({id(n): n for n in nodes}.values())
 
 
-# -- why ---------------------------------------------------------------------------------------
+# -- rules -------------------------------------------------------------------------------------
 
 
 def _rule(plain: Model, tensor: gs.Tensor, backend: Backend | None, rows: tuple[Row, ...]) -> str:
@@ -194,7 +187,7 @@ def _rule(plain: Model, tensor: gs.Tensor, backend: Backend | None, rows: tuple[
     return (
         f"{backend.name} needs no quantizer here, but the model contains one: {why}"
         if rows
-        else (f"{backend.name} does not quantize it: {why}")
+        else f"{backend.name} does not quantize it: {why}"
     )
 
 
@@ -224,7 +217,7 @@ def _why_not(tensor: gs.Tensor, places: QuantizerPlaces, backend: Backend) -> st
 def _origin(
     tensor: gs.Tensor, traces: tuple[Trace, ...], rows: tuple[Row, ...], model: Model
 ) -> tuple[str, ...]:
-    """The origin of the numbers: the dialect, the quantizer, and what readers did with it."""
+    """The origin of the numbers: the dialect, the quantizer, and the changes of readers."""
     if not rows:
         return ()
     kinds = dialects_of([op_name(n) for n in model.nodes()], traces)
@@ -240,7 +233,7 @@ def _origin(
     return tuple(dict.fromkeys(found))
 
 
-# -- where it goes -------------------------------------------------------------------------------
+# -- how it is used ------------------------------------------------------------------------------
 
 
 def _fates(model: Model, read: Model, backend: Backend) -> dict[str, str]:

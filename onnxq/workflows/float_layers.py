@@ -143,9 +143,8 @@ def first_layers(steps: list[FloatStep], most: int) -> tuple[str, ...]:
     chosen: tuple[str, ...] = ()
     for step in steps:
         more = (*chosen, *(name for name in step.layers if name not in chosen))
-        if len(more) > most:
-            break
-        chosen = more
+        if len(more) <= most:
+            chosen = more
     return chosen
 
 

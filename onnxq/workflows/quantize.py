@@ -133,7 +133,8 @@ def quantize(
         progress(f"reading {source}")
         path = Path(source)
         stem, source = stem or path.stem, load(path)
-    model, traces = float_form(source)
+    # onnxruntime's own kernels have no float16; other targets take it as it is.
+    model, traces = float_form(source, single="deployed" in target.sessions)
     rules = stored.settings if stored is not None else Settings.of(settings)
     kept: list[Feed] = []
     found = _statistics(model, target, rules, data, statistics, samples, resume, progress, kept)
@@ -173,7 +174,12 @@ def quantize(
         | {
             "traces": (*traces, *done.traces),
             "proofs": proofs,
-            "notes": [*_notes(found, placed, calibrated, trial), *done.notes, *judged],
+            "notes": [
+                *(r for t in traces if t.name == "single-precision" for r in t.rewrites),
+                *_notes(found, placed, calibrated, trial),
+                *done.notes,
+                *judged,
+            ],
             "artifacts": (*done.artifacts, _recipe_file(chosen)),
             "variant": variant,
         },

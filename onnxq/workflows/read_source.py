@@ -27,7 +27,7 @@ class Source:
     model: Model
     """The canonical form."""
     traces: tuple[Trace, ...]
-    """Of the readers."""
+    """The traces of the readers."""
     notes: list[str]
 
 
@@ -49,7 +49,7 @@ def read(
     check_readable(given)
     if weights is not None and not beside:
         raise OptionError(
-            "weights are quantized where encodings leave them out, and there are none",
+            "weights are quantized if encodings omit them, but no encodings were given",
             fix="give encodings, or run the pass 'quantize-weights'",
         )
     notes = [*given.upgrades]
@@ -67,7 +67,7 @@ def read(
 
 
 def unread(model: Model, traces: Iterable[Trace]) -> list[str]:
-    """Notes on quantization that no reader could read, which stays in what is written."""
+    """Notes on quantization that no reader could read, which stays in the written files."""
     left = [f"{s.where}: {s.reason}" for t in traces for s in t.skips]
     left += [
         f"function '{f.domain}::{f.name}': it quantizes and cannot be inlined: its opset is not "
@@ -78,7 +78,7 @@ def unread(model: Model, traces: Iterable[Trace]) -> list[str]:
 
 
 def unquantized(model: Model, traces: tuple[Trace, ...]) -> BackendError:
-    """The error for a model without quantizers, with what to do about it."""
+    """The error for a model without quantizers, with the next step."""
     skips = [s for t in traces for s in t.skips]
     if model.qparams.of(Role.ACTIVATION, Role.WEIGHT) or model.qparams.logarithmic:
         return BackendError(

@@ -34,11 +34,8 @@ def stale_files(folder: Path, stem: str, backend: Backend, written: Iterable[Pat
 
 
 def _suffixes(backend: Backend, now: set[str], stem: str) -> Iterator[str]:
-    for output in _outputs(backend):
-        yield output.suffix
-    for other in backends().values():
-        if isinstance(other, Broken):
-            continue
+    known = (other for other in backends().values() if not isinstance(other, Broken))
+    for other in (backend, *known):
         for output in _outputs(other):
             beside = output.beside if isinstance(output, TableFile) else None
             if other.name == backend.name or f"{stem}{beside}" in now:

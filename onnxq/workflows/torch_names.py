@@ -1,8 +1,9 @@
-"""Which torch module made a node, and how to name a step of the network to `tb.prepare`.
+"""Finds the torch module that made a node, and the name of a step of the network for `tb.prepare`.
 
-Names show it: what `torch_bridge` exports is called 'layer1.0.conv1/Conv', a quantizer of a weight
-'layer1.0.conv1.weight_fake_quant', and one of an activation after the step that makes it in the
-traced network ('add_1_fake_quant'). torch's own dynamo exporter writes the path into metadata.
+Names contain both: `torch_bridge` exports a layer as 'layer1.0.conv1/Conv', a quantizer of a weight
+as 'layer1.0.conv1.weight_fake_quant', and one of an activation under the name of the step that
+computes it in the traced network ('add_1_fake_quant'). torch's own dynamo exporter writes the path
+into metadata.
 """
 
 from __future__ import annotations
@@ -27,11 +28,15 @@ def module_of(node: gs.Node) -> str:
     path, slash, _ = name.rpartition("/")
     if slash and path and not path.startswith("/"):
         return path.removesuffix(_ACTIVATION)
-    return _scope(metadata(node).get(_SCOPES, ""))
+    return innermost_scope(node)
 
 
-def _scope(text: str) -> str:
-    """The innermost module in a list of scopes, whose last entry is the step itself."""
+def innermost_scope(node: gs.Node) -> str:
+    """The innermost module in the metadata that torch's dynamo exporter writes; '' if none.
+
+    In a list of scopes such as ['', 'model', 'model.stem', 'conv2d'] the last is the node itself.
+    """
+    text = metadata(node).get(_SCOPES, "")
     try:
         scopes = ast.literal_eval(text) if text else []
     except (SyntaxError, ValueError):

@@ -37,7 +37,7 @@ def check_writer(backend: Backend) -> None:
 
 
 def write(legal: Model, backend: Backend) -> Written:
-    """Make all files of `backend`; legacy files that cannot hold the model are left out."""
+    """Make all files of `backend`; legacy files that cannot contain the model are left out."""
     check_writer(backend)
     artifacts: list[Artifact] = []
     traces: list[Trace] = []
@@ -58,7 +58,10 @@ def write(legal: Model, backend: Backend) -> Written:
             content = native[output.format][output.part]
         else:
             try:
-                content = _side_file(output, models[output.beside])
+                model = models[output.beside]
+                if output.legacy:
+                    check_clean(model, output.beside)
+                content = output.format.write_some(model.qparams, model)
             except (SaveError, BackendError) as error:
                 empty = isinstance(error, EmptySideFile) and output.format.magnitudes
                 if not output.legacy and not empty:
@@ -71,12 +74,6 @@ def write(legal: Model, backend: Backend) -> Written:
     return Written(first, _with_use(artifacts, backend), tuple(traces), notes)
 
 
-def _side_file(output: TableFile, model: Model) -> Content:
-    if output.legacy:
-        check_clean(model, output.beside)
-    return output.format.write_some(model.qparams, model)
-
-
 def _with_use(artifacts: list[Artifact], backend: Backend) -> tuple[Artifact, ...]:
     """The files without models that belong only to files that were not written."""
     made = {artifact.suffix for artifact in artifacts}
@@ -87,7 +84,7 @@ def _with_use(artifacts: list[Artifact], backend: Backend) -> tuple[Artifact, ..
 
 
 def check_clean(model: Model, suffix: str) -> None:
-    """Raise where a float model, whose quantization is in a side file, still quantizes."""
+    """Raise if a float model, whose quantization is in a side file, still quantizes."""
     left = list(left_in(model))
     if left:
         raise BackendError(

@@ -41,6 +41,7 @@ def test_the_next_step_must_be_given() -> None:
         ("to-qdqq", ["to-qdq", "read-qdq", "drop"], "did you mean 'to-qdq' or 'read-qdq'?"),
         ("opsett", ["opset", "pack"], "did you mean 'opset'?"),
         ("zzz", ["b", "a"], "choose from: a, b"),
+        ("zzz", ["a" * 150, "b" * 150], f"choose from: {'a' * 150} and 1 more"),
     ],
 )
 def test_near_matches(word: str, known: list[str], said: str) -> None:

@@ -42,4 +42,8 @@ def test_few_of_many_words_are_compared(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_message_lists_some_words_and_counts_the_rest() -> None:
     said = near_matches("?", [f"{i:03}" for i in range(300)])
     assert said.startswith("choose from: 000, 001")
-    assert said.endswith(" ... and 200 more")
+    assert said.endswith(" and 260 more")
+    for length in (1, 30, 210, 10_000):
+        said = near_matches("?", [f"{i:0{length}}" for i in range(300)])
+        assert len(said) < 240  # three lines of a terminal
+        assert said.startswith("choose from: 0")

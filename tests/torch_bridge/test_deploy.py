@@ -66,6 +66,23 @@ def test_narrow_and_wide_codes_deploy(weight: Any, activation: Any, tmp_path: Pa
     assert deploy(model, args, tmp_path, backend="onnxruntime").proven
 
 
+@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
+def test_the_example_runs_once_besides_the_trace_of_the_exporter(
+    exporter: Any, tmp_path: Path
+) -> None:
+    if exporter == "dynamo":
+        pytest.importorskip("onnxscript", reason="the dynamo exporter needs onnxscript")
+    model, args, _ = ready("conv1d")
+    traced: list[bool] = []
+
+    def count(*_: Any) -> None:
+        traced.append(torch.jit.is_tracing() or torch.compiler.is_compiling())
+
+    model.head.register_forward_hook(count)
+    deploy(model, args, tmp_path, backend="onnxruntime", exporter=exporter)
+    assert traced.count(False) == 1
+
+
 def test_the_backend_is_the_one_it_was_prepared_for(tmp_path: Path) -> None:
     model, args, _ = ready("conv1d", activation=(-127, 127))
     model.onnxq_backend = "tensorrt"

@@ -61,6 +61,60 @@ def test_the_rules_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made[0].boundary
 
 
+# -- runs of the example ------------------------------------------------------------------------
+
+
+class Counted(nn.Conv2d):
+    """Counts its calls with tensors, over all copies of it."""
+
+    def __init__(self, calls: list[bool]) -> None:
+        super().__init__(3, 4, 1)
+        self.calls = calls
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Counted:
+        return memo.setdefault(id(self), Counted(self.calls))
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.calls.append(self.training)
+        return super().forward(input)
+
+
+class Branching(nn.Sequential):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if x.sum() >= 0 else x
+
+
+@pytest.mark.filterwarnings("ignore:prepare for")
+@pytest.mark.parametrize("kind", [nn.Sequential, Branching], ids=["traced", "untraced"])
+def test_the_example_runs_once(kind: type[nn.Sequential]) -> None:
+    calls: list[bool] = []
+    model = kind(Counted(calls), nn.ReLU(), nn.Conv2d(4, 4, 1)).train()
+    prepared = prepare(model, "tensorrt", IMAGE, leaf_modules=[Counted])
+    assert prepared.onnxq_report.traced is (kind is nn.Sequential)
+    assert calls == [False], "once, in eval mode"
+
+
+class Cached(nn.Module):
+    """Adds a ramp that its first call makes with code that cannot be traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ramp: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.ramp is None:
+            self.ramp = torch.arange(x.shape[-1]).float()
+        return x + self.ramp
+
+
+def test_a_module_that_fills_a_cache_in_its_first_call_is_traced() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), Cached(), nn.ReLU())
+    prepared = prepare(model, "tensorrt", IMAGE)
+    assert prepared.onnxq_report.leaves == []
+    assert "add" in {n.name for n in prepared.graph.nodes}
+    assert torch.equal(prepared(*IMAGE), model(*IMAGE))
+
+
 # -- every backend on every architecture --------------------------------------------------------
 
 EIGHT_BITS = sorted(set(backends()) - {"academic", "academic-nlp"})
@@ -262,7 +316,7 @@ def test_bits_algorithms_and_observers_can_be_changed() -> None:
         ({"activation": {"symmetric": False}}, "no zero points for activations"),
         ({"backend": "nnie", "weight": "lsq"}, "on the grid of 'nnie'"),
         ({"backend": "snpe", "weight": {"per_channel": True}}, "one scale per tensor for weights"),
-        ({"weight": "pact"}, "'pact' learns one range per tensor, not per channel"),
+        ({"weight": "pact"}, "'pact' cannot be int8 .* per channel"),
         ({"backend": "tensort"}, "unknown backend 'tensort'"),
         ({"weight": {"options": {"grad": 1}}}, "'lsq' has no option 'grad'"),
         (
@@ -407,7 +461,10 @@ def test_a_model_that_cannot_be_copied() -> None:
 
 def test_nothing_to_quantize_is_said() -> None:
     with pytest.warns(UserWarning, match="nothing in the model is quantized for tensorrt"):
-        prepare(nn.Sequential(nn.Tanh()), "tensorrt", (torch.zeros(2),))
+        prepared = prepare(nn.Sequential(nn.Tanh()), "tensorrt", (torch.zeros(2),))
+    assert prepared.onnxq_report.rows == []
+    x = torch.randn(2)
+    assert torch.equal(prepared(x), torch.tanh(x))
 
 
 def test_a_backend_may_be_a_value() -> None:

@@ -69,7 +69,7 @@ def lsq(
     """
     if is_dynamo_export():
         return dynamo_node(x, scale, zero_point, grid)
-    return _Learned.apply(x, scale, zero_point, grid, grad_scale, spend_gradient)
+    return _Learned.apply(x, scale, zero_point, grid, (grad_scale, spend_gradient))
 
 
 def lsq_plus(
@@ -85,7 +85,7 @@ def lsq_plus(
     if torch.onnx.is_in_onnx_export():
         integer = zero_point.round().clamp(grid.lo, grid.hi).to(torch.int32)
         return fake_quantize(x, scale, integer, grid)
-    return _Learned.apply(x, scale, zero_point, grid, grad_scale, False)
+    return _Learned.apply(x, scale, zero_point, grid, (grad_scale, False))
 
 
 class TensorFunction(torch.autograd.Function):
@@ -100,7 +100,7 @@ class TensorFunction(torch.autograd.Function):
 
 
 class Rounding(TensorFunction):
-    """Rounding to a grid; subclasses give it a gradient, with up to two options of their own."""
+    """Rounding to a grid; subclasses give it a gradient, with an `option` of their own."""
 
     @staticmethod
     def forward(
@@ -110,13 +110,12 @@ class Rounding(TensorFunction):
         zero_point: Tensor,
         grid: Grid,
         option: Any = None,
-        other: Any = None,
     ) -> Tensor:
         """The formula at the top of this module."""
         ctx.save_for_backward(values, scale, zero_point)
         kernels, x, s, z = operands(values, scale, zero_point, grid)
         ctx.grid, ctx.z = grid, None if grid.block else z  # for blocks it is as large as x
-        ctx.options = option, other  # torch.compile does not trace a variable number of them
+        ctx.option = option  # one: torch.compile does not trace a variable number of them
         return _typed(kernels.forward(x, s, z, grid.lo, grid.hi), values.dtype)
 
     @staticmethod
@@ -139,7 +138,7 @@ class _Learned(Rounding):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         values, scale, zero_point = ctx.saved_tensors
-        grid, (grad_scale, spend_gradient) = ctx.grid, ctx.options
+        grid, (grad_scale, spend_gradient) = ctx.grid, ctx.option
         kernels, x, s, z = operands(values, scale, zero_point, grid, ctx.z)
         dy_wide = _typed(dy, x.dtype)
         dims = [] if grid.block else grid.others(x, scale)
@@ -151,7 +150,7 @@ class _Learned(Rounding):
         if ctx.needs_input_grad[2]:
             outside = (dy_wide - dx).mul(-s)
             dz = (grid.gather(outside, zero_point) * grad_scale).to(zero_point.dtype)
-        return _typed(dx, dy.dtype), ds.reshape(scale.shape), dz, None, None, None
+        return _typed(dx, dy.dtype), ds.reshape(scale.shape), dz, None, None
 
 
 def operands(

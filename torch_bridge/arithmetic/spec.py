@@ -12,13 +12,6 @@ from onnxq.quant.qtypes import QType
 from onnxq.quant.scheme import QSpec
 from torch_bridge.arithmetic.grid import Grid
 
-_TORCH_TYPE = {
-    "int8": torch.int8,
-    "uint8": torch.uint8,
-    "int16": torch.int16,
-    "uint16": torch.uint16,
-}
-
 
 @dataclass(frozen=True)
 class QuantizerSpec:
@@ -94,7 +87,7 @@ class QuantizerSpec:
     @property
     def grid(self) -> Grid:
         """The form that the functions in `torch_bridge.arithmetic.functional` take."""
-        stored = _TORCH_TYPE[container(self.qtype).name]
+        stored = getattr(torch, container(self.qtype).name)  # int8, uint8, int16 or uint16
         return Grid(self.axis, self.lo, self.hi, self.block, stored)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Modules in a traced graph that guard what tracing took for granted about the arguments."""
+"""Modules in a traced graph that check what tracing assumed about the arguments."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ class Specialised(nn.Module):
 
     def forward(self, given: Any) -> None:
         """Check the argument."""
-        same = given is None if self.value is None else type(given) is type(self.value)
-        if not (same and (self.value is None or given == self.value)):
+        if type(given) is not type(self.value) or given != self.value:
             raise OptionError(
                 f"the model was prepared with {self.argument}={self.value!r}, and that choice is "
                 f"part of its graph; got {given if not hasattr(given, 'shape') else 'a tensor'}",

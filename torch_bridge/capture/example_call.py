@@ -1,4 +1,4 @@
-"""The example call that a model is prepared with, and what a tracer may take as fixed in it."""
+"""The example call that a model is prepared with, and the arguments that tracing may fix."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ExampleCall:
         self.given = dict(bound.arguments)
 
     def run(self, model: nn.Module) -> Any:
-        """The result of the call in eval mode; an error says that the call itself is wrong."""
+        """The result of the call in eval mode; an error says that the example is wrong."""
         try:
             with evaluating(model), torch.no_grad():
                 return model(*self.args, **self.kwargs)

@@ -55,7 +55,7 @@ class FlatCall(nn.Module):
 
 
 def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Tensor]]:
-    """Every tensor in nested tuples, lists, dicts and dataclasses, with the way to it."""
+    """Every tensor in nested tuples, lists, dicts and dataclasses, with its path."""
     if isinstance(value, Tensor):
         yield path, value
     elif isinstance(value, Mapping):
@@ -103,7 +103,7 @@ def _argument_names(model: nn.Module, paths: list[tuple[str, ...]]) -> list[str]
 
 
 def unique(names: Sequence[str], taken: Sequence[str] = ()) -> tuple[str, ...]:
-    """`names`, numbered where one is there already."""
+    """`names`, with a number after each that is taken already."""
     seen = set(taken)
     result = []
     for name in names:

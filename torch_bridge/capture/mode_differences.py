@@ -1,7 +1,8 @@
-"""Make one graph of the two that a model has in training and in evaluation."""
+"""Makes one graph of the two that a model has in training and in evaluation."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import fx, nn
@@ -9,18 +10,19 @@ from torch import fx, nn
 from torch_bridge.capture.argument_checks import TrainingFlag
 
 Traced = tuple[fx.Graph, dict[str, list[str]]]
-"""A graph, and what the code of each module did, in order."""
+"""A graph, and the nodes and calls that the code of each module made, in order."""
 
 OWNER = "onnxq_owner"
 """Key in a node's meta: the path of the module whose code made it."""
 FLAG = "onnxq_training_flag"
-BRANCHES = "its code does other things in training than in evaluation"
 
 
-class Difference(Exception):
-    """The graphs differ in a way that one graph cannot hold."""
+class Untraceable(Exception):
+    """One graph cannot hold the code of the module at `path`."""
 
-    def __init__(self, path: str, reason: str = BRANCHES) -> None:
+    def __init__(
+        self, path: str, reason: str = "its code differs between training and evaluation"
+    ) -> None:
         super().__init__(path, reason)
         self.path = path
         self.reason = reason
@@ -30,23 +32,21 @@ def reconcile(train: Traced, evaluation: Traced | None = None) -> fx.Graph:
     """One graph for both modes; values that follow the mode are read from it at run time.
 
     Raises:
-        Difference: with the path of the module that has to stay as it is.
+        Untraceable: the graphs differ in more than values that follow the mode.
     """
     graph, events = train
     if evaluation is None:
         return graph
     other, other_events = evaluation
-    # A module that runs in one mode only is not to blame: the one that calls it is.
-    both = [path for path in events if path in other_events]
-    for path in both:
-        if events[path] != other_events[path]:
-            raise Difference(path)
+    # If a module runs in one mode only, the difference is in the module that calls it.
+    for path in events:
+        if path in other_events and events[path] != other_events[path]:
+            raise Untraceable(path)
     pairs = list(zip(graph.nodes, other.nodes, strict=True))
     twin = {b: a for a, b in pairs}
     for mine, its in pairs:
         flags: list[tuple[Any, ...]] = []
-        _compare(mine.args, its.args, twin, ("args",), flags, mine)
-        _compare(mine.kwargs, its.kwargs, twin, ("kwargs",), flags, mine)
+        _compare((mine.args, mine.kwargs), (its.args, its.kwargs), twin, (), flags, mine)
         if flags:
             _follow_mode(graph, mine, flags)
     return graph
@@ -64,17 +64,12 @@ def _compare(
         for key in a:
             _compare(a[key], b[key], twin, (*at, key), flags, owner)
     elif isinstance(a, slice) and isinstance(b, slice):
-        ends = ((a.start, b.start), (a.stop, b.stop), (a.step, b.step))
-        for x, y in ends:
-            _compare(x, y, twin, (*at, "slice"), flags, owner)
+        mine, its = ((s.start, s.stop, s.step) for s in (a, b))
+        _compare(mine, its, twin, (*at, "slice"), flags, owner)
     elif a is True and b is False and "slice" not in at:
         flags.append(at)
-    elif isinstance(a, fx.Node) or isinstance(b, fx.Node) or not _same(a, b):
-        raise Difference(owner.meta.get(OWNER, ""))
-
-
-def _same(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and (a is b or bool(a == b))
+    elif isinstance(a, fx.Node) or type(a) is not type(b) or not (a is b or a == b):
+        raise Untraceable(owner.meta.get(OWNER, ""))
 
 
 def _follow_mode(graph: fx.Graph, node: fx.Node, flags: list[tuple[Any, ...]]) -> None:
@@ -84,14 +79,11 @@ def _follow_mode(graph: fx.Graph, node: fx.Node, flags: list[tuple[Any, ...]]) -
     with graph.inserting_before(node):
         flag = graph.call_module(path)
     flag.meta[OWNER] = owner
-    for where, *at in flags:
-        if where == "args":
-            node.args = _put(node.args, at, flag)
-        else:
-            node.kwargs = _put(node.kwargs, at, flag)
+    for at in flags:
+        node.args, node.kwargs = _put((node.args, node.kwargs), at, flag)
 
 
-def _put(value: Any, at: list[Any], new: Any) -> Any:
+def _put(value: Any, at: Sequence[Any], new: Any) -> Any:
     if not at:
         return new
     first, *rest = at

@@ -8,6 +8,7 @@ small module, which exporters do name. Parameters, buffers and modules are those
 from __future__ import annotations
 
 import copy
+import operator
 from typing import Any
 
 from torch import fx, nn
@@ -46,22 +47,11 @@ def with_owners(model: nn.Module) -> nn.Module:
             node.op, node.target = "call_module", name
     if not calls:
         return model
-    made = fx.GraphModule({**_referenced(model), **calls}, graph, type(model).__name__)
+    used = (str(n.target) for n in model.graph.nodes if n.op in ("call_module", "get_attr"))
+    parts = {path: operator.attrgetter(path)(model) for path in used}
+    made = fx.GraphModule({**parts, **calls}, graph, type(model).__name__)
     made.training = model.training  # not train(), which would reach into the model's modules
     return made
-
-
-def _referenced(model: fx.GraphModule) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for node in model.graph.nodes:
-        if node.op == "call_module":
-            found[str(node.target)] = model.get_submodule(str(node.target))
-        elif node.op == "get_attr":
-            value: Any = model
-            for part in str(node.target).split("."):
-                value = getattr(value, part)
-            found[str(node.target)] = value
-    return found
 
 
 def owner_of(model: nn.Module, path: str) -> str:

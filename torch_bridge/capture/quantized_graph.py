@@ -1,7 +1,7 @@
-"""The graph of a prepared model, with whatever else the model must have.
+"""The graph of a prepared model, with the other attributes that the model must have.
 
-torch's GraphModule keeps only what its graph uses when it is copied or pickled; this one also
-keeps attributes and methods, at any depth.
+When it is copied or pickled, torch's GraphModule keeps only the modules that its graph uses; this
+one also keeps attributes and methods, at any depth.
 """
 
 from __future__ import annotations
@@ -32,11 +32,8 @@ class QuantizedGraph(fx.GraphModule):
         self.kept: dict[str, Any] = {}
 
     def keep(self, path: str, value: Any) -> None:
-        """Have the attribute at `path`, for good."""
+        """Set the attribute at `path`, for copies too."""
         self.kept[path] = value
-        self._set(path, value)
-
-    def _set(self, path: str, value: Any) -> None:
         owner, _, name = path.rpartition(".")
         try:
             target: nn.Module = self.get_submodule(owner) if owner else self
@@ -58,7 +55,7 @@ class QuantizedGraph(fx.GraphModule):
     def __reduce__(self) -> tuple[Any, ...]:
         bound = {p.rpartition(".")[2] for p, v in self.kept.items() if isinstance(v, Method)}
         made, (state, imports) = super().__reduce__()
-        # A bound method would pickle the module it is bound to, without an end.
+        # A bound method would pickle the module it is bound to, in endless recursion.
         state = {k: v for k, v in state.items() if k not in bound}
         return _unpickled, (made, state, imports, type(self).__name__)
 
@@ -66,9 +63,9 @@ class QuantizedGraph(fx.GraphModule):
 def _unpickled(
     make: Callable[..., fx.GraphModule], state: dict[str, Any], imports: str, name: str
 ) -> QuantizedGraph:
-    """The model as it was; torch's own would have its modules in the order of the graph.
+    """The model as it was, with its modules in the same order; torch's are in that of the graph.
 
-    Checkpoints of optimizers know parameters by their number.
+    Checkpoints of optimizers identify parameters by their number.
     """
     made = _empty(name)
     made.__dict__.update(state)

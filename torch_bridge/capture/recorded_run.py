@@ -22,7 +22,7 @@ class RecordedRun:
     outputs: dict[str, Tensor] = field(default_factory=dict)
     """Results of the model, by the names that their structure gives."""
     rounded: dict[str, Tensor | None] = field(default_factory=dict)
-    """The tensor that each quantizer rounds; None where it differs from call to call."""
+    """The tensor that each quantizer rounds; None if it differs from call to call."""
     returned: dict[str, list[Array]] = field(default_factory=dict)
     """The results of each quantizer, one for each call."""
 

@@ -14,7 +14,7 @@ class Leaf:
     path: str
     """Its path in the model; '' is the model itself."""
     reason: str
-    """Why the tracer failed there, in the words of the error."""
+    """The error of the tracer."""
     cost: str
     """The parts that are not quantized because of that."""
 

@@ -1,4 +1,4 @@
-"""Turn a model into an FX graph; submodules that cannot be traced stay as they are.
+"""Turns a model into an FX graph; submodules that cannot be traced stay as they are.
 
     trace in train mode, trace in eval mode
       one fails inside a submodule       -> that submodule becomes a leaf, start again
@@ -6,8 +6,8 @@
       they differ in True/False only     -> the value is read from the mode at run time
       one fails in the model's own code  -> there is no graph
 
-Each attempt traces a structural copy (the tensors are shared): a program that stores what it
-computes in its modules would otherwise be left with placeholders of a failed attempt.
+Each attempt traces a structural copy (the tensors are shared): a program that stores its results
+in its modules would otherwise be left with placeholders of a failed attempt.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import copy
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from torch import fx, nn
 
 from onnxq.errors import OptionError
 from torch_bridge.capture.argument_checks import Required, Specialised
 from torch_bridge.capture.example_call import ExampleCall
-from torch_bridge.capture.mode_differences import OWNER, Difference, add_flags, reconcile
+from torch_bridge.capture.mode_differences import OWNER, Untraceable, add_flags, reconcile
 from torch_bridge.capture.quantized_graph import QuantizedGraph
 from torch_bridge.capture.report import Leaf
 
@@ -35,7 +35,7 @@ COST = (
 
 
 class LeafTracer(fx.Tracer):
-    """A tracer that takes some modules as they are and remembers where it was."""
+    """A tracer that leaves some modules as they are and records which module it is in."""
 
     leaf_types: tuple[type[nn.Module], ...] = ()
     leaf_paths: frozenset[str] = frozenset()
@@ -43,7 +43,7 @@ class LeafTracer(fx.Tracer):
     """Path of the innermost module whose code could not be traced."""
 
     def start(self, leaf_types: Iterable[type[nn.Module]], leaf_paths: Iterable[str]) -> None:
-        """Set what is not looked into, before `trace`."""
+        """Set the modules that become one node; call this before `trace`."""
         self.leaf_types = tuple(leaf_types)
         self.leaf_paths = frozenset(leaf_paths)
         self.failed = None
@@ -77,7 +77,7 @@ class LeafTracer(fx.Tracer):
             self.stack.pop()
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
-        """Make a node, and remember whose code made it."""
+        """Make a node, and record the module whose code made it."""
         node = super().create_node(*args, **kwargs)
         if hasattr(self, "stack"):
             node.meta[OWNER] = self.stack[-1]
@@ -85,17 +85,16 @@ class LeafTracer(fx.Tracer):
         return node
 
 
-@dataclass
-class Traced:
-    """A graph, or None where the model's own code cannot be traced; and what was left out."""
+class Traced(NamedTuple):
+    """A graph, or None if the model's own code cannot be traced; and the modules left out of it."""
 
     graph_module: QuantizedGraph | None
-    leaves: list[Leaf] = field(default_factory=list)
+    leaves: list[Leaf]
 
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """A user's wishes for the tracer."""
+    """A user's options for the tracer."""
 
     leaf_types: tuple[type[nn.Module], ...] = ()
     leaf_paths: frozenset[str] = frozenset()
@@ -120,37 +119,20 @@ def trace(model: nn.Module, call: ExampleCall, options: TraceOptions) -> Traced:
 def _trace(model: nn.Module, options: TraceOptions, concrete: dict[str, Any]) -> Traced:
     if options.concrete_args is not None:
         concrete = concrete | options.concrete_args
-    paths = {path for path, _ in model.named_modules()}
+    # A tracer of the user's own may be made for one mode and have state: it runs once, as it is.
+    modes = (None,) if isinstance(options.tracer, fx.Tracer) else (True, False)
     leaves: list[Leaf] = []
-    for _ in range(len(paths) + 1):  # each round makes one more module a leaf
+    for _ in range(len(list(model.modules())) + 1):  # each round makes one more module a leaf
         skipped = options.leaf_paths | {leaf.path for leaf in leaves}
         try:
-            graphs = [_attempt(model, mode, options, skipped, concrete) for mode in _modes(options)]
-        except _Failed as failure:
-            where, reason = failure.path, failure.reason
+            graph = reconcile(*(_attempt(model, m, options, skipped, concrete) for m in modes))
+        except Untraceable as failure:
+            leaves.append(Leaf(failure.path, failure.reason, COST))
+            if not failure.path:
+                return Traced(None, [leaves[-1]])
         else:
-            try:
-                graph = reconcile(*graphs)
-            except Difference as difference:
-                where, reason = difference.path, difference.reason
-            else:
-                return Traced(_graph_module(model, graph, concrete), leaves)
-        leaves.append(Leaf(where, reason, COST))
-        if not where:
-            return Traced(None, [leaves[-1]])
+            return Traced(_graph_module(model, graph, concrete), leaves)
     raise AssertionError("tracing does not come to an end")
-
-
-class _Failed(Exception):
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
-
-
-def _modes(options: TraceOptions) -> tuple[bool | None, ...]:
-    # A tracer of the user's own may be made for one mode and have state: it runs once, as it is.
-    return (None,) if isinstance(options.tracer, fx.Tracer) else (True, False)
 
 
 def _attempt(
@@ -171,7 +153,7 @@ def _attempt(
     except Exception as error:
         reason = " ".join(str(error).split())
         path = getattr(tracer, "failed", None) or ""
-        raise _Failed(path, f"{type(error).__name__}: {reason[:200]}") from error
+        raise Untraceable(path, f"{type(error).__name__}: {reason[:200]}") from error
     return graph, getattr(tracer, "events", {})
 
 
@@ -209,7 +191,7 @@ def _graph_module(model: nn.Module, graph: fx.Graph, concrete: dict[str, Any]) -
 
 
 def _guard_arguments(root: nn.Module, graph: fx.Graph, concrete: dict[str, Any]) -> None:
-    """Give arguments their names back, and checks that a graph can be pickled with."""
+    """Restore the names of arguments, and insert checks of them that can be pickled."""
     has_default = False
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
     for node, name in zip(placeholders, _argument_names(root, concrete), strict=True):

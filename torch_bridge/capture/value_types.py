@@ -1,6 +1,6 @@
-"""The nodes of a graph that hold float tensors: only those can be quantized.
+"""The nodes of a graph whose values are float tensors: only those can be quantized.
 
-A graph also computes with sizes, indices, masks and tuples; an example run shows which is which.
+A graph also computes with sizes, indices, masks and tuples; a run of the example tells them apart.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def mark_values(graph_module: fx.GraphModule, call: ExampleCall) -> None:
 
 
 class _Marker(fx.Interpreter):
-    """Runs a graph and marks what it sees."""
+    """Runs a graph and marks its nodes."""
 
     def __init__(self, graph_module: fx.GraphModule, call: ExampleCall) -> None:
         super().__init__(graph_module)

@@ -1,9 +1,9 @@
-"""Put into an exported graph exactly the numbers that the model computes with in torch.
+"""Puts into an exported graph exactly the numbers that the model computes with in torch.
 
 Exporters fold constants with arithmetic of their own, merge equal initializers and leave scales
-as expressions of parameters. The values a weight quantizer really rounds, and the scales it really
-uses, are therefore taken from the modules: a weight that differs in its last bit may round to
-another code. A node is matched to its module by path, never by the name of an initializer.
+as expressions of parameters. So the values that a weight quantizer rounds, and the scales that it
+uses, are taken from the modules: a weight that differs in its last bit may round to another code.
+A node is matched to its module by path, never by the name of an initializer.
 """
 
 from __future__ import annotations
@@ -28,15 +28,11 @@ from torch_bridge.fake_quant import FakeQuantize
 from torch_bridge.fake_quant.nnie import Nnie
 
 _QUANTIZERS = (FAKE_QUANTIZE, FAKE_QUANTIZE_LOG)
-_PARAMETERS = {
-    "Conv": ("weight", "bias"),
-    "ConvTranspose": ("weight", "bias"),
-    "Gemm": ("weight", "bias"),
-}
+_LAYERS = ("Conv", "ConvTranspose", "Gemm")
 
 
 def name_layers(model: Model, path_of: Callable[[gs.Node], str]) -> dict[int, str]:
-    """Name nodes and what they make after torch's modules: 'layer1.0.conv1/Conv'.
+    """Name nodes and their outputs after torch's modules: 'layer1.0.conv1/Conv'.
 
     A quantizer is its module, so its node has the name of the module alone. Returns the path of
     every node by `id`.
@@ -74,7 +70,7 @@ def resolve_aliases(model: Model) -> None:
 def set_quantizers(
     model: Model, source: nn.Module, run: RecordedRun, paths: dict[int, str]
 ) -> None:
-    """Give every quantizer the parameters of its module, and weights the value it rounds."""
+    """Give every quantizer the parameters of its module, and every weight the value it rounds."""
     modules = {n: m for n, m in source.named_modules() if isinstance(m, FakeQuantize)}
     # A bare call of the function has no module: its constants are in the graph already.
     nodes = [n for n in model.nodes(*_QUANTIZERS) if paths.get(id(n)) in modules]
@@ -86,10 +82,9 @@ def set_quantizers(
         value = None if id(node.inputs[0]) in varying else run.rounded.get(path)
         if value is not None and not _holds(node.inputs[0], value, known):
             weights[id(node)] = path, value
-            _blank(node, 0)
-    for node in nodes:
-        for index in range(1, len(node.inputs)):
-            _blank(node, index)
+    for node in nodes:  # let go of the inputs that get another value below
+        for index in range(id(node) not in weights, len(node.inputs)):
+            set_input(node, index, gs.Variable("", dtype=node.inputs[index].dtype))
     _forget_unread(model)
     made: dict[str, gs.Constant] = {}
     for node in nodes:
@@ -132,13 +127,8 @@ def _parameter_name(path: str) -> str:
     return f"{layer}.{part}" if layer else part
 
 
-def _blank(node: gs.Node, index: int) -> None:
-    """Let go of an input that gets another value in a moment."""
-    set_input(node, index, gs.Variable("", dtype=node.inputs[index].dtype))
-
-
 def _forget_unread(model: Model) -> None:
-    """Drop expressions and initializers that nobody reads, so that their names are free."""
+    """Drop expressions and initializers without consumers, so that their names are free."""
     model.sweep()
     for graph in model.graphs():
         constants = graph.record.constants
@@ -161,9 +151,9 @@ def _varying(model: Model) -> set[int]:
 def name_parameters(model: Model, paths: dict[int, str], known: Container[str]) -> None:
     """Name folded weights and biases after their layer instead of 'onnx::Conv_497'."""
     named: set[int] = set()
-    for node in model.nodes(*_PARAMETERS):
+    for node in model.nodes(*_LAYERS):
         layer = paths.get(id(node), "")
-        for tensor, part in zip(node.inputs[1:3], _PARAMETERS[node.op], strict=False):
+        for tensor, part in zip(node.inputs[1:3], ("weight", "bias"), strict=False):
             folded = isinstance(tensor, gs.Constant) and tensor.name not in known
             if not folded or id(tensor) in named:
                 continue

@@ -12,7 +12,6 @@ through a converter that drops metadata.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import logging
 import re
@@ -26,19 +25,19 @@ import torch
 from torch import Tensor, nn
 
 from onnxq.errors import OptionError, UnsupportedModelError, near_matches
+from onnxq.workflows.torch_names import innermost_scope
 from torch_bridge.capture.flat_call import FlatCall
 
 _OPEN, _DOT, _CLOSE = "\x02", "\x1f", "\x03"
 _SCOPE = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
 _PREFIX = "model"  # FlatCall's name for the user's model
-_SCOPES_KEY = "pkg.torch.onnx.name_scopes"
 _INLINE_LIMIT = 1_900_000_000  # bytes of weights that surely fit into one protobuf
 
 DynamicAxes = Mapping[str, Mapping[int, str]]
 
 
 class Request(NamedTuple):
-    """One export: what, under which names, where to."""
+    """One export: the call, the file, and the names in it."""
 
     call: FlatCall
     file: Path
@@ -59,11 +58,23 @@ class Exporter(NamedTuple):
     """Opsets it writes; newer ones are reached by onnxq's own upgrade."""
 
 
+def _export(module: nn.Module, request: Request, **how: Any) -> None:
+    torch.onnx.export(
+        module,
+        request.call.tensors,
+        str(request.file),
+        opset_version=request.opset,
+        input_names=list(request.inputs),
+        output_names=list(request.outputs),
+        **how,
+    )
+
+
 # -- TorchScript ------------------------------------------------------------------------------
 
 
 class _Scoped(nn.Module):
-    """A call whose modules go by their marked paths; parameters keep their names."""
+    """A call whose modules are named by their marked paths; parameters keep their names."""
 
     def __init__(self, call: FlatCall) -> None:
         super().__init__()
@@ -83,20 +94,12 @@ class _Scoped(nn.Module):
 
 
 def _torchscript(request: Request) -> None:
+    axes = {name: dict(axes) for name, axes in request.dynamic.items()}
     with _quiet(
         (DeprecationWarning, "You are using the legacy TorchScript-based ONNX export"),
         (DeprecationWarning, "The feature will be removed"),
     ):
-        torch.onnx.export(
-            _Scoped(request.call).eval(),
-            request.call.tensors,
-            str(request.file),
-            dynamo=False,
-            opset_version=request.opset,
-            input_names=list(request.inputs),
-            output_names=list(request.outputs),
-            dynamic_axes={name: dict(axes) for name, axes in request.dynamic.items()},
-        )
+        _export(_Scoped(request.call).eval(), request, dynamo=False, dynamic_axes=axes)
 
 
 def _torchscript_path(node: gs.Node) -> str:
@@ -116,14 +119,10 @@ def _dynamo(request: Request) -> None:
         # Axes that the model needs to be equal get one name, which the file shows.
         (UserWarning, "# The axis name: .+ will not be used, since it shares the same shape"),
     ):
-        torch.onnx.export(
+        _export(
             request.call,
-            request.call.tensors,
-            str(request.file),
+            request,
             dynamo=True,
-            opset_version=request.opset,
-            input_names=list(request.inputs),
-            output_names=list(request.outputs),
             dynamic_shapes=(shapes,) if request.dynamic else None,
             external_data=size > _INLINE_LIMIT,
             verbose=False,
@@ -131,14 +130,7 @@ def _dynamo(request: Request) -> None:
 
 
 def _dynamo_path(node: gs.Node) -> str:
-    source = getattr(node, "source", None)
-    for entry in () if source is None else source.metadata_props:
-        if entry.key == _SCOPES_KEY:
-            # ['', 'model', 'model.stem', 'conv2d']: the last one is the node itself.
-            scopes = ast.literal_eval(entry.value)[:-1]
-            innermost = scopes[-1] if scopes else ""
-            return innermost.removeprefix(_PREFIX).removeprefix(".")
-    return ""
+    return innermost_scope(node).removeprefix(_PREFIX).removeprefix(".")
 
 
 EXPORTERS: dict[str, Exporter] = {
@@ -155,7 +147,7 @@ def exporter(name: str) -> Exporter:
 
 
 def run(which: Exporter, request: Request) -> None:
-    """Write the file; torch's failures become errors that say what to try."""
+    """Write the file; failures of torch become errors with a next step."""
     try:
         which.run(request)
     except ModuleNotFoundError as error:
@@ -178,7 +170,7 @@ def run(which: Exporter, request: Request) -> None:
 
 
 def _summary(error: Exception) -> str:
-    """The first telling line: of the failure below, where torch only says that there was one."""
+    """The first line of the underlying error: torch's own only says that there was one."""
     while error.__cause__ is not None:
         error = error.__cause__  # type: ignore[assignment]
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
@@ -186,7 +178,7 @@ def _summary(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _quiet(*ignored: tuple[type[Warning], str]) -> Iterator[None]:
-    """Keep torch's words about its own exporter from the user, and nothing else."""
+    """Hide torch's messages about its own exporter from the user, and no others."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     with warnings.catch_warnings():

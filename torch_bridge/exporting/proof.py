@@ -4,19 +4,18 @@ Outputs are measured in steps of their own quantizer. An output without one (a c
 stays float) is measured on the 8-bit grid of its range, step = max |y| / 127.5: what an 8-bit
 quantizer after it would resolve.
 
-Both sides sum in another order, so a value that lies at the middle between two codes, up to that
-rounding, may go either way, and with few bits one such value moves many others after it. Where
-outputs differ, the file is therefore run again *with the codes of torch*: whatever reads a
-quantizer is given what torch's quantizer returned. Then nothing is passed on, every quantizer
-and every output is compared on its own, and a difference shows what is wrong and where.
+The two sum in different orders, so a value halfway between two codes, up to that rounding, may go
+either way, and with few bits one such value moves many others after it. If outputs differ, the file
+is therefore run again *with the codes of torch*: consumers of a quantizer read the result of
+torch's quantizer. Then no difference is passed on, every quantizer and every output is compared on
+its own, and a difference shows what is wrong and where.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -44,13 +43,15 @@ def prove_export(run: RecordedRun, file: Path, feeds: Mapping[str, Array]) -> Re
     mine = {quantizers[path]: known[path] for path in quantizers if path in known}
     outputs = (t.detach().cpu().numpy() for t in run.outputs.values())
     names = dict(zip((o.name for o in opened.proto.graph.output), outputs, strict=True))
-    compare = _Comparison(opened, {name: path for path, name in quantizers.items()}, names, mine)
-    free = compare.with_codes_of_onnxruntime(feeds)
+    paths = {name: path for path, name in quantizers.items()}
+    comparison = _Comparison(paths, names, mine, Steps(opened))
+    free = comparison.report(opened, feeds)
     if free.passed:
         return free
     worst = free.worst
     assert worst is not None
-    forced = compare.with_codes_of_torch(feeds)
+    cut, given = _cut(opened, mine)
+    forced = comparison.report(cut, {**feeds, **given}, alone=True)
     judged = replace(forced, outputs=forced.outputs + forced.layers)
     note = (
         f"run from input to output, '{worst.name}' differs by up to {worst.max:.3g} steps, "
@@ -62,37 +63,24 @@ def prove_export(run: RecordedRun, file: Path, feeds: Mapping[str, Array]) -> Re
     return replace(judged, notes=(note,))
 
 
+@dataclass(frozen=True)
 class _Comparison:
-    """One file against what torch made."""
+    """The values of torch that a file is compared with, by tensor name."""
 
-    def __init__(
-        self,
-        opened: OpenModel,
-        paths: Mapping[str, str],
-        outputs: Mapping[str, Array],
-        codes: Mapping[str, Array],
-    ) -> None:
-        self.opened, self.paths = opened, paths
-        self.outputs, self.codes = outputs, codes
-        self.steps = Steps(opened)
+    paths: Mapping[str, str]
+    outputs: Mapping[str, Array]
+    codes: Mapping[str, Array]
+    steps: Steps
 
-    def with_codes_of_onnxruntime(self, feeds: Mapping[str, Array]) -> Report:
-        """From the inputs to the outputs, as users run it."""
-        return self._report(reference(self.opened, self.codes), feeds, alone=False)
-
-    def with_codes_of_torch(self, feeds: Mapping[str, Array]) -> Report:
-        """Every quantizer and output by itself.
+    def report(
+        self, opened: OpenModel, feeds: Mapping[str, Array], *, alone: bool = False
+    ) -> Report:
+        """Run a file and compare it; `alone`: its quantizers read the codes of torch.
 
         A sum between two codes goes one way or the other by the order in which a CPU adds it, so
-        one value may move even where that is more than a thousandth of a small tensor.
+        `alone` allows one value to move, even if that is more than a thousandth of a small tensor.
         """
-        cut, given = _cut(self.opened.proto, self.codes)
-        opened = replace(self.opened, proto=cut, path=None)
-        if self.opened.path is not None:  # where its external data lies
-            onnx.load_external_data_for_model(cut, str(self.opened.path.resolve().parent))
-        return self._report(reference(opened, self.codes), {**feeds, **given}, alone=True)
-
-    def _report(self, session: Any, feeds: Mapping[str, Array], *, alone: bool) -> Report:
+        session = reference(opened, self.codes)
         wanted = {i.name for i in session.inputs}  # exporters drop inputs that nothing reads
         made = session.run({name: value for name, value in feeds.items() if name in wanted})
 
@@ -119,19 +107,20 @@ def _is_quantizer(node: onnx.NodeProto) -> bool:
     return node.domain == fake_quantize.DOMAIN and node.op_type in _QUANTIZERS
 
 
-def _cut(
-    proto: onnx.ModelProto, codes: Mapping[str, Array]
-) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """A model whose consumers of quantizers read inputs instead, and the values of these."""
+def _cut(opened: OpenModel, codes: Mapping[str, Array]) -> tuple[OpenModel, dict[str, Array]]:
+    """A model in which consumers of quantizers read inputs instead, and the values of these."""
     cut = onnx.ModelProto()
-    cut.CopyFrom(proto)
+    cut.CopyFrom(opened.proto)
+    if opened.path is not None:  # its external data is in the same folder
+        onnx.load_external_data_for_model(cut, str(opened.path.resolve().parent))
     fresh = {name: f"{name}.torch" for name in codes}
     for node in cut.graph.node:
         node.input[:] = [fresh.get(name, name) for name in node.input]
     for name, value in codes.items():
         kind = helper.np_dtype_to_tensor_dtype(value.dtype)
         cut.graph.input.append(helper.make_tensor_value_info(fresh[name], kind, value.shape))
-    return cut, {fresh[name]: value for name, value in codes.items()}
+    values = {fresh[name]: value for name, value in codes.items()}
+    return replace(opened, proto=cut, path=None), values
 
 
 def _unit(step: StepSize | None, value: Array) -> StepSize | None:

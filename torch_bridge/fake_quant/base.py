@@ -93,7 +93,7 @@ class FakeQuantize(nn.Module):
 
     def quantize(self, x: Tensor) -> Tensor:
         """`x` on the grid, with the gradients of the algorithm."""
-        return self.on_grid(x)
+        return self.on_grid(self.transform(x))
 
     def transform(self, x: Tensor) -> Tensor:
         """The tensor to round: `x` itself, unless the algorithm changes it first."""

@@ -34,7 +34,3 @@ class DoReFa(FakeQuantize):
         # tanh hides infinity, and an empty tensor has no maximum: the observer handles both.
         usable = x.numel() and torch.isfinite(x).all()
         super().observe(self.transform(x.detach()) if usable else x)
-
-    def quantize(self, x: Tensor) -> Tensor:
-        """Squeeze and round."""
-        return self.on_grid(self.transform(x))

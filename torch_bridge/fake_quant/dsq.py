@@ -50,7 +50,7 @@ class _SoftRound(Rounding):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         values, scale, zero_point = ctx.saved_tensors
-        grid, (softness, _) = ctx.grid, ctx.options
+        grid, softness = ctx.grid, ctx.option
         dtype = working_type(values)
         v = values.to(dtype) / grid.spread(scale.to(dtype), values)
         v = v + grid.spread(zero_point.to(dtype), values)

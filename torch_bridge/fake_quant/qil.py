@@ -54,10 +54,6 @@ class Qil(FakeQuantize):
         bent = t.clamp(min=_LEAST) ** self.bending
         return torch.where(t > 0, bent, 0.0) * torch.sign(x)
 
-    def quantize(self, x: Tensor) -> Tensor:
-        """Stretch the interval and round."""
-        return self.on_grid(self.transform(x))
-
     def set_range(self, scale: Tensor, zero_point: Tensor) -> None:
         """Start without pruning, clipping at the end of this grid."""
         self._require_usable(scale)

@@ -70,7 +70,7 @@ class _Threshold(Rounding):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         values, scale, _ = ctx.saved_tensors
-        grid, (exponent, _) = ctx.grid, ctx.options
+        grid, exponent = ctx.grid, ctx.option
         dtype = working_type(values)
         s = grid.spread(scale.to(dtype), values)
         v = values.to(dtype) / s

@@ -1,4 +1,4 @@
-"""Fusing float modules along an FX graph, and swapping float modules for quantized ones.
+"""Fuses float modules along an FX graph, and swaps float modules for quantized ones.
 
     fuse(graph_module, backend)       Conv -> BN -> ReLU nodes become one node with a fused module
     swap(model, make_weight_quantizer) every layer and fused layer becomes its quantized form
@@ -53,17 +53,16 @@ def fuse(graph_module: fx.GraphModule, backend: str | None = None) -> list[str]:
     """Replace every chain of `PATTERNS` by its fused float module, in place.
 
     The fused module takes the place (and the name) of the chain's first module; the others are
-    deleted where nothing else uses them. A chain is fused only if each result has one consumer and
+    deleted if nothing else uses them. A chain is fused only if each result has one consumer and
     each module is called once.
     """
     report: list[str] = []
     refused: dict[fx.Node, str] = {}
     modules = dict(graph_module.named_modules(remove_duplicate=False))
-    calls = _calls(graph_module, modules)
+    called = [n for n in graph_module.graph.nodes if n.op == "call_module"]
+    calls = Counter(id(modules[str(n.target)]) for n in called)  # one module may have several names
     patterns = [pattern for pattern in PATTERNS.of(backend) if pattern.fused is not None]
-    for node in list(graph_module.graph.nodes):
-        if node.op != "call_module":
-            continue
+    for node in called:
         for pattern in patterns:
             found = _match(pattern, node, modules)
             if found is None:
@@ -83,39 +82,26 @@ def fuse(graph_module: fx.GraphModule, backend: str | None = None) -> list[str]:
     return report
 
 
-def _calls(graph_module: fx.GraphModule, modules: Mapping[str, nn.Module]) -> Counter[int]:
-    """The number of calls of each module, under whatever names."""
-    called = (n for n in graph_module.graph.nodes if n.op == "call_module")
-    return Counter(id(modules[str(n.target)]) for n in called)
-
-
 def _match(
     pattern: Pattern, first: fx.Node, modules: dict[str, nn.Module]
 ) -> tuple[list[fx.Node], list[nn.Module]] | None:
-    """The nodes and modules of `pattern`'s chain that starts at `first`."""
+    """The nodes and modules of `pattern`'s chain that starts at `first`.
+
+    Each node after the first reads the one before it and nothing else.
+    """
     nodes, parts = [], []
-    node: fx.Node | None = first
+    candidates = [first]
     for link in pattern.chain:
-        module = None if node is None else link.module(node, modules)
-        if node is None or module is None:
+        for node in candidates:
+            module = link.module(node, modules)
+            if module is not None:
+                break
+        else:
             return None
         nodes.append(node)
         parts.append(module)
-        node = _consumer(node, pattern, len(nodes), modules)
+        candidates = [user for user in node.users if user.all_input_nodes == [node]]
     return nodes, parts
-
-
-def _consumer(
-    node: fx.Node, pattern: Pattern, position: int, modules: dict[str, nn.Module]
-) -> fx.Node | None:
-    """The consumer of `node` that matches the chain's next link and reads nothing else."""
-    if position == len(pattern.chain):
-        return None
-    link = pattern.chain[position]
-    for user in node.users:
-        if user.all_input_nodes == [node] and link.module(user, modules) is not None:
-            return user
-    return None
 
 
 def _objection(
@@ -250,7 +236,7 @@ def swap(
 
 
 def _near_miss(path: str, module: nn.Module, swaps: Mapping[type[nn.Module], Pattern]) -> list[str]:
-    """A line for a subclass of a known layer, which is neither swapped nor forgotten."""
+    """A line for a subclass of a known layer, which is reported but not swapped."""
     known = next((kind for kind in swaps if isinstance(module, kind)), None)
     if known is None or isinstance(module, QatLayer):
         return []

@@ -30,11 +30,11 @@ READS_SHAPE = frozenset({"size", "dim", "shape", "ndim", "dtype", "device", "num
 """Names of methods and attributes that do not read values."""
 
 LEARN_INPUTS_BELOW = 8
-"""With fewer bits than these the scale of a network's input learns.
+"""With fewer bits than this the scale of a network's input learns.
 
-With more, the range of the data is as good a range, devices that fill the input keep theirs, and
-the gradient of the whole input, which that one number needs, is not computed at all. What an
-observer gives as a start only (LSQ's spreads the codes over many times the range) learns always.
+Otherwise the range of the data is as good, devices that fill the input keep theirs, and the
+gradient of the whole input, which that one number needs, is not computed at all. A scale that an
+observer gives only as a start (LSQ's spreads the codes over many times the range) always learns.
 """
 
 
@@ -47,7 +47,7 @@ class Maker:
     activation: Override = field(default_factory=Override)
 
     def for_weight(self, axis: int | None, name: str, bits: int | None = None) -> FakeQuantize:
-        """The quantizer of a weight with output channels along `axis`; None where it has none."""
+        """The quantizer of a weight with output channels along `axis`; None if it has none."""
         if axis is None and self.weight.per_channel:
             raise OptionError(
                 f"'{name}' has no output channels (an Embedding's weight is a table), so it cannot "
@@ -59,7 +59,7 @@ class Maker:
         return self._made(spec, self.weight, axis, name, bits)
 
     def for_bias(self, name: str) -> FakeQuantize | None:
-        """The quantizer of a bias; None where biases are not trained in codes."""
+        """The quantizer of a bias; None if biases are trained in float."""
         spec = self.backend.scheme.bias
         if spec is None or spec.bits > 16:  # 32-bit biases are made when the model is converted
             return None
@@ -111,13 +111,13 @@ def _insert(graph_module: fx.GraphModule, spot: Spot, maker: Maker, rules: Rules
     bits = rules.placement.boundary_bits if spot.boundary else None
     quantizer = maker.for_activation(_tensor_name(first), unsigned=spot.unsigned, bits=bits)
     fine = quantizer.spec.bits >= LEARN_INPUTS_BELOW and not quantizer.observer.only_a_start
-    if fine and _are_inputs(spot.producers):
+    if fine and all(producer.op == "placeholder" for producer in spot.producers):
         quantizer.requires_grad_(False)
     path = fresh_name(graph_module, f"{first.name}_fake_quant")
     graph_module.add_submodule(path, quantizer.train(graph_module.training))
 
     def reads_codes(user: fx.Node) -> bool:
-        # What a weight is computed from stays float: the weight has a quantizer of its own.
+        # Operands of a computed weight stay float: the weight has a quantizer of its own.
         return not (user in placed or user in rules.of_weights or _reads_shape(user))
 
     placed = set()
@@ -129,12 +129,8 @@ def _insert(graph_module: fx.GraphModule, spot: Spot, maker: Maker, rules: Rules
         producer.replace_all_uses_with(node, delete_user_cb=reads_codes)
 
 
-def _are_inputs(producers: Iterable[fx.Node]) -> bool:
-    return all(producer.op == "placeholder" for producer in producers)
-
-
 def _last_of_its_kind(producer: fx.Node) -> fx.Node:
-    """A call cannot come between the arguments: it goes after the last of them."""
+    """The node to insert a call after: that of an argument goes after the last argument."""
     if producer.op != "placeholder":
         return producer
     while producer.next.op == "placeholder":
@@ -176,7 +172,7 @@ def insert_weight_quantizers(graph_module: fx.GraphModule, rules: Rules, maker: 
 
 
 def fill_untraced(model: nn.Module, untraced: list[str], maker: Maker) -> None:
-    """Quantizers in modules without a graph: products of activations, FloatFunctional."""
+    """Add quantizers to modules without a graph: products of activations, FloatFunctional."""
     wanted = maker.backend.placement.inputs
     for path, module in list(model.named_modules()):
         if not inside(path, untraced):
@@ -185,19 +181,19 @@ def fill_untraced(model: nn.Module, untraced: list[str], maker: Maker) -> None:
             module.left_fake_quant = maker.for_activation(f"{path}.left").train(module.training)
             module.right_fake_quant = maker.for_activation(f"{path}.right").train(module.training)
         elif type(module).__name__ == "FloatFunctional" and "Add" in wanted:
-            # torch's helper for sums and products: what it computes goes through this child.
+            # torch's helper for sums and products: its results go through this child.
             module.activation_post_process = maker.for_activation(path).train(module.training)
 
 
 def asks_for_inputs(module: nn.Module, backend: Backend) -> bool:
-    """Whether a layer outside of any graph quantizes what it reads."""
+    """Whether a layer outside of any graph quantizes its input."""
     placement = backend.placement
     kind = module_kind(module)
     return kind != "Embedding" and kind in (placement.inputs or placement.outputs)
 
 
 def list_quantizers(model: nn.Module, report: Report) -> None:
-    """Fill the rows of the report, and say what holds weights that nothing can quantize."""
+    """Fill the rows of the report, and note the layers that cannot be quantized."""
     for path, module in model.named_modules():
         if isinstance(module, FakeQuantize):
             report.rows.append(Row(path, module.name or path, str(module.spec)))

@@ -1,7 +1,7 @@
 """The op kind of `onnxq.operators.placement` that each node of an FX graph has.
 
-Modules go by their class or the nearest base class in the table, so quantized and fused layers
-are what their base is. In-place and method forms are the same kind as the function.
+The kind of a module is that of its class or of the nearest base class in the table, so quantized
+and fused layers have the kind of their base. In-place and method forms have that of the function.
 """
 
 from __future__ import annotations
@@ -93,36 +93,13 @@ METHODS: dict[str, str] = {
 }
 """Methods of tensors and their kinds."""
 
-_FUNCTION_NAMES: dict[str, str] = {
-    "Conv": "conv1d conv2d conv3d",
-    "ConvTranspose": "conv_transpose1d conv_transpose2d conv_transpose3d",
-    "Linear": "linear",
-    "Embedding": "embedding",
-    "MaxPool": "max_pool1d max_pool2d max_pool3d "
-    "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d",
-    "AveragePool": "avg_pool1d avg_pool2d avg_pool3d",
-    "GlobalAveragePool": "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
-    "BatchNormalization": "batch_norm",
-    "LayerNormalization": "layer_norm",
-    "PRelu": "prelu",
-    "Resize": "interpolate",
-    "Relu": "relu relu_",
-    "Clip": "relu6 hardtanh",
-    "LeakyRelu": "leaky_relu",
-    "Elu": "elu",
-    "Gelu": "gelu",
-    "Swish": "silu",
-    "HardSwish": "hardswish",
-    "HardSigmoid": "hardsigmoid",
-    "Sigmoid": "sigmoid",
-    "Softmax": "softmax",
-    "Softplus": "softplus",
-    "Tanh": "tanh",
-    "Dropout": "dropout dropout1d dropout2d dropout3d",
-    "DepthToSpace": "pixel_shuffle",
-    "SpaceToDepth": "pixel_unshuffle",
+_BY_MODULE = {kind.__name__.lower(): name for kind, name in MODULES.items()}
+_OF_MODULES: dict[Callable[..., Any], str] = {
+    getattr(F, name): _BY_MODULE[name.replace("_", "")]
+    for name in dir(F)
+    if name.replace("_", "") in _BY_MODULE and not name.startswith("_") and name[-1] != "_"
 }
-"""Names of functions in torch.nn.functional."""
+"""Functions of torch.nn.functional with the name of a module: avg_pool2d and AvgPool2d."""
 
 FUNCTIONS: dict[Callable[..., Any], str] = {
     **{
@@ -130,7 +107,9 @@ FUNCTIONS: dict[Callable[..., Any], str] = {
         for name, kind in METHODS.items()
         if callable(getattr(torch, name, None)) and not isinstance(getattr(torch, name), type)
     },
-    **{getattr(F, name): kind for kind, names in _FUNCTION_NAMES.items() for name in names.split()},
+    **_OF_MODULES,
+    F.batch_norm: "BatchNormalization",
+    F.interpolate: "Resize",
     **dict.fromkeys((operator.add, operator.iadd), "Add"),
     **dict.fromkeys((operator.sub, operator.isub), "Sub"),
     **dict.fromkeys((operator.mul, operator.imul), "Mul"),
@@ -142,12 +121,12 @@ FUNCTIONS: dict[Callable[..., Any], str] = {
 
 
 def module_kind(module: nn.Module) -> str | None:
-    """The kind of a module; None where it is none of them."""
+    """The kind of a module; None if it has none."""
     return next((MODULES[c] for c in type(module).__mro__ if c in MODULES), None)
 
 
 def kind_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> str | None:
-    """The kind of `node`; None where it is none of them."""
+    """The kind of `node`; None if it has none."""
     if node.op == "call_module":
         return module_kind(modules[str(node.target)])
     if node.op == "call_method":
@@ -162,7 +141,7 @@ def kind_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> str | None:
 
 
 def _getitem_kind(node: fx.Node, modules: Mapping[str, nn.Module]) -> str | None:
-    """x[...] of a tensor selects; of the parts of a split tensor it names one of them."""
+    """Slice for x[...] of a tensor, Identity for one of the parts of a split tensor."""
     source = node.args[0]
     if not isinstance(source, fx.Node):
         return None
@@ -172,7 +151,7 @@ def _getitem_kind(node: fx.Node, modules: Mapping[str, nn.Module]) -> str | None
 
 
 def _pad_kind(node: fx.Node) -> str | None:
-    """Only zeros, and values that are there already, lie on any grid."""
+    """Pad, if the padding lies on every grid: zeros, or values of the tensor itself."""
     given = dict(zip(("input", "pad", "mode", "value"), node.args, strict=False)) | node.kwargs
     zeros = given.get("mode", "constant") == "constant" and not given.get("value")
     return "Pad" if zeros or given.get("mode", "constant") != "constant" else None

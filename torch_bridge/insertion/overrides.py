@@ -12,13 +12,13 @@ from torch_bridge.fake_quant import algorithm
 from torch_bridge.observers import observer
 
 MOST_LEARNED_BITS = 8
-"""Codes with more bits keep the scale that was observed, where a backend would let it learn.
+"""Codes with more bits keep the scale that was observed, even if a backend would let it learn.
 
 A learned step size s of range r = s * hi moves by g * dy * hi for every clipped value, with
 g = 1 / sqrt(n * hi): relative to itself by dy * hi^1.5 / (r * sqrt(n)). From 8 to 16 bits that
 grows 4000 times, and one clipped value throws the scale off by orders of magnitude. (Adam divides g
-out again and moves it by hi / r times the learning rate.) What there is to gain shrinks meanwhile:
-rounding is 256 times finer than with 8 bits, so the range of the data costs nothing. (The step
+out again and moves it by hi / r times the learning rate.) There is also less to gain: rounding is
+256 times finer than with 8 bits, so the range of the data costs nothing. (The step
 that LSQ's own observer starts from is hi^0.5 times larger. It clips nothing, and has to learn.)
 """
 
@@ -45,7 +45,7 @@ class Override:
 
     @classmethod
     def of(cls, given: Override | Mapping[str, Any] | str | None) -> Override:
-        """From what a user wrote: an Override, its fields, or the name of an algorithm."""
+        """The override that a user gave: an Override, its fields, or the name of an algorithm."""
         if given is None:
             return cls()
         if isinstance(given, Override):
@@ -73,27 +73,24 @@ class Override:
             if spec.algorithm_is_grid and self.algorithm != spec.algorithm:
                 raise OptionError(
                     f"{backend} computes {what} on the grid of '{spec.algorithm}', "
-                    f"'{self.algorithm}' cannot train for it",
+                    f"so '{self.algorithm}' cannot train for it",
                     fix=f"leave the algorithm out, or prepare for another backend than {backend}",
                 )
-            spec = replace(spec, algorithm=self.algorithm)
         if self.observer is not None:
             observer(self.observer)
-            spec = replace(spec, observer=self.observer)
         if self.per_channel and not spec.per_channel:
             raise OptionError(
                 f"{backend} has one scale per tensor for {what}, not one per channel",
                 fix="leave per_channel out, or prepare for a backend that has them",
             )
-        if self.per_channel is not None:
-            spec = replace(spec, per_channel=self.per_channel)
         if self.symmetric is False and spec.symmetric:
             raise OptionError(
                 f"{backend} has no zero points for {what}",
                 fix="leave symmetric out, or prepare for a backend that has zero points",
             )
-        if self.symmetric is not None:
-            spec = replace(spec, symmetric=self.symmetric)
+        names = ("algorithm", "observer", "per_channel", "symmetric")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        spec = replace(spec, **given)
         return self._settled(spec if self.bits is None else spec.with_bits(self.bits))
 
     def _settled(self, spec: QSpec) -> QSpec:

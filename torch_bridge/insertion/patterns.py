@@ -26,6 +26,7 @@ from torch.nn import functional as F
 from onnxq.errors import OptionError, near_matches
 from torch_bridge import nn as qnn
 from torch_bridge.nn.bn_fold import is_batch_norm, why_not_foldable
+from torch_bridge.nn.frozen_batch_norm import FROZEN
 from torch_bridge.nn.layout import channel_axis
 
 
@@ -129,12 +130,8 @@ class PatternTable:
 RELU = Link("ReLU", (nn.ReLU,), (F.relu, F.relu_, torch.relu, torch.relu_), ("relu", "relu_"))
 RELU6 = Link("ReLU6", (nn.ReLU6,), (F.relu6,))
 BATCH_NORM = {
-    rank: Link("BatchNorm", (norm, nn.SyncBatchNorm, frozen, qnn.FrozenSyncBatchNorm))
-    for rank, norm, frozen in (
-        (1, nn.BatchNorm1d, qnn.FrozenBatchNorm1d),
-        (2, nn.BatchNorm2d, qnn.FrozenBatchNorm2d),
-        (3, nn.BatchNorm3d, qnn.FrozenBatchNorm3d),
-    )
+    rank: Link("BatchNorm", (norm, nn.SyncBatchNorm, FROZEN[norm], qnn.FrozenSyncBatchNorm))
+    for rank, norm in enumerate((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), start=1)
 }
 _RANKS = {
     **{f"Conv{rank}d": rank for rank in (1, 2, 3)},

@@ -31,7 +31,7 @@ class Spot:
 
 
 class Rules(PlacementWalk[fx.Node, fx.Node]):
-    """A graph seen through a placement."""
+    """The nodes of a graph, as the rules of a placement see them."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Rules(PlacementWalk[fx.Node, fx.Node]):
         self.of_weights = self._of_weights()
         """Nodes that serve weights alone: w * gain in F.conv2d(x, w * gain), and w itself."""
 
-    # -- what a node is ------------------------------------------------------------------------
+    # -- properties of nodes --------------------------------------------------------------------
 
     def kind(self, op: fx.Node) -> str | None:
         return kind_of(op, self.modules)
@@ -89,9 +89,9 @@ class Rules(PlacementWalk[fx.Node, fx.Node]):
 
     @functools.cached_property
     def boundary(self) -> set[fx.Node]:
-        """Layers with weights that read what enters the network, or make what leaves it.
+        """Layers with weights that read an input of the network or compute an output.
 
-        Empty where the placement gives them no bits of their own.
+        Empty if the placement gives them no bits of their own.
         """
         if self.placement.boundary_bits is None:
             return set()
@@ -106,7 +106,7 @@ class Rules(PlacementWalk[fx.Node, fx.Node]):
         return found
 
     def is_input(self, value: fx.Node) -> bool:
-        """Whether `value` is what enters the network, or a part of it."""
+        """Whether `value` is an input of the network or a part of one."""
         if value.op == "placeholder":
             return True
         first = value.args[0] if value.args else None
@@ -117,7 +117,7 @@ class Rules(PlacementWalk[fx.Node, fx.Node]):
         return value.target is operator.getitem and not is_float(first) and self.is_input(first)
 
     def ops(self) -> list[fx.Node]:
-        """All but those that serve weights alone: the weight itself is quantized, at the end."""
+        """All nodes except those that serve weights alone: only the weight itself is quantized."""
         return [node for node in self.graph.nodes if node not in self.of_weights]
 
     def result(self, op: fx.Node) -> fx.Node:
@@ -143,7 +143,7 @@ class Rules(PlacementWalk[fx.Node, fx.Node]):
     def reads_numbers(self, op: fx.Node) -> bool:
         return any(isinstance(a, int | float) for a in op.args)
 
-    # -- what is particular to training --------------------------------------------------------
+    # -- particular to training -----------------------------------------------------------------
 
     def spots(self) -> list[Spot]:
         """All quantizers of activations, in the order of the graph."""

@@ -1,4 +1,4 @@
-"""Choosing parts of a model: by name, glob, class, function or node.
+"""Chooses parts of a model by name, glob, class, function or node.
 
 "layer1"            the module of that path and all below it
 "add_1"             the node of that name in the traced graph
@@ -29,12 +29,12 @@ class Selection:
         self.nodes = set(nodes)
 
     def has_module(self, path: str) -> bool:
-        """Whether the module at `path`, or one that holds it, was chosen."""
+        """Whether the module at `path`, or one that contains it, was chosen."""
         parts = path.split(".")
         return any(".".join(parts[: i + 1]) in self.modules for i in range(len(parts)))
 
     def has_node(self, node: fx.Node) -> bool:
-        """Whether the node, the module it calls or one that holds its code was chosen."""
+        """Whether the node, the module it calls or the module of its code was chosen."""
         if node.name in self.nodes:
             return True
         if node.op == "call_module" and self.has_module(str(node.target)):
@@ -59,20 +59,21 @@ def select(
     """
     if isinstance(selectors, str | type | fx.Node) or callable(selectors):
         selectors = (selectors,)
+    nodes = [] if graph is None else list(graph.nodes)
     chosen = Selection()
     for selector in selectors:
-        modules, nodes = _one(selector, model, graph, what)
-        if not modules and not nodes:
-            raise _unknown(selector, model, graph, what)
+        modules, names = _one(selector, model, nodes, what)
+        if not modules and not names:
+            raise _unknown(selector, model, nodes, what)
         chosen.modules |= modules
-        chosen.nodes |= nodes
+        chosen.nodes |= names
     return chosen
 
 
 def _one(
-    selector: Selector, model: nn.Module, graph: fx.Graph | None, what: str
+    selector: Selector, model: nn.Module, nodes: list[fx.Node], what: str
 ) -> tuple[set[str], set[str]]:
-    nodes = [] if graph is None else list(graph.nodes)
+    """The paths of modules and the names of nodes that one selector chooses."""
     if isinstance(selector, fx.Node):
         return set(), {n.name for n in nodes if n.name == selector.name}
     if isinstance(selector, str):
@@ -92,12 +93,10 @@ def _one(
     )
 
 
-def _unknown(
-    selector: Selector, model: nn.Module, graph: fx.Graph | None, what: str
-) -> OptionError:
+def _unknown(selector: Selector, model: nn.Module, nodes: list[fx.Node], what: str) -> OptionError:
     if isinstance(selector, str):
         known = {p for p, _ in model.named_modules(remove_duplicate=False) if p}
-        known |= {n.name for n in graph.nodes} - {"output"} if graph is not None else set()
+        known |= {n.name for n in nodes} - {"output"}
         return OptionError(
             f"{what}: no module or node matches '{selector}'", fix=near_matches(selector, known)
         )
@@ -105,11 +104,8 @@ def _unknown(
     if isinstance(selector, type):
         used = {type(m).__name__ for _, m in model.named_modules()}
         return OptionError(f"{what}: the model has no {name}", fix=near_matches(name, used))
-    calls = {
-        getattr(n.target, "__name__", str(n.target))
-        for n in (graph.nodes if graph is not None else ())
-        if n.op == "call_function"
-    }
+    called = (n.target for n in nodes if n.op == "call_function")
+    calls = {getattr(target, "__name__", str(target)) for target in called}
     return OptionError(
         f"{what}: the traced model does not call {name}", fix=near_matches(name, calls)
     )

@@ -1,9 +1,8 @@
 """Quantizers that are trained although a target's files cannot contain them.
 
-Some files cannot contain the range of what certain ops read (`Placement.unwritable`). A chip
-computes those on codes all the same, with ranges of its own making, so the rounding is trained.
-When the model is deployed it is left out there, and the change is measured: a user should know
-before.
+Some files cannot contain the range of the inputs of certain ops (`Placement.unwritable`). A chip
+still computes these ops on codes, with its own ranges, so the rounding is trained. It is left out
+when the model is deployed, and the change is measured. Users should know this before training.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ def unwritable_readers(rules: Rules, spots: Iterable[Spot], backend: str) -> Ite
             what = "a convolution in groups" if grouped else kind
             yield (
                 f"{node.target if node.op == 'call_module' else node.name} ({what}): files for "
-                f"{backend} cannot contain the range of what it reads, so the quantizer is "
-                "trained here and left out there when the model is deployed; the cost is measured"
+                f"{backend} cannot contain the range of its input, so the quantizer is trained "
+                "here and left out when the model is deployed; the cost is measured"
             )
 
 

@@ -50,7 +50,11 @@ class Attention(nn.Module):
         self.dropout = source.dropout
         self.batch_first = source.batch_first
         self._qkv_same_embed_dim = source._qkv_same_embed_dim
-        weights = _projections(source)
+        weights = (
+            (source.q_proj_weight, source.k_proj_weight, source.v_proj_weight)
+            if source.in_proj_weight is None
+            else source.in_proj_weight.chunk(3)
+        )
         biases = (None,) * 3 if source.in_proj_bias is None else source.in_proj_bias.chunk(3)
         self.q_proj, self.k_proj, self.v_proj = map(_linear, weights, biases)
         self.out_proj = _linear(source.out_proj.weight, source.out_proj.bias)
@@ -118,12 +122,6 @@ def expand_attention(model: nn.Module) -> tuple[nn.Module, list[str]]:
             continue
         place.put(made.setdefault(id(place.child), Attention(place.child)))
     return model, notes
-
-
-def _projections(source: nn.MultiheadAttention) -> tuple[Tensor, ...]:
-    if source.in_proj_weight is not None:
-        return source.in_proj_weight.chunk(3)
-    return source.q_proj_weight, source.k_proj_weight, source.v_proj_weight
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:

@@ -138,4 +138,6 @@ def test_a_code_that_training_lacked_is_named_as_the_cause(onnxq: Run, tmp_path:
     inputs = tmp_path / "inputs.npz"
     np.savez(inputs, x=np.linspace(-0.1, 0.1, 32, dtype=np.float32).reshape(1, 2, 4, 4))
     words = ("convert", path, "-b", "tensorrt", "-o", tmp_path / "out", "--data", inputs)
-    assert onnxq(*words)[0] == 0
+    code, out, _ = onnxq(*words)
+    assert code == 0
+    assert f"written to {tmp_path / 'out'}, proven" in " ".join(out.split())

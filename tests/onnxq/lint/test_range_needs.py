@@ -64,9 +64,9 @@ def test_quantizers_in_place_do_not_hide_the_float_graph() -> None:
     assert names(model, LINEAR, "x", "w") == ["v", "p"]
 
 
-def test_a_need_tells_who_asks() -> None:
+def test_a_need_names_its_layer() -> None:
     (first, *_) = missing_ranges(parse(NET), LINEAR, lambda name: False)
-    assert first.weight
+    assert first.layer is not None
     assert "Conv" in first.rule
 
 

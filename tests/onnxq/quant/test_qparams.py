@@ -238,7 +238,7 @@ def test_bad_values_are_refused_naming_the_tensor(changes: dict[str, object], wo
         ({"scale": np.ones(4), "axis": 1}, "4 scales for 3 channels"),
         ({"scale": np.ones(3), "axis": 2}, "axis 2 does not exist"),
         ({"scale": np.ones(3), "axis": -3}, "axis -3 does not exist"),
-        ({"scale": np.ones((2, 3)), "axis": 1, "block": 2}, r"need scales of shape \(2, 2\)"),
+        ({"scale": np.ones((2, 3)), "axis": 1, "block": 2}, r"need scales of shape \[2, 2\]"),
     ],
 )
 def test_shapes_that_do_not_fit(fields: dict[str, object], words: str) -> None:
@@ -306,7 +306,7 @@ def test_types() -> None:
     with pytest.raises(QParamsError, match="'int9' is not a quantization type") as caught:
         qtype("int9")
     assert "int8" in caught.value.fix
-    with pytest.raises(QParamsError, match="'float32' is not a type"):
+    with pytest.raises(QParamsError, match="'float32' is not a quantization type"):
         qtype(np.dtype(np.float32))
 
 

@@ -84,7 +84,7 @@ def test_a_number_among_the_activations_is_in_either_group() -> None:
     ("bad", "why"),
     [
         (row("conv.w", Role.WEIGHT, channels=5, axis=0), "5 scales for 6 channels"),
-        (row("conv.w", Role.WEIGHT, channels=5, axis=7), "axis 7 of shape"),
+        (row("conv.w", Role.WEIGHT, channels=5, axis=7), "axis 7 does not exist"),
         (row("c", Role.BIAS, "int32"), "32 bits are for biases"),
     ],
 )

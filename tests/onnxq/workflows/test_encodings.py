@@ -246,7 +246,7 @@ def test_tensors_that_stay_float_are_told(folder: Path, tmp_path: Path) -> None:
 
 
 def test_options_without_encodings_or_of_no_meaning(folder: Path, source: Model) -> None:
-    with pytest.raises(OptionError, match="there are none"):
+    with pytest.raises(OptionError, match="no encodings were given"):
         onnxq.convert(source, "tensorrt", weights="max")
     with pytest.raises(OptionError, match="'min'"):
         with_encodings(source, QParamTable(), weights="min")  # type: ignore[arg-type]

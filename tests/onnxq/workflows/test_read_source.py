@@ -39,7 +39,7 @@ def test_encodings_are_put_in(several: bool) -> None:
 
 
 def test_weights_without_encodings_are_refused() -> None:
-    with pytest.raises(OptionError, match="there are none"):
+    with pytest.raises(OptionError, match="no encodings were given"):
         read(quantize(build()), weights="max")
 
 

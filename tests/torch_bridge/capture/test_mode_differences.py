@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 from torch import fx, nn  # noqa: E402
 
 from torch_bridge.capture.argument_checks import TrainingFlag  # noqa: E402
-from torch_bridge.capture.mode_differences import FLAG, Difference, add_flags, reconcile  # noqa: E402
+from torch_bridge.capture.mode_differences import FLAG, Untraceable, add_flags, reconcile  # noqa: E402
 
 
 def graph(*values: object, op: object = torch.add) -> tuple[fx.Graph, dict[str, list[str]]]:
@@ -57,13 +57,13 @@ def test_a_flag_is_read_from_the_mode_wherever_it_stands() -> None:
     ],
 )
 def test_other_differences_name_the_module(others: tuple) -> None:
-    with pytest.raises(Difference) as caught:
+    with pytest.raises(Untraceable) as caught:
         reconcile(*others)
     assert caught.value.path == "part"
 
 
 def test_a_module_that_runs_in_one_mode_only_is_not_to_blame() -> None:
     first, events = graph(1)
-    with pytest.raises(Difference) as caught:
+    with pytest.raises(Untraceable) as caught:
         reconcile((first, {**events, "": ["calls part", "calls extra"], "extra": []}), graph(1))
     assert caught.value.path == ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
@@ -23,7 +25,12 @@ def test_one_warning_for_all_problems() -> None:
 
 
 def test_no_problem_no_warning() -> None:
-    Report("chip", rows=[Row("x_fake_quant", "x", "int8")]).warn()
+    report = Report("chip", rows=[Row("x_fake_quant", "x", "int8")])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        report.warn()
+    assert caught == []
+    assert list(report.problems()) == []
 
 
 def test_as_text() -> None:

@@ -1,0 +1,1 @@
+"""Latencies: models in processes of their own, interleaved rounds, onnxruntime's profile."""
