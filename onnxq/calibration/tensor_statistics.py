@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from onnxq.arrays.exact_sum import ExactSum
 from onnxq.calibration.bit_histogram import BitHistogram
-from onnxq.calibration.exact_sum import ExactSum
 from onnxq.calibration.range_methods import Seen
 from onnxq.quant.qparams import Array
 

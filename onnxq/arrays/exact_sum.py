@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from onnxq.quant.qparams import Array
+from onnxq.arrays.pieces import Array
 
 _LIMBS = 10
 _HALF = np.int64((1 << 32) - 1)

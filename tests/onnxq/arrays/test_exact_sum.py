@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxq.calibration.exact_sum import ExactSum
+from onnxq.arrays.exact_sum import ExactSum
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=True)
 
