@@ -62,6 +62,7 @@ class Variant:
     summary: str
     pipeline: Pipeline | None = None
     outputs: tuple[Output, ...] | None = None
+    placement: Placement | None = None
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,7 @@ class Backend:
             self,
             pipeline=self.pipeline if chosen.pipeline is None else chosen.pipeline,
             outputs=self.outputs if chosen.outputs is None else chosen.outputs,
+            placement=self.placement if chosen.placement is None else chosen.placement,
             variants={},
         )
 
