@@ -98,6 +98,7 @@ class Conversion(MadeFiles):
     variant=(str, None),
     encodings=(QParamTable, *PATH, Iterable),
     allow_missing=FLAG,
+    strict=FLAG,
     weights=(str, None),
     allow_requantize=FLAG,
     verify=FLAG,
@@ -116,6 +117,7 @@ def convert(
     data: Data | None = None,
     encodings: Encodings | Iterable[Encodings] = (),
     allow_missing: bool = False,
+    strict: bool = False,
     weights: Weights | None = None,
     allow_requantize: bool = False,
     verify: bool = True,
@@ -128,8 +130,9 @@ def convert(
     """Convert a quantized model for `backend`; nothing is written until `.save(folder)`.
 
     `variant` chooses another way to deploy than the backend's own: `onnxq backends` lists them.
-    `encodings` are side files (or tables) with the quantization of a float model: they must match
-    it, unless `allow_missing`. `weights="max"` quantizes weights that are not in them.
+    `encodings` are side files (or tables) with the quantization of a float model: what they say
+    must match it, unless `allow_missing`; tensors that they leave out stay float, with a note, or
+    are an error with `strict`. `weights="max"` quantizes weights that are not in them.
     `allow_requantize` moves unsupported quantizers to the nearest grid that the target supports;
     the cost is measured, and fails the proof if it is too large (see `onnxq.proof.prove`).
     """
@@ -148,6 +151,7 @@ def convert(
         encodings=encodings,
         backend=backend,
         allow_missing=allow_missing,
+        strict=strict,
         weights=weights,
         progress=progress,
     )
