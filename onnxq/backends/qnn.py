@@ -5,7 +5,8 @@ clean model for Qualcomm's converters.
 
 The HTP refuses weights per channel with a zero point, and int8 activations with zero point 0
 behind Relu: only codes that start at 0 let it fold the Relu. So activations are uint8, with zero
-point 0 behind Relu, and weights are symmetric. In the QDQ model such a Relu is gone: onnxruntime
+point 0 behind Relu, and weights are symmetric; with one scale it takes uint8 weights with any
+zero point as well, which onnxruntime's and PPQ's settings for QNN write. In the QDQ model such a Relu is gone: onnxruntime
 makes a Gemm and a Reshape of a MatMul on three axes, and a Relu behind those two is not folded.
 """
 
@@ -33,7 +34,9 @@ BACKEND = Backend(
     name="qnn",
     summary="QNN HTP: uint8/uint16 activations, int8 weights per channel, float biases",
     scheme=Scheme(
-        weight=QSpec(("int8", "int4"), symmetric=True, per_channel=True, lo=-127),
+        weight=QSpec(
+            ("int8", "int4"), symmetric=True, asymmetric=("uint8",), per_channel=True, lo=-127
+        ),
         activation=QSpec(("uint8", "uint16"), observer="ema-minmax"),
     ),
     pipeline=Pipeline(

@@ -1,5 +1,8 @@
 """RKNN (Rockchip): int8 with a zero point for activations, symmetric int8 weights per channel.
 
+With one scale per tensor ("qmethod: layer") weights may have a zero point: the toolkit's own files
+contain such weights, and PPQ quantizes for it so.
+
 The toolkit loads the QDQ model as it is (without quantizing it again). The other two files are for
 its hybrid quantization, which takes a float model and a configuration with every range. Attributes
 are written out: the toolkit gives up where a LayerNormalization leaves its epsilon to the default.
@@ -20,7 +23,7 @@ BACKEND = Backend(
     name="rknn",
     summary="RKNN: int8 activations, any zero point; int8 weights per channel; float biases",
     scheme=Scheme(
-        weight=QSpec(("int8",), symmetric=True, per_channel=True, lo=-127),
+        weight=QSpec(("int8",), symmetric=True, asymmetric=("int8",), per_channel=True, lo=-127),
         activation=QSpec(("int8",), observer="ema-minmax"),
     ),
     pipeline=Pipeline(*READ, *CLEAN, *FOLD_SYMMETRIC, *WHOLE_INT8),

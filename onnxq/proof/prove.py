@@ -143,7 +143,7 @@ def prove(
     if change is None:
         return Proven(tuple(proofs), notes, None)
     progress("measuring the cost of the changes")
-    report = compare(before, Running(change.before), Tolerance())
+    report = compare(before, Running(change.before), _SAME)
     proofs.append(Proof("up to the change (canonical)", report))
     cost = compare(before, trusted, _ANYTHING)
     if any(t.name == "approximate-grids" for t in change.traces):
@@ -206,6 +206,9 @@ def _side_file(
     return Proof(f"{shown} (read back)", compare(trusted, Running(applied), limits["reference"]))
 
 
+_SAME = Tolerance(max_fine_steps=0.25)
+"""Next to nothing. A quarter of an 8-bit step is 1e-3 of the range, as for outputs without a grid.
+"""
 _ANYTHING = Tolerance(max_steps=math.inf, max_moved=1.0, max_relative=math.inf)
 _NOT_RUN = (openvino.DOMAIN, qonnx.DOMAIN)
 """Domains whose operators onnxruntime does not have."""
@@ -246,8 +249,8 @@ def _tolerance(source: Model, table: QParamTable, kind: Kind) -> Tolerance:
     Optimised sessions are compared to find gross faults. An integer kernel rounds sums while the
     float graph rounds products, so a value between two codes may become either, and so may the
     values computed from it. With b bits such a flip is 2^-b of a tensor's range. If it comes from
-    the coarsest tensor, of c bits, it is 2^(f - c) steps of the finest one, of f bits. Four flips
-    that add up are still rounding: 4 * 2^(f - c) steps. (An output without a step: 10 % with 8
+    the coarsest tensor, of c bits (8 if all have more: sums of floats differ as well), it is
+    2^(f - c) steps of the finest one, of f bits. Four flips that add up are still rounding: 4 * 2^(f - c) steps. (An output without a step: 10 % with 8
     bits, twice that for each bit less.)
 
     With 2 bits that allows any code. But flips are rare, faults are not: the average over an
@@ -259,9 +262,9 @@ def _tolerance(source: Model, table: QParamTable, kind: Kind) -> Tolerance:
     """
     half = any(n.inputs[1].dtype == np.float16 for n in source.nodes(FAKE_QUANTIZE))
     if kind == "reference" and not half:
-        return Tolerance()
+        return _SAME
     bits = [_bits(row) for row in table.of(Role.ACTIVATION)] or [8]
-    coarsest, finest = min(bits), max(bits)
+    coarsest, finest = min(8, *bits), max(bits)
     flip = 2.0 ** (finest - coarsest)
     return Tolerance(
         max_steps=4 * flip,
