@@ -51,6 +51,10 @@ class Tolerance:
     max_mean_steps: float = math.inf
     """For outputs of which single elements may be far off, but not many."""
     max_mean_relative: float = math.inf
+    max_single_relative: float = 0.0
+    """What single elements of a tensor without a step may differ by, if that is more than
+    `max_relative` and the average is still within it: a value before it that lies between two
+    codes may become either."""
     max_fine_steps: float = 0.0
     """For grids of more than 12 bits: the largest difference, in steps of 8 bits, if that is more
     than `max_steps`; an eighth of it on average. They are so fine that they resolve the rounding
@@ -110,7 +114,9 @@ class TensorDiff:
         if self.unit == "relative":
             if self.max * self.size <= limits.max_absolute:
                 return 0.0
-            pairs = [(self.max, limits.max_relative), (self.mean, limits.max_mean_relative)]
+            single = limits.max_single_relative > limits.max_relative >= self.mean
+            largest = limits.max_single_relative if single else limits.max_relative
+            pairs = [(self.max, largest), (self.mean, limits.max_mean_relative)]
         else:
             pairs = [(self.max, limits.max_steps), (self.mean, limits.max_mean_steps)]
             pairs.append((self.moved, limits.max_moved))

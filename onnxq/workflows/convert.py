@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,24 +168,33 @@ def convert(
         table=subject.collected.qparams,
         traces=(*found.traces, *fitted.traces, *written.traces),
         artifacts=written.artifacts,
-        notes=[*found.notes, *written.notes, *(fitted.change.notes() if fitted.change else ())],
+        notes=[*found.notes, *written.notes],
         findings=findings(subject),
         variant=variant,
         change=fitted.change,
     )
+    proof_notes: list[str] = []
     if verify:
         with written_apart(written.artifacts) as files:
-            proven = prove(
+            proving = partial(
+                prove,
                 backend,
                 found.model,
                 files,
                 conversion.table,
-                change=fitted.change,
                 data=data,
                 count=count,
                 seed=seed,
                 progress=progress,
             )
+            proven = proving(change=fitted.change)
+            if fitted.widened is not None and not all(p.passed for p in proven.proofs):
+                progress("proving again, with the codes that the target adds to ranges")
+                conversion.change = fitted.widened
+                proven = proving(change=fitted.widened)
         conversion.proofs, conversion.cost = proven.proofs, proven.cost
-        conversion.notes += proven.notes
+        proof_notes = proven.notes
+    if conversion.change is not None:
+        conversion.notes += conversion.change.notes()
+    conversion.notes += proof_notes
     return conversion
