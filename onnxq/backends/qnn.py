@@ -8,6 +8,8 @@ behind Relu: only codes that start at 0 let it fold the Relu. So activations are
 point 0 behind Relu, and weights are symmetric; with one scale it takes uint8 weights with any
 zero point as well, which onnxruntime's and PPQ's settings for QNN write. In the QDQ model such a Relu is gone: onnxruntime
 makes a Gemm and a Reshape of a MatMul on three axes, and a Relu behind those two is not folded.
+Encodings have all codes of 8 or 16 bits: a Clip (ReLU6) that cuts some off stays, and is quantized
+on both sides.
 """
 
 from dataclasses import replace
@@ -45,7 +47,7 @@ BACKEND = Backend(
         *FOLD_SYMMETRIC,
         PropagateRanges(),
         RetypeActivations(to="uint8", whole=True),
-        AbsorbClip(),
+        AbsorbClip(whole=True),
         WidenRange(),
         FillWeightRange(),
         UnifyScales(),
@@ -53,7 +55,7 @@ BACKEND = Backend(
     outputs=(
         OnnxFile(
             "_qdq.onnx",
-            Pipeline(AbsorbClip(relu=True), ToQdq(bias="float")),
+            Pipeline(AbsorbClip(relu=True, whole=True), ToQdq(bias="float")),
             "QDQ model for onnxruntime-qnn",
         ),
         OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the encodings", clean=True),
