@@ -112,28 +112,30 @@ def conv(net: Network, node: gs.Node) -> None:
 
 
 def conv_transpose(net: Network, node: gs.Node) -> None:
-    """In float: ncnn has no int8 form of it."""
+    """In float: ncnn has no int8 form of it. Weights lie as (group, outputs, inputs, ...)."""
     x, w, b = inputs_of(node, 3)
     assert x is not None and w is not None
     values, params = net.weight(w)
     if params is not None:
         values = params.fake(values)
     group = int(node.attrs.get("group", 1))
-    if values.ndim != 4 or "output_shape" in node.attrs or group != 1:
-        raise NotInNcnn("only one over 2 axes, in one group and with explicit pads is written")
+    if values.ndim != 4 or "output_shape" in node.attrs:
+        raise NotInNcnn("only one over 2 axes and with explicit pads is written")
     strides, dilations, pads = window(node, values.shape[2:])
     extra = integers(node, "output_padding", [0, 0])
     bias = None if b is None else net.weight(b)[0]
-    outputs = values.shape[1]
+    outputs = group * values.shape[1]
     settings: dict[int, Value] = {0: outputs, 1: values.shape[3], 11: values.shape[2]}
     settings |= {2: dilations[1], 12: dilations[0], 3: strides[1], 13: strides[0]}
     settings |= {4: pads[1], 14: pads[0], 15: pads[3], 16: pads[2], 18: extra[1], 19: extra[0]}
     settings |= {5: int(bias is not None), 6: values.size}
-    weights = [np.ascontiguousarray(values.swapaxes(0, 1)), *([] if bias is None else [bias])]
+    if group > 1:
+        settings[7] = group
+    turned = values.reshape(group, -1, *values.shape[1:]).swapaxes(1, 2)
+    weights = [np.ascontiguousarray(turned), *([] if bias is None else [bias])]
+    kind = "Deconvolution" if group == 1 else "DeconvolutionDepthWise"
     net.add(
-        *("Deconvolution", layer_name(node), [net.blob(x)], [net.made(node.outputs[0])]),
-        settings,
-        weights,
+        *(kind, layer_name(node), [net.blob(x)], [net.made(node.outputs[0])]), settings, weights
     )
 
 

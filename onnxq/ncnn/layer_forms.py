@@ -34,6 +34,7 @@ FORMS = {
     "Convolution": Form(frozenset({*_WINDOW, 8}), flags=(5,), int8=2),
     "ConvolutionDepthWise": Form(frozenset({*_WINDOW, 7, 8}), flags=(5,), int8=1),
     "Deconvolution": Form(frozenset({*_WINDOW, 18, 19}), flags=(5,)),
+    "DeconvolutionDepthWise": Form(frozenset({*_WINDOW, 7, 18, 19}), flags=(5,)),
     "InnerProduct": Form(frozenset({0, 1, 2, 8}), flags=(1,), int8=2),
     "Split": Form(frozenset(), tops=(1, _MANY)),
     "Quantize": Form(frozenset({0})),

@@ -163,6 +163,12 @@ def _window(layer: Layer) -> dict[str, list[int]]:
     }
 
 
+_CONVOLUTIONS = (
+    *("Convolution", "ConvolutionDepthWise"),
+    *("Deconvolution", "DeconvolutionDepthWise"),
+)
+
+
 def _conv(graph: _Graph, layer: Layer) -> None:
     outputs, group = layer.integer(0), layer.integer(7, 1)
     rows, columns = layer.integer(11), layer.integer(1)
@@ -172,8 +178,8 @@ def _conv(graph: _Graph, layer: Layer) -> None:
     if rest or inner < 1 or outputs % group:
         raise layer.error("the size of its weights does not fit its kernel")
     shape = (outputs, inner, rows, columns)
-    back = layer.type == "Deconvolution"
-    source, weight = _kernel(graph, layer, shape, 1 if back else 0)
+    back = layer.type.startswith("Deconvolution")
+    source, weight = _turned(graph, layer, shape) if back else _kernel(graph, layer, shape, 0)
     window: dict[str, Any] = dict(_window(layer))
     if back:
         window["output_padding"] = [layer.integer(19, 0), layer.integer(18, 0)]
@@ -181,6 +187,16 @@ def _conv(graph: _Graph, layer: Layer) -> None:
     op = "ConvTranspose" if back else "Conv"
     graph.node(op, operands, layer.tops[0], layer.name, group=group, **window)
     graph.rank[layer.tops[0]] = 4
+
+
+def _turned(graph: _Graph, layer: Layer, shape: tuple[int, ...]) -> tuple[str, str]:
+    """The tensor and the weight of a deconvolution, whose inputs come first in ONNX."""
+    stored, group = layer.weights[0], layer.integer(7, 1)
+    if stored.dtype == np.int8 or layer.integer(8, 0):
+        raise layer.error("its weights are int8, which ncnn does not have here")
+    each = stored.reshape(group, shape[0] // group, *shape[1:]).swapaxes(1, 2)
+    values = np.ascontiguousarray(each).reshape(-1, *each.shape[2:])
+    return graph.name(layer.bottoms[0]), graph.constant(f"{layer.name}.weight", values)
 
 
 def _inner_product(graph: _Graph, layer: Layer) -> None:
@@ -372,7 +388,7 @@ def _relu(graph: _Graph, layer: Layer) -> None:
 
 _READERS: dict[str, _Reader] = {
     "Input": _input,
-    **dict.fromkeys(("Convolution", "ConvolutionDepthWise", "Deconvolution"), _conv),
+    **dict.fromkeys(_CONVOLUTIONS, _conv),
     "InnerProduct": _inner_product,
     "Split": _split,
     "Quantize": _quantize,

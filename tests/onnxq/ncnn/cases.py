@@ -21,6 +21,10 @@ CASES = {
     "Conv grouped": f"{IMAGE} <float[6,2,3,3] w> {{ y = Conv<group=2>(x, w) }}",
     "ConvTranspose": f"{IMAGE} <float[4,5,3,2] w, float[5] b> {{ "
     f"y = ConvTranspose<strides=[2,2], pads=[1,0,1,0], output_padding=[1,0]>(x, w, b) }}",
+    "ConvTranspose grouped": f"{IMAGE} <float[4,3,3,2] w, float[6] b> {{ "
+    f"y = ConvTranspose<group=2, strides=[2,1], pads=[1,0,0,1]>(x, w, b) }}",
+    "ConvTranspose depthwise": f"{IMAGE} <float[4,1,1,1] w> {{ "
+    f"y = ConvTranspose<group=4, strides=[2,2], output_padding=[1,1]>(x, w) }}",
     "Gemm": "(float[1,7] x) => (float y) <float[7,3] w, float[3] b> { y = Gemm(x, w, b) }",
     "Gemm transB": "(float[1,7] x) => (float y) <float[3,7] w> { y = Gemm<transB=1>(x, w) }",
     "MatMul": f"{ROWS} <float[4,5] w> {{ y = MatMul(x, w) }}",
