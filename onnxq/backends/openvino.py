@@ -6,9 +6,9 @@ summed in its accumulator, so OpenVINO does not run a quantizer there: one that 
 out, and what that changes is reported. Concat keeps codes, so its inputs share one range; they
 are written as uint8, since OpenVINO takes int8 codes for unsigned ones there. Weights whose scales
 are not along output channels are written as floats: its MatMul would take them as if they did.
-Activations may have a scale per channel, as NNCF gives them before depthwise convolutions: those run
-in 8 bits, other layers behind them in float with the same result (measured with 2026.4.1). float8
-is imported as well, and simulated.
+Activations may have a scale per channel, as NNCF gives them before depthwise convolutions: those
+run in 8 bits, other layers behind them in float with the same result (measured with 2026.4.1).
+float8 is imported as well, and simulated.
 
 Variants: `fakequantize` writes OpenVINO's own operator, in the file that MQBench names so and with
 its bounds: -128..127 steps and 256 levels for weights of 7 bits. `avx2` rounds weights of 8 bits to

@@ -6,8 +6,9 @@ clean model for Qualcomm's converters.
 The HTP refuses weights per channel with a zero point, and int8 activations with zero point 0
 behind Relu: only codes that start at 0 let it fold the Relu. So activations are uint8, with zero
 point 0 behind Relu, and weights are symmetric; with one scale it takes uint8 weights with any
-zero point as well, which onnxruntime's and PPQ's settings for QNN write. In the QDQ model such a Relu is gone: onnxruntime
-makes a Gemm and a Reshape of a MatMul on three axes, and a Relu behind those two is not folded.
+zero point as well, which onnxruntime's and PPQ's settings for QNN write. In the QDQ model such a
+Relu is gone: onnxruntime makes a Gemm and a Reshape of a MatMul on three axes, and a Relu behind
+those two is not folded.
 Encodings have all codes of 8 or 16 bits: a Clip (ReLU6) that cuts some off stays, and is quantized
 on both sides.
 """

@@ -18,7 +18,7 @@ from onnxq.errors import LoadError
 from onnxq.graph import Model, from_proto
 from onnxq.ncnn.layer_forms import check_form, check_sizes
 from onnxq.ncnn.network import CODES, MULTIPLY
-from onnxq.ncnn.program import Layer, read_bin, read_param
+from onnxq.ncnn.program import WITH_KERNEL, Layer, read_bin, read_param
 from onnxq.quant.qparams import Array
 from onnxq.side_files.side_file import Content
 
@@ -127,12 +127,14 @@ def _shape(layer: Layer) -> list[int]:
 def _kernel(graph: _Graph, layer: Layer, shape: tuple[int, ...], axis: int) -> tuple[str, str]:
     """The tensor to multiply and the weight, both behind quantizers where the layer has int8."""
     source, stored = graph.name(layer.bottoms[0]), layer.weights[0]
-    name = f"{layer.name}.weight"
+    name, group = f"{layer.name}.weight", layer.integer(7, 1)
     if stored.dtype != np.int8 and layer.integer(8, 0):
         raise layer.error("it has scales, but its weights are not int8")
     if stored.dtype != np.int8:
-        values = stored.reshape(shape)
-        return source, graph.constant(name, values if axis == 0 else values.swapaxes(0, 1))
+        if axis == 0:
+            return source, graph.constant(name, stored.reshape(shape))
+        each = stored.reshape(group, -1, *shape[1:]).swapaxes(1, 2)  # inputs come first in ONNX
+        return source, graph.constant(name, each.reshape(-1, *each.shape[2:]))
     if not layer.integer(8, 0):
         raise layer.error("its weights are int8, but it has no scales")
     if (stored < CODES[0]).any():
@@ -163,12 +165,6 @@ def _window(layer: Layer) -> dict[str, list[int]]:
     }
 
 
-_CONVOLUTIONS = (
-    *("Convolution", "ConvolutionDepthWise"),
-    *("Deconvolution", "DeconvolutionDepthWise"),
-)
-
-
 def _conv(graph: _Graph, layer: Layer) -> None:
     outputs, group = layer.integer(0), layer.integer(7, 1)
     rows, columns = layer.integer(11), layer.integer(1)
@@ -179,7 +175,7 @@ def _conv(graph: _Graph, layer: Layer) -> None:
         raise layer.error("the size of its weights does not fit its kernel")
     shape = (outputs, inner, rows, columns)
     back = layer.type.startswith("Deconvolution")
-    source, weight = _turned(graph, layer, shape) if back else _kernel(graph, layer, shape, 0)
+    source, weight = _kernel(graph, layer, shape, 1 if back else 0)
     window: dict[str, Any] = dict(_window(layer))
     if back:
         window["output_padding"] = [layer.integer(19, 0), layer.integer(18, 0)]
@@ -187,16 +183,6 @@ def _conv(graph: _Graph, layer: Layer) -> None:
     op = "ConvTranspose" if back else "Conv"
     graph.node(op, operands, layer.tops[0], layer.name, group=group, **window)
     graph.rank[layer.tops[0]] = 4
-
-
-def _turned(graph: _Graph, layer: Layer, shape: tuple[int, ...]) -> tuple[str, str]:
-    """The tensor and the weight of a deconvolution, whose inputs come first in ONNX."""
-    stored, group = layer.weights[0], layer.integer(7, 1)
-    if stored.dtype == np.int8 or layer.integer(8, 0):
-        raise layer.error("its weights are int8, which ncnn does not have here")
-    each = stored.reshape(group, shape[0] // group, *shape[1:]).swapaxes(1, 2)
-    values = np.ascontiguousarray(each).reshape(-1, *each.shape[2:])
-    return graph.name(layer.bottoms[0]), graph.constant(f"{layer.name}.weight", values)
 
 
 def _inner_product(graph: _Graph, layer: Layer) -> None:
@@ -388,7 +374,7 @@ def _relu(graph: _Graph, layer: Layer) -> None:
 
 _READERS: dict[str, _Reader] = {
     "Input": _input,
-    **dict.fromkeys(_CONVOLUTIONS, _conv),
+    **dict.fromkeys(WITH_KERNEL - {"InnerProduct"}, _conv),
     "InnerProduct": _inner_product,
     "Split": _split,
     "Quantize": _quantize,

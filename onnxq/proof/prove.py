@@ -209,13 +209,14 @@ def _side_file(
     return Proof(f"{shown} (read back)", compare(trusted, Running(applied), limits["reference"]))
 
 
-_SAME = Tolerance(max_single_relative=1 / 127.5, max_fine_steps=0.25)
+_FINE_STEPS = 0.25
+"""In steps of 8 bits: 1e-3 of the range, as much as outputs without a grid may differ by."""
+_SAME = Tolerance(max_single_relative=1 / 127.5, max_fine_steps=_FINE_STEPS)
 """Next to nothing, as the reference session tells it.
 
 Folding rounds sums differently, so a value between two codes may become either. Such a flip is one
 step of an output with 8 bits; of an output without a grid single elements may differ by one step of
-the 8-bit grid over its range, if the average is within 1e-3. A quarter of an 8-bit step, which
-outputs of 16 bits may differ by, is 1e-3 of the range as well.
+the 8-bit grid over its range, if the average is within 1e-3.
 """
 _ANYTHING = Tolerance(max_steps=math.inf, max_moved=1.0, max_relative=math.inf)
 _NOT_RUN = (openvino.DOMAIN, qonnx.DOMAIN)
@@ -257,8 +258,8 @@ def _tolerance(source: Model, table: QParamTable, kind: Kind) -> Tolerance:
     Optimised sessions are compared to find gross faults. An integer kernel rounds sums while the
     float graph rounds products, so a value between two codes may become either, and so may the
     values computed from it. With b bits such a flip is 2^-b of a tensor's range. If it comes from
-    the coarsest tensor, of c bits (8 if all have more: sums of floats differ as well), it is
-    2^(f - c) steps of the finest one, of f bits. Four flips that add up are still rounding: 4 * 2^(f - c) steps. (An output without a step: 10 % with 8
+    the coarsest tensor, of c bits, it is 2^(f - c) steps of the finest one, of f bits. Four flips
+    that add up are still rounding: 4 * 2^(f - c) steps. (An output without a step: 10 % with 8
     bits, twice that for each bit less.)
 
     With 2 bits that allows any code. But flips are rare, faults are not: the average over an
@@ -272,7 +273,7 @@ def _tolerance(source: Model, table: QParamTable, kind: Kind) -> Tolerance:
     if kind == "reference" and not half:
         return _SAME
     bits = [_bits(row) for row in table.of(Role.ACTIVATION)] or [8]
-    coarsest, finest = min(8, *bits), max(bits)
+    coarsest, finest = min(bits), max(bits)
     flip = 2.0 ** (finest - coarsest)
     return Tolerance(
         max_steps=4 * flip,
@@ -280,6 +281,7 @@ def _tolerance(source: Model, table: QParamTable, kind: Kind) -> Tolerance:
         max_relative=min(1.0, 0.1 * 2.0 ** max(0, 8 - coarsest)),
         max_mean_steps=max(1.0, 2.0**finest / 16),
         max_mean_relative=1 / 8,
+        max_fine_steps=_FINE_STEPS,
     )
 
 
