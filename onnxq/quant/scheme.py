@@ -25,8 +25,6 @@ class QSpec:
     """Type names, the preferred one first."""
     symmetric: bool = False
     """Whether the zero point must be 0."""
-    asymmetric: tuple[str, ...] = ()
-    """Types that may have any zero point though others may not, if there is one scale."""
     per_channel: bool = False
     """Whether there may be one scale per output channel."""
     blocks: bool = False
@@ -47,6 +45,8 @@ class QSpec:
     """Whether training keeps zero points at 0; None: if `symmetric` requires it."""
     algorithm_is_grid: bool = False
     """Whether the target computes on the grid of `algorithm`, so that no other can train for it."""
+    asymmetric: tuple[str, ...] = ()
+    """Types that may have any zero point though others may not, if there is one scale."""
 
     def __post_init__(self) -> None:
         """Reject a range that does not fit the preferred type."""
