@@ -14,13 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import onnx_graphsurgeon as gs
-
 from onnxq.backend import Backend
-from onnxq.canonical.quantized_weights import is_operand
 from onnxq.canonical.quantizers import QUANTIZERS, row_of
 from onnxq.errors import BackendError, listed
 from onnxq.graph import Model
+from onnxq.lint.scheme import broken_rules
 from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Observer, Pipeline
 from onnxq.proof.change import Change
@@ -108,15 +106,6 @@ def fit(
     return Fitted(made.model, made.traces, change, Change(kept[earliest], made.model, both))
 
 
-def broken_rules(node: gs.Node, backend: Backend) -> list[str]:
-    """The rules of the target's scheme that a quantizer breaks; constants may be activations."""
-    params = row_of(node)
-    rules = list(backend.scheme.violations(params))
-    if rules and is_operand(node):
-        rules = min(rules, list(backend.scheme.activation.violations(params)), key=len)
-    return rules
-
-
 def check_scheme(model: Model, backend: Backend, allow_requantize: bool = False) -> None:
     """Raise one error for all quantizers that the target would reject."""
     broken: dict[str, None] = {}  # in order, without duplicates
@@ -124,7 +113,7 @@ def check_scheme(model: Model, backend: Backend, allow_requantize: bool = False)
     for node in model.nodes(*QUANTIZERS):
         params = row_of(node)
         linear = linear and isinstance(params, QParams)
-        rules = broken_rules(node, backend)
+        rules = broken_rules(node, backend.scheme)
         if rules:
             broken[f"'{params.tensor}' ({params.role}): {'; '.join(rules)}"] = None
     if broken:
