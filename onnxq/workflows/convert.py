@@ -188,13 +188,19 @@ def convert(
                 progress=progress,
             )
             proven = proving(change=fitted.change)
-            if fitted.widened is not None and not all(p.passed for p in proven.proofs):
+            if fitted.widened is not None and any(_moved(p.report) for p in proven.proofs):
                 progress("proving again, with the codes that the target adds to ranges")
-                conversion.change = fitted.widened
-                proven = proving(change=fitted.widened)
+                again = proving(change=fitted.widened)
+                if again.cost is not None and _moved(again.cost):
+                    conversion.change, proven = fitted.widened, again
         conversion.proofs, conversion.cost = proven.proofs, proven.cost
         proof_notes = proven.notes
     if conversion.change is not None:
         conversion.notes += conversion.change.notes()
     conversion.notes += proof_notes
     return conversion
+
+
+def _moved(report: Report) -> bool:
+    """Whether any value of an output differs by more than the rounding of floats."""
+    return any(output.moved or output.nonfinite for output in report.outputs)

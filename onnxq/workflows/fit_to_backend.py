@@ -6,7 +6,7 @@ model before it is kept as well: it must compute the same as the source, the fil
 same as the model after it, and the difference between the two is the cost.
 
 Widening a range by one code (-127..127 to -128..127) is between the two: it changes something only
-for inputs that reach that code. So files are first compared with the source as it is, and if they
+for inputs that reach that code. So files are first compared with the source as it is, and if values
 differ with the model as it was widened, with the cost measured.
 """
 

@@ -13,14 +13,17 @@ import pytest
 from typer.testing import CliRunner
 
 import onnxq
+from onnxq.backend import find_backend
 from onnxq.cli.commands import app
 from onnxq.errors import LoadError
 from onnxq.graph import load
+from onnxq.proof.verify import verify
 from onnxq.quant.qparams import Role
 from onnxq.reading import canonical
 from onnxq.running import sessions
 from onnxq.workflows.convert import Conversion
 from onnxq.workflows.encodings import with_encodings
+from onnxq.workflows.fit_to_backend import fit
 from tests.checks.own_targets import Case, quantized_models, side_files
 from tests.checks.tables import TableRow
 from tests.models.foreign_files import FOLDER
@@ -146,3 +149,26 @@ def test_float8_reaches_tensorrt_as_it_is(network: str) -> None:
         got, want = (np.concatenate([*s.run(feed).values()], None) for s in (mine, theirs))
         # One of 8 codes per octave may flip where a norm is folded.
         assert np.abs(got - want).max() <= 1e-6 * np.abs(want).max()
+
+
+def test_the_code_minus_128_is_all_that_tensorrt_changes() -> None:
+    """On the inputs that MQBench was calibrated with, of which some go beyond -127 steps."""
+    path = FOLDER / "A1" / "mqbench-classic-tensorrt" / "model.onnx"
+    source = canonical(load(path))[0]
+    (spec,) = sessions.reference(source).inputs
+    x = np.load(path.parent.parent / "calib.npz")["x"]
+    data = [{spec.name: x[i : i + 1].astype(spec.dtype)} for i in range(len(x))]
+    done = onnxq.convert(path, "tensorrt", data=data)
+    assert done.proven
+    assert done.change is not None
+    assert [trace.name for trace in done.change.traces] == ["widen-range"]
+    assert done.cost is not None
+    assert 1e-3 < done.cost.outputs[0].max < 1 / 127
+    fitted = fit(source, find_backend("tensorrt"))
+    assert fitted.widened is not None
+    exact = verify(fitted.widened.after, done.model, data).worst
+    plain = verify(source, fitted.widened.before, data).worst
+    assert exact is not None
+    assert plain is not None
+    assert exact.max <= 1e-6
+    assert plain.max <= 1e-6, "what comes before it changes nothing"
