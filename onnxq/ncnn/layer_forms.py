@@ -30,23 +30,36 @@ class Form(NamedTuple):
 _MANY = 1 << 16
 _WINDOW = {0, 1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16}
 FORMS = {
-    "Input": Form(frozenset({0, 1, 2}), (0, 0)),
+    "Input": Form(frozenset({0, 1, 2, 11}), (0, 0)),
     "Convolution": Form(frozenset({*_WINDOW, 8}), flags=(5,), int8=2),
     "ConvolutionDepthWise": Form(frozenset({*_WINDOW, 7, 8}), flags=(5,), int8=1),
     "Deconvolution": Form(frozenset({*_WINDOW, 18, 19}), flags=(5,)),
+    "DeconvolutionDepthWise": Form(frozenset({*_WINDOW, 7, 18, 19}), flags=(5,)),
     "InnerProduct": Form(frozenset({0, 1, 2, 8}), flags=(1,), int8=2),
     "Split": Form(frozenset(), tops=(1, _MANY)),
     "Quantize": Form(frozenset({0})),
     "Cast": Form(frozenset({0, 1})),
     "BinaryOp": Form(frozenset({0, 1, 2}), (1, 2), flags=(1,)),
-    "MemoryData": Form(frozenset({0, 1, 2}), (0, 0)),
-    "Reshape": Form(frozenset({0, 1, 2})),
+    "UnaryOp": Form(frozenset({0})),
+    "MemoryData": Form(frozenset({0, 1, 2, 11}), (0, 0)),
+    "Reshape": Form(frozenset({0, 1, 2, 11})),
+    "Slice": Form(frozenset({0, 1}), tops=(2, _MANY)),
+    "Crop": Form(frozenset({9, 10, 11})),
+    "Padding": Form(frozenset({0, 1, 2, 3, 4, 5, 7, 8})),
+    "PixelShuffle": Form(frozenset({0, 1}), flags=(1,)),
+    "Reduction": Form(frozenset({0, 1, 3, 4, 5}), flags=(1, 4, 5)),
+    "BatchNorm": Form(frozenset({0, 1})),
+    "InstanceNorm": Form(frozenset({0, 1, 2}), flags=(2,)),
     "Pooling": Form(frozenset({*_WINDOW} - {16}), flags=(0, 4, 5, 6)),
     "Permute": Form(frozenset({0})),
     "Clip": Form(frozenset({0, 1})),
     "LayerNorm": Form(frozenset({0, 1, 2}), flags=(2,)),
     "PReLU": Form(frozenset({0})),
-    "Interp": Form(frozenset({0, 1, 2, 3, 4})),
+    "Interp": Form(frozenset({0, 1, 2, 3, 4, 6}), flags=(6,)),
+    "ELU": Form(frozenset({0})),
+    "GELU": Form(frozenset({0}), flags=(0,)),
+    "Erf": Form(frozenset()),
+    "Mish": Form(frozenset()),
     "ReLU": Form(frozenset({0})),
     "HardSwish": Form(frozenset({0, 1})),
     "HardSigmoid": Form(frozenset({0, 1})),
@@ -68,7 +81,7 @@ def check_form(layer: Layer) -> None:
     for key in form.flags:
         if layer.integer(key, 0) not in (0, 1):
             raise layer.error(f"parameter {key} is {layer.integer(key)}, not 0 or 1")
-    if layer.integer(8, 0) not in (0, form.int8):
+    if form.int8 and layer.integer(8, 0) not in (0, form.int8):
         raise layer.error(f"parameter 8 is {layer.integer(8)}, not {form.int8}")
     for blobs, (least, most), verb in (
         (layer.bottoms, form.bottoms, "reads"),

@@ -103,9 +103,9 @@ class Network:
                 f"'{tensor.name}' has a first axis of {batch}; ncnn runs batches of 1",
                 "export with batch 1 or a dynamic batch",
             )
-        if not 1 <= len(rest) <= 3 or not all(isinstance(d, int) and d > 0 for d in rest):
+        if not 1 <= len(rest) <= 4 or not all(isinstance(d, int) and d > 0 for d in rest):
             raise NotInNcnn(
-                f"'{tensor.name}' has shape {list(tensor.shape)}; ncnn's blobs have 1 to 3 known "
+                f"'{tensor.name}' has shape {list(tensor.shape)}; ncnn's blobs have 1 to 4 known "
                 "axes after the batch"
             )
         return tuple(rest)
@@ -154,25 +154,50 @@ class Network:
             )
         return values.astype(np.float32), params
 
+    def constant(self, tensor: gs.Tensor) -> Array | None:
+        """The values of a constant, rounded where it is quantized; None if it is computed."""
+        node = producer(tensor, FAKE_QUANTIZE)
+        values = array(tensor if node is None else node.inputs[0])
+        if values is None:
+            return None
+        return (values if node is None else params_of(node).fake(values)).astype(np.float32)
+
+    def real(self, tensor: gs.Tensor) -> Array:
+        """The values of what must be a constant."""
+        values = self.constant(tensor)
+        if values is None:
+            raise NotInNcnn(f"'{tensor.name}' is computed at run time")
+        return values
+
     def reshape(self, name: str, bottom: str, shape: tuple[int, ...], top: str) -> None:
         """A layer that gives the same values another shape."""
         self.add("Reshape", name, [bottom], [top], dims(shape))
 
     def with_splits(self) -> list[Layer]:
-        """The layers with a Split behind every blob that several layers read."""
+        """The layers with a Split behind every blob that several layers read.
+
+        ncnn takes the blobs that no layer reads for the outputs, so an output that is also read is
+        one of the copies, and the blob they are made from has another name.
+        """
         uses = Counter(blob for layer in self.layers for blob in layer.bottoms)
+        ends = {self._blobs[id(t)] for t in self.model.graph.outputs}
         copies: dict[str, list[str]] = defaultdict(list)
         found: list[Layer] = []
         for layer in self.layers:
-            bottoms = tuple(copies[b].pop(0) if uses[b] > 1 else b for b in layer.bottoms)
-            found.append(replace(layer, bottoms=bottoms))
+            bottoms = tuple(copies[b].pop(0) if copies[b] else b for b in layer.bottoms)
+            inner = {
+                t: _unique(f"{t}_made", self._taken) for t in layer.tops if t in ends and uses[t]
+            }
+            tops = tuple(inner.get(t, t) for t in layer.tops)
+            found.append(replace(layer, bottoms=bottoms, tops=tops))
             for top in layer.tops:
-                if uses[top] > 1:
+                if uses[top] > 1 or top in inner:
                     copies[top] = [
                         _unique(f"{top}_split_{i}", self._taken) for i in range(uses[top])
                     ]
                     name = _unique(f"split_{top}", self._layer_names)
-                    found.append(Layer("Split", name, (top,), tuple(copies[top])))
+                    made = (top, *copies[top]) if top in inner else tuple(copies[top])
+                    found.append(Layer("Split", name, (inner.get(top, top),), made))
         return found
 
 
@@ -192,8 +217,9 @@ def checked(params: QParams) -> QParams:
 
 
 def dims(shape: tuple[int, ...]) -> dict[int, Value]:
-    """A shape as parameters: 0 = w, 1 = h, 2 = c."""
-    return dict(enumerate(reversed(shape)))
+    """A shape as parameters: 0 = w, 1 = h, 2 = c, and 11 = d between the last two."""
+    keys = (0, 1, 11, 2) if len(shape) == 4 else (0, 1, 2)[: len(shape)]
+    return dict(zip(keys, reversed(shape), strict=True))
 
 
 def inverse(steps: Array) -> Array:

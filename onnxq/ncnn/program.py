@@ -6,6 +6,8 @@ The .param file is text, one layer a line behind the magic number and the counts
     <layers> <blobs>
     <type> <name> <inputs> <outputs> <input blobs> <output blobs> <key>=<value> ...
 
+A parameter that is a list of n integers has the key -23300 - key and the value n,<first>,...
+
 The .bin file holds the weights of all layers in the same order, without names or sizes: which
 arrays a layer has, and how large they are, follows from its type and its parameters. The first
 array of a layer with weights begins with a tag of 4 bytes that tells its type (0: float32,
@@ -30,7 +32,9 @@ INT8_TAG = 0x000D4B38
 LONGEST_NAME = 255
 """ncnn reads names with %255s."""
 
-Value = int | float
+Value = int | float | tuple[int, ...]
+_LIST = 23300
+"""Added to the key of a list, with a minus in front."""
 _FIX = "give the .param and .bin files of one conversion, complete and unchanged"
 
 
@@ -54,7 +58,17 @@ class Layer:
 
     def number(self, key: int, default: float) -> float:
         """A number, rounded to float32 as ncnn holds it."""
-        return float(np.float32(self.params.get(key, default)))
+        value = self.params.get(key, default)
+        if isinstance(value, tuple):
+            raise self.error(f"parameter {key} is a list, not a number")
+        return float(np.float32(value))
+
+    def integers(self, key: int) -> tuple[int, ...]:
+        """A parameter that is a list of whole numbers."""
+        value = self.params.get(key)
+        if not isinstance(value, tuple):
+            raise self.error(f"parameter {key} is {value}, not a list of integers")
+        return value
 
     def error(self, why: str) -> LoadError:
         """The error for something wrong in this layer."""
@@ -73,10 +87,12 @@ def sizes(layer: Layer) -> list[int]:
         return found
     if layer.type in ("Quantize", "PReLU"):
         return [count(0)]
-    if layer.type == "LayerNorm":
+    if layer.type == "BatchNorm":
+        return [count(0)] * 4
+    if layer.type in ("LayerNorm", "InstanceNorm"):
         return [count(0)] * 2 if count(2, 1) else []
     if layer.type == "MemoryData":
-        return [math.prod(count(key, 0) or 1 for key in (0, 1, 2))]
+        return [math.prod(count(key, 0) or 1 for key in (0, 1, 11, 2))]
     return []
 
 
@@ -104,7 +120,7 @@ def write_param(layers: Iterable[Layer]) -> str:
                     fix=f"rename it: no spaces, at most {LONGEST_NAME} bytes",
                 )
         blobs.update(layer.tops)
-        values = [f"{key}={_shown(value)}" for key, value in layer.params.items()]
+        values = [_shown(key, value) for key, value in layer.params.items()]
         counts = [str(len(layer.bottoms)), str(len(layer.tops))]
         lines.append(
             " ".join([layer.type, layer.name, *counts, *layer.bottoms, *layer.tops, *values])
@@ -112,9 +128,11 @@ def write_param(layers: Iterable[Layer]) -> str:
     return "\n".join([MAGIC, f"{len(lines)} {len(blobs)}", *lines]) + "\n"
 
 
-def _shown(value: Value) -> str:
-    """A number as ncnn tells its type: a float has a point or an exponent."""
-    return str(value) if isinstance(value, int) else f"{np.float32(value):.9e}"
+def _shown(key: int, value: Value) -> str:
+    """A parameter as ncnn tells its type: a float has a point or an exponent."""
+    if isinstance(value, tuple):
+        return f"{-_LIST - key}={','.join(map(str, (len(value), *value)))}"
+    return f"{key}={value}" if isinstance(value, int) else f"{key}={np.float32(value):.9e}"
 
 
 def read_param(text: str) -> list[Layer]:
@@ -162,13 +180,24 @@ def _layer(words: list[str], line: Entry) -> Layer:
     for word in words[ends[1] :]:
         key, _, value = word.partition("=")
         number = line.whole_decimal("parameter", key)
+        is_list = number <= -_LIST
+        number = -_LIST - number if is_list else number
         if number in params:
             raise line.error(f"duplicate parameter {number}")
-        params[number] = _value(line, value)
+        params[number] = _list(line, value) if is_list else _value(line, value)
     return Layer(kind, name, tuple(words[4 : ends[0]]), tuple(words[ends[0] : ends[1]]), params)
 
 
-def _value(line: Entry, text: str) -> Value:
+def _list(line: Entry, text: str) -> tuple[int, ...]:
+    """A list, which begins with its length."""
+    count, *values = (_value(line, word) for word in text.split(","))
+    found = tuple(v for v in values if isinstance(v, int))
+    if len(found) != len(values) or count != len(found):
+        raise line.error(f"'{text}' is not a number of integers and as many integers")
+    return found
+
+
+def _value(line: Entry, text: str) -> int | float:
     """A parameter, which ncnn holds in 32 bits."""
     if set(text) & set(".eE"):
         value = line.decimal("value", text)

@@ -53,6 +53,8 @@ def layers_of(model: Model) -> list[Layer]:
     if not refused:
         for tensor in model.graph.outputs:
             try:
+                if any(tensor is given for given in model.graph.inputs):
+                    raise NotInNcnn("it is an input too", "remove this output")
                 net.blob(tensor)
             except NotInNcnn as why:
                 refused[f"output '{tensor.name}'"] = str(why)

@@ -10,8 +10,8 @@ import pytest
 
 from onnxq.ncnn.writer import write
 from tests.consumers.compare import NETWORKS, Measurement, measure, python, version_of, written
-from tests.models.build import quantize, run, weight
-from tests.onnxq.ncnn.cases import CASES, graph, values
+from tests.models.build import run
+from tests.onnxq.ncnn.cases import CASES, graph, int8, values
 
 Record = Callable[[Measurement], Measurement]
 
@@ -30,11 +30,7 @@ def test_network(network: str, tmp_path: Path, record: Record) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name: str, quantized: bool, tmp_path: Path) -> None:
     version_of("ncnn", "make test-consumers installs it")
-    model, x = graph(name), values(name)
-    if quantized:
-        quantize(model, "x", lo=-127, scale=0.02)
-        if name.split()[0] in ("Conv", "Gemm", "MatMul") and "of two" not in name:
-            weight(model, "w", lo=-127, scale=0.015)
+    model, x = int8(name) if quantized else graph(name), values(name)
     files = write(model)
     (tmp_path / "m.param").write_text(str(files["param"]), "utf-8")
     (tmp_path / "m.bin").write_bytes(bytes(files["bin"]))

@@ -8,13 +8,13 @@ from onnxq.errors import LoadError
 from onnxq.ncnn import writer
 from onnxq.ncnn.layer_forms import FORMS, check_form
 from onnxq.ncnn.program import Layer
-from onnxq.ncnn.reader import _READERS
+from onnxq.ncnn.reader import READERS
 from tests.models.build import quantize
 from tests.onnxq.ncnn.cases import CASES, graph
 
 
 def test_every_type_that_is_read_has_a_form() -> None:
-    assert FORMS.keys() == _READERS.keys()
+    assert FORMS.keys() == READERS.keys()
 
 
 @pytest.mark.parametrize("name", CASES)

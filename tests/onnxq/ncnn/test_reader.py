@@ -34,13 +34,13 @@ def test_quantizers_come_back_within_one_ulp() -> None:
 @pytest.mark.parametrize(
     ("layer", "why"),
     [
-        (Layer("Slice", "s", ("x",), ("y",)), "not read"),
+        (Layer("Einsum", "s", ("x",), ("y",)), "not read"),
         (Layer("Quantize", "q", ("x",), ("y",), {0: 1}, (np.ones(1, np.float32),)), ""),
         (Layer("Cast", "c", ("x",), ("y",), {0: 3, 1: 1}), "codes"),
         (Layer("BinaryOp", "b", ("x",), ("y",), {0: 99, 1: 1, 2: 1.0}), "operation 99"),
         (Layer("Permute", "p", ("x",), ("y",), {0: 3}), "order 3"),
         (Layer("Pooling", "p", ("x",), ("y",), {0: 0, 1: 2, 11: 2}), "round down"),
-        (Layer("Interp", "i", ("x",), ("y",), {0: 2}), "nearest"),
+        (Layer("Interp", "i", ("x",), ("y",), {0: 3}), "nearest"),
         (Layer("Softmax", "s", ("x",), ("y",), {0: 0}), "only axes"),
         (Layer("Reshape", "r", ("x",), ("y",), {0: -1}), "is not a shape"),
         (Layer("ReLU", "r", ("x",), ("y",), {9: 0.1}), "parameter 9 is not read"),
