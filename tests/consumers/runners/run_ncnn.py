@@ -1,4 +1,9 @@
-"""ncnn with its default blob layout; storage and arithmetic in float32 where it is not int8."""
+"""ncnn; storage and arithmetic in float32 where it is not int8.
+
+A last argument 'plain' lays blobs out element by element instead of 4, 8 or 16 channels together.
+On x86, kernels for such packs take 1 / (scale * scale) of depthwise layers from an instruction
+that is right to 12 bits.
+"""
 
 import sys
 from pathlib import Path
@@ -6,8 +11,9 @@ from pathlib import Path
 import ncnn
 import numpy as np
 
-param, inputs, outputs = sys.argv[1:]
+param, inputs, outputs, *layout = sys.argv[1:]
 net = ncnn.Net()
+net.opt.use_packing_layout = layout != ["plain"]
 net.opt.use_vulkan_compute = False
 for option in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
     setattr(net.opt, f"use_{option}", False)
@@ -16,12 +22,16 @@ assert net.load_model(str(Path(param).with_suffix(".bin"))) == 0
 with np.load(inputs) as loaded:
     # Alive until the end: not even a clone of a blob made from an array owns its memory.
     feeds = {key: np.ascontiguousarray(loaded[key][0]) for key in loaded.files}
-found = {}
+samples: dict[str, dict[str, np.ndarray]] = {}
 for key, value in feeds.items():
     name, _, number = key.rpartition("/")
+    samples.setdefault(number, {})[name] = value
+found = {}
+for number, sample in samples.items():
     for output in net.output_names():
         extractor = net.create_extractor()  # one for each output: a second extraction is garbage
-        extractor.input(name, ncnn.Mat(value).clone())
+        for name, value in sample.items():
+            extractor.input(name, ncnn.Mat(value).clone())
         status, made = extractor.extract(output)
         assert status == 0, output
         found[f"{output}/{number}"] = np.array(made)[None]
