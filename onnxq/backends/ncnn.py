@@ -19,6 +19,7 @@ from onnxq.quant.scheme import QSpec, Scheme
 from onnxq.side_files.native_format import NativeFile, NativeFormat
 from passes.clip_weights import ClipWeights
 from passes.collect_qparams import CollectQParams
+from passes.fold_sizes import FoldSizes
 from passes.infer_shapes import InferShapes
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ
 from passes.propagate_ranges import PropagateRanges
@@ -29,7 +30,7 @@ from passes.unify_scales import UnifyScales
 
 _INT8 = kinds("Conv Linear")
 _NCNN = NativeFormat("ncnn", writer.write, reader.read)
-_LEGAL = (*READ, *CLEAN, *FOLD_SYMMETRIC, RetypeActivations(to="int8"))
+_LEGAL = (*READ, *CLEAN, FoldSizes(), *FOLD_SYMMETRIC, RetypeActivations(to="int8"))
 _CLEAN = OnnxFile(
     "_deploy_model.onnx",
     Pipeline(ClipWeights(), CollectQParams(), RemoveFakeQuant()),

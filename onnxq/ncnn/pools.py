@@ -63,10 +63,8 @@ def resize(net: Network, node: gs.Node) -> None:
         raise NotInNcnn("it resizes other axes than height and width")
     if node.attrs.get("antialias", 0) or node.attrs.get("exclude_outside", 0):
         raise NotInNcnn("it filters (antialias or exclude_outside)", "resize without the filter")
-    if node.attrs.get("axes") is not None or "keep_aspect_ratio_policy" in node.attrs:
-        raise NotInNcnn(
-            "it states axes or an aspect ratio", "state one factor or size for each axis"
-        )
+    if node.attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise NotInNcnn("it keeps an aspect ratio", "state the sizes of the output")
     _check_factors(node, before, after)
     corners = 0
     if mode == "nearest":
@@ -99,9 +97,11 @@ def resize(net: Network, node: gs.Node) -> None:
 def _check_factors(node: gs.Node, before: tuple[int, ...], after: tuple[int, ...]) -> None:
     """Refuse stated factors that are cut to a size: ncnn's factors are the ratio of sizes."""
     stated = array(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2].name else None
-    if stated is None or stated.size != len(before) + 1:
+    if stated is None or not stated.size:
         return
-    for factor, a, b in zip(stated[1:], before, after, strict=True):
+    axes = [int(a) % (len(before) + 1) for a in node.attrs.get("axes", range(len(before) + 1))]
+    for axis, factor in zip(axes, stated, strict=True):
+        a, b = (before[axis - 1], after[axis - 1]) if axis else (1, 1)
         if abs(float(factor) * a - b) > 1e-3:
             raise NotInNcnn(
                 f"factor {factor} makes no whole number of {a} positions",
