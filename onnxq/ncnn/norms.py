@@ -10,6 +10,7 @@ from onnxq.graph.constants import array
 from onnxq.ncnn.moves import along
 from onnxq.ncnn.network import Network, NotInNcnn, layer_name
 from onnxq.ncnn.program import Value
+from onnxq.quant.qparams import Array
 
 REDUCTIONS = {"ReduceSum": 0, "ReduceMean": 3, "ReduceMax": 4, "ReduceMin": 5} | {
     "ReduceL1": 7,
@@ -29,6 +30,17 @@ def softmax(net: Network, node: gs.Node) -> dict[int, Value]:
     return {0: axis, 1: 1}
 
 
+def _vector(net: Network, tensor: gs.Tensor, size: int) -> Array:
+    """A constant with one value for each of `size` elements."""
+    values = net.real(tensor)
+    if values.shape != (size,):
+        raise NotInNcnn(
+            f"'{tensor.name}' has shape {values.shape}, and its input needs {size} values",
+            "repair the model: onnxruntime refuses this node too",
+        )
+    return values
+
+
 def layer_norm(net: Network, node: gs.Node) -> None:
     """Over the last axis."""
     x, gain, shift = inputs_of(node, 3)
@@ -36,8 +48,8 @@ def layer_norm(net: Network, node: gs.Node) -> None:
     shape = net.shape(x)
     if along(net, node, -1) != len(shape) - 1 or len([t for t in node.outputs if t.name]) > 1:
         raise NotInNcnn("it normalises more than the last axis", "flatten these axes before it")
-    scale = np.ones(shape[-1], np.float32) if gain is None else net.real(gain)
-    offset = np.zeros(shape[-1], np.float32) if shift is None else net.real(shift)
+    scale = np.ones(shape[-1], np.float32) if gain is None else _vector(net, gain, shape[-1])
+    offset = np.zeros(shape[-1], np.float32) if shift is None else _vector(net, shift, shape[-1])
     settings: dict[int, Value] = {0: shape[-1], 1: float(node.attrs.get("epsilon", 1e-5)), 2: 1}
     bottom, top = net.blob(x), net.made(node.outputs[0])
     net.add("LayerNorm", layer_name(node), [bottom], [top], settings, [scale, offset])
@@ -49,11 +61,11 @@ def batch_norm(net: Network, node: gs.Node) -> None:
     assert x is not None
     if node.attrs.get("training_mode", 0) or len([t for t in node.outputs if t.name]) > 1:
         raise NotInNcnn("it is in training mode", "export the model in evaluation mode")
-    weights = []
+    channels, weights = net.shape(x)[0], []
     for tensor in (gain, mean, variance, shift):  # in the order of ncnn
         assert tensor is not None
-        weights.append(net.real(tensor))
-    settings: dict[int, Value] = {0: net.shape(x)[0], 1: float(node.attrs.get("epsilon", 1e-5))}
+        weights.append(_vector(net, tensor, channels))
+    settings: dict[int, Value] = {0: channels, 1: float(node.attrs.get("epsilon", 1e-5))}
     bottom, top = net.blob(x), net.made(node.outputs[0])
     net.add("BatchNorm", layer_name(node), [bottom], [top], settings, weights)
 
@@ -66,7 +78,7 @@ def instance_norm(net: Network, node: gs.Node) -> None:
         raise NotInNcnn("its input has other axes than channels, height and width")
     settings: dict[int, Value] = {0: shape[0], 1: float(node.attrs.get("epsilon", 1e-5)), 2: 1}
     bottom, top = net.blob(x), net.made(node.outputs[0])
-    weights = [net.real(gain), net.real(shift)]
+    weights = [_vector(net, t, shape[0]) for t in (gain, shift)]
     net.add("InstanceNorm", layer_name(node), [bottom], [top], settings, weights)
 
 

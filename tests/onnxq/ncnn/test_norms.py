@@ -57,3 +57,11 @@ def test_softmax_before_opset_13_normalises_several_axes() -> None:
     with pytest.raises(BackendError, match="before opset 13") as caught:
         writer.layers_of(shaped(text, 11))
     assert "opset 13" in caught.value.fix
+
+
+def test_weights_of_another_size_are_refused() -> None:
+    """A broken model: shape inference passes it."""
+    model = graph("BatchNormalization")
+    model.graph.inputs[0].shape = [1, 3, 6, 6]
+    with pytest.raises(BackendError, match=r"shape \(4,\), and its input needs 3"):
+        writer.layers_of(model)
