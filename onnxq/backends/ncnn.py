@@ -21,6 +21,7 @@ from passes.clip_weights import ClipWeights
 from passes.collect_qparams import CollectQParams
 from passes.fold_sizes import FoldSizes
 from passes.infer_shapes import InferShapes
+from passes.invertible_scales import InvertibleScales
 from passes.phases import CLEAN, FOLD_SYMMETRIC, READ
 from passes.propagate_ranges import PropagateRanges
 from passes.remove_fake_quant import RemoveFakeQuant
@@ -49,7 +50,7 @@ BACKEND = Backend(
             ("int8",), symmetric=True, full_range=True, lo=-127, observer="ema-minmax"
         ),
     ),
-    pipeline=Pipeline(*_LEGAL, PropagateRanges(backward=False), InferShapes()),
+    pipeline=Pipeline(*_LEGAL, PropagateRanges(backward=False), InferShapes(), InvertibleScales()),
     outputs=(
         OnnxFile(
             "_qdq.onnx",
