@@ -165,6 +165,28 @@ def _stated(net: Network, node: gs.Node, rank: int) -> list[tuple[int, int, int,
     return list(zip(axes, starts, ends, steps or [1] * len(starts), strict=True))
 
 
+def gather(net: Network, node: gs.Node) -> None:
+    """One index, or consecutive ones, that are constants."""
+    axis, shape = along(net, node, 0), net.shape(node.inputs[0])
+    stated = array(node.inputs[1])
+    if stated is None:
+        raise NotInNcnn(
+            "its indices are computed at run time",
+            "cut the model before this part and compute it in the application",
+        )
+    size = shape[axis]
+    indices = [int(i) + (size if i < 0 else 0) for i in np.asarray(stated).reshape(-1)]
+    whole = list(range(indices[0], indices[0] + len(indices))) if indices else []
+    if not indices or indices != whole or not 0 <= whole[0] <= whole[-1] < size:
+        raise NotInNcnn("its indices are not consecutive", "write it as Slice and Concat")
+    top, name, wanted = net.made(node.outputs[0]), layer_name(node), net.shape(node.outputs[0])
+    kept = tuple(len(indices) if i == axis else d for i, d in enumerate(shape))
+    cut = top if wanted == kept else net.temporary(f"{top}.cut")
+    _crop(net, name, net.blob(node.inputs[0]), cut, {axis: (whole[0], whole[-1] + 1)})
+    if cut != top:
+        net.reshape(f"{name}.shape", cut, wanted, top)
+
+
 def pad(net: Network, node: gs.Node) -> None:
     """Constants, edges or reflections around height and width; constants around channels too."""
     shape = net.shape(node.inputs[0])

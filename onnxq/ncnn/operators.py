@@ -16,7 +16,7 @@ from onnxq.ncnn.elementwise import (
     simple,
 )
 from onnxq.ncnn.kernels import conv, conv_transpose
-from onnxq.ncnn.moves import concat, depth_to_space, pad, shaped, slice_, split, transpose
+from onnxq.ncnn.moves import concat, depth_to_space, gather, pad, shaped, slice_, split, transpose
 from onnxq.ncnn.norms import REDUCTIONS, batch_norm, instance_norm, layer_norm, reduction, softmax
 from onnxq.ncnn.pools import global_pool, pool, resize
 from onnxq.ncnn.products import linear
@@ -46,6 +46,7 @@ TRANSLATORS: dict[str, Translator] = {
     "Transpose": transpose,
     "Split": split,
     "Slice": slice_,
+    "Gather": gather,
     "Pad": pad,
     "DepthToSpace": depth_to_space,
     "MaxPool": pool,

@@ -20,6 +20,23 @@ _REMOVE = (
 )
 
 
+_INSTEAD = {
+    **dict.fromkeys(
+        ("Shape", "Size", "ConstantOfShape", "Range", "Expand"),
+        "export with fixed sizes of all inputs, so that shapes are constants",
+    ),
+    **dict.fromkeys(("If", "Loop", "Scan"), "export without control flow: trace one fixed path"),
+    **dict.fromkeys(
+        ("NonMaxSuppression", "TopK", "NonZero", "ArgMax", "ScatterND", "GatherND"),
+        "cut the model before this part and compute it in the application",
+    ),
+    **dict.fromkeys(
+        ("LSTM", "GRU", "RNN"), "cut the model here: recurrent layers are not written in int8"
+    ),
+}
+"""The next step for operators that are known not to be written."""
+
+
 def layers_of(model: Model) -> list[Layer]:
     """The layers that compute `model`, or one error for all nodes that none computes."""
     net = Network(model)
@@ -41,7 +58,7 @@ def layers_of(model: Model) -> list[Layer]:
         translate = TRANSLATORS.get(node.op) if not domain_of(node) else None
         if translate is None:
             refused[describe(node)] = f"operator {node.op} is not among those written for ncnn"
-            fixes[None] = None
+            fixes[_INSTEAD.get(node.op)] = None
         elif not any(t.name in lost for t in node.inputs):
             try:
                 translate(net, node)

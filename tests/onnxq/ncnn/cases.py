@@ -117,6 +117,8 @@ CASES = {
     f"y = Slice(x, starts, ends, axes, steps) }}",
     "Slice of a vector": "(float[1,9] x) => (float y) <int64[1] starts = {2}, "
     "int64[1] ends = {7}, int64[1] axes = {1}> { y = Slice(x, starts, ends, axes) }",
+    "Gather": f"{ROWS} <int64 at = {{-1}}> {{ y = Gather<axis=1>(x, at) }}",
+    "Gather of several": f"{IMAGE} <int64[2] at = {{1, 2}}> {{ y = Gather<axis=3>(x, at) }}",
     "Pad": f"{IMAGE} <int64[8] pads = {{0,0,1,2,0,0,3,4}}, float w> {{ y = Pad(x, pads, w) }}",
     "Pad of channels": f"{IMAGE} <int64[8] pads = {{0,1,0,1,0,2,0,0}}> {{ y = Pad(x, pads) }}",
     "Pad of rows": f"{ROWS} <int64[6] pads = {{0,1,2,0,0,3}}> {{ y = Pad(x, pads) }}",

@@ -57,6 +57,7 @@ INTS = "int64[1] s = {0}, int64[1] e = {100}, int64[1]"
     [
         (f"<{INTS} a = {{1}}, int64[1] t = {{2}}> {{ y = Slice(x, s, e, a, t) }}", "step is not 1"),
         ("{ y = Concat<axis=0>(x, x) }", "joins batches"),
+        ("<int64[2] i = {2, 0}> { y = Gather<axis=1>(x, i) }", "not consecutive"),
         ("{ a, y = Split<axis=0>(x) }", "along the batch"),
         ("<int64[8] p = {0,0,-1,0,0,0,0,0}> { y = Pad(x, p) }", "it cuts"),
         ("<int64[8] p = {0,1,0,0,0,0,0,0}> { y = Pad<mode=\"edge\">(x, p) }", "pads channels"),

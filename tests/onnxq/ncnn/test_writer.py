@@ -7,8 +7,9 @@ import pytest
 
 from onnxq.errors import BackendError
 from onnxq.ncnn import reader
+from onnxq.ncnn.operators import TRANSLATORS
 from onnxq.ncnn.program import MAGIC
-from onnxq.ncnn.writer import layers_of, write
+from onnxq.ncnn.writer import _INSTEAD, layers_of, write
 from passes.infer_shapes import InferShapes
 from tests.models.build import apply, parse, quantize, run
 from tests.onnxq.ncnn.cases import graph, shaped
@@ -118,3 +119,11 @@ def test_an_output_that_is_an_input_is_refused() -> None:
     model = parse("g (float[1,4] x) => (float[1,4] x, float[1,4] y) { y = Relu(x) }")
     with pytest.raises(BackendError, match="output 'x': it is an input too"):
         layers_of(apply(model, InferShapes())[0])
+
+
+def test_known_gaps_have_a_next_step_of_their_own() -> None:
+    model = shaped("g (float[1,2] x) => (float y) { s = Shape(x) y = Expand(x, s) }")
+    with pytest.raises(BackendError, match="operator Shape") as caught:
+        layers_of(model)
+    assert caught.value.fix.startswith("export with fixed sizes")
+    assert not set(_INSTEAD) & set(TRANSLATORS)
