@@ -2,9 +2,9 @@
 
 A convolution or a product with a constant reads codes -127..127 with zero point 0 and gives real
 numbers; the rest of the network is float. Weights have one scale per output channel; a grouped
-convolution with several scales in a group becomes one convolution per group. The quantizer is right at the input of such a layer, also after a
-pool. Where another operator reads the same tensor, layers of its own round it for that operator,
-so the network computes what was trained.
+convolution with several scales in a group becomes one convolution per group. The quantizer is right
+at the input of such a layer, also after a pool. Where another operator reads the same tensor,
+layers of its own round it for that operator, so the network computes what was trained.
 
 The table is for ncnn's own tools: PPQ writes the same, with six digits behind the point instead
 of all.

@@ -14,6 +14,10 @@ from onnxq.ncnn.network import Network, NotInNcnn, dims, layer_name
 from onnxq.ncnn.planes import integers
 from onnxq.ncnn.program import Value
 
+FOLLOW_THE_BATCH = frozenset(
+    {"Transpose", "Gather", "Slice", "Split", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
+)
+"""Operators that may read a tensor whose batch is not the first axis."""
 PADDINGS = {"constant": 0, "edge": 1, "reflect": 2}
 """Padding's numbers."""
 
@@ -21,11 +25,11 @@ PADDINGS = {"constant": 0, "edge": 1, "reflect": 2}
 def along(net: Network, node: gs.Node, default: int) -> int:
     """The axis of a node, counted without the batch."""
     axis = int(node.attrs.get("axis", default))
-    rank = len(net.shape(node.inputs[0])) + 1
+    rank, batch = len(net.shape(node.inputs[0])) + 1, net.batch_of(node.inputs[0])
     axis += rank if axis < 0 else 0
-    if axis == 0:
-        raise NotInNcnn("it works along the batch", "use an axis after the batch")
-    return axis - 1
+    if axis == batch:
+        raise NotInNcnn("it works along the batch", "use another axis than the batch")
+    return axis - (axis > batch)
 
 
 def concat(net: Network, node: gs.Node) -> None:
@@ -59,12 +63,11 @@ def shaped(net: Network, node: gs.Node) -> None:
 
 
 def transpose(net: Network, node: gs.Node) -> None:
-    """Axes after the batch in another order."""
-    rank = len(net.shape(node.inputs[0])) + 1
+    """Axes in another order; the batch, of size 1, moves without a layer."""
+    rank, batch = len(net.shape(node.inputs[0])) + 1, net.batch_of(node.inputs[0])
     perm = integers(node, "perm", list(reversed(range(rank))))
-    if perm[0] != 0:
-        raise NotInNcnn("it moves the batch", "leave the batch as the first axis")
-    number = number_of(tuple(p - 1 for p in perm[1:]))
+    net.move_batch(node.outputs[0], perm.index(batch))
+    number = number_of(tuple(p - (p > batch) for p in perm if p != batch))
     bottom = net.blob(node.inputs[0])
     net.add("Permute", layer_name(node), [bottom], [net.made(node.outputs[0])], {0: number})
 
@@ -73,6 +76,8 @@ def split(net: Network, node: gs.Node) -> None:
     """Consecutive parts along one axis; those that nothing reads are left out."""
     axis, x = along(net, node, 0), node.inputs[0]
     sizes = _sizes(node, net.shape(x)[axis])
+    for tensor in node.outputs:
+        net.move_batch(tensor, net.batch_of(x))
     used = [t for t in node.outputs if t.outputs or net.model.is_output(t)]
     bottom = net.blob(x)
     if len(used) == len(node.outputs) > 1:
@@ -113,22 +118,24 @@ def _crop(
 
 def slice_(net: Network, node: gs.Node) -> None:
     """A range of each axis; steps over height and width as pools with windows of one element."""
-    shape = net.shape(node.inputs[0])
+    shape, batch = net.shape(node.inputs[0]), net.batch_of(node.inputs[0])
+    net.move_batch(node.outputs[0], batch)
     ranges: dict[int, tuple[int, int]] = {}
     steps = [1] * len(shape)
-    for axis, start, end, step in _stated(net, node, len(shape) + 1):
-        if axis == 0:
+    for stated, start, end, step in _stated(net, node, len(shape) + 1):
+        if stated == batch:
             if len(range(1)[start:end:step]) != 1:
                 raise NotInNcnn("it cuts the batch")
             continue
+        axis = stated - (stated > batch)
         if step < 0:
             raise NotInNcnn("it goes backwards", "use a positive step")
-        found = range(shape[axis - 1])[start:end:step]
+        found = range(shape[axis])[start:end:step]
         if not found:
             raise NotInNcnn("nothing is left of its input")
-        steps[axis - 1] = step if len(found) > 1 else 1
-        if (found.start, found[-1] + 1) != (0, shape[axis - 1]):
-            ranges[axis - 1] = found.start, found[-1] + 1
+        steps[axis] = step if len(found) > 1 else 1
+        if (found.start, found[-1] + 1) != (0, shape[axis]):
+            ranges[axis] = found.start, found[-1] + 1
     stepped = any(s > 1 for s in steps)
     if stepped and (len(shape) != 3 or steps[0] > 1):
         raise NotInNcnn(
@@ -179,6 +186,8 @@ def gather(net: Network, node: gs.Node) -> None:
     whole = list(range(indices[0], indices[0] + len(indices))) if indices else []
     if not indices or indices != whole or not 0 <= whole[0] <= whole[-1] < size:
         raise NotInNcnn("its indices are not consecutive", "write it as Slice and Concat")
+    batch = net.batch_of(node.inputs[0])
+    net.move_batch(node.outputs[0], batch - (axis < batch) * (np.ndim(stated) == 0))
     top, name, wanted = net.made(node.outputs[0]), layer_name(node), net.shape(node.outputs[0])
     kept = tuple(len(indices) if i == axis else d for i, d in enumerate(shape))
     cut = top if wanted == kept else net.temporary(f"{top}.cut")

@@ -1,8 +1,10 @@
 """An ncnn network being put together from a canonical graph.
 
-ncnn has no batch axis: a tensor [1, c, h, w] is the blob (c, h, w). A layer with int8 weights
-rounds its own input, as one FakeQuantize in front of it says: codes -127..127, zero point 0. Where
-anything else reads a quantized tensor, three layers round it:
+ncnn has no batch axis: a tensor [1, c, h, w] is the blob (c, h, w). A Transpose may move the batch,
+as attention does with queries, keys and values ([3, 1, h, n, d]): then that axis is left out.
+
+A layer with int8 weights rounds its own input, as one FakeQuantize in front of it says: codes
+-127..127, zero point 0. Where anything else reads a quantized tensor, three layers round it:
 
     Quantize  q = clamp(round(x * (1 / step)), -127, 127)      int8
     Cast      int8 -> float32
@@ -60,6 +62,8 @@ class Network:
         self.done: set[int] = set()
         """Nodes that another one took along."""
         self._blobs: dict[int, str] = {}
+        self._batch: dict[int, int] = {}
+        """Where the batch of a tensor is, if it is not the first axis."""
         self._taken: set[str] = set()
         self._layer_names: set[str] = set()
 
@@ -97,10 +101,13 @@ class Network:
             return self.shape(node.inputs[0])
         if not tensor.shape:
             raise NotInNcnn(f"the shape of '{tensor.name}' is not known")
-        batch, *rest = tensor.shape
+        rest = list(tensor.shape)
+        at = self.batch_of(tensor)
+        batch = rest.pop(at)
         if isinstance(batch, int) and batch != 1:
             raise NotInNcnn(
-                f"'{tensor.name}' has a first axis of {batch}; ncnn runs batches of 1",
+                f"'{tensor.name}' has {f'axis {at}' if at else 'a first axis'} of {batch}; ncnn "
+                "runs batches of 1",
                 "export with batch 1 or a dynamic batch",
             )
         if not 1 <= len(rest) <= 4 or not all(isinstance(d, int) and d > 0 for d in rest):
@@ -109,6 +116,16 @@ class Network:
                 "axes after the batch"
             )
         return tuple(rest)
+
+    def batch_of(self, tensor: gs.Tensor) -> int:
+        """The axis that is the batch."""
+        node = producer(tensor, FAKE_QUANTIZE)
+        return self._batch.get(id(tensor), 0) if node is None else self.batch_of(node.inputs[0])
+
+    def move_batch(self, tensor: gs.Tensor, axis: int) -> None:
+        """Let the batch of a tensor be another axis than the first."""
+        if axis:
+            self._batch[id(tensor)] = axis
 
     def blob(self, tensor: gs.Tensor) -> str:
         """The blob with the values of `tensor`, rounded where it is quantized."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import onnx_graphsurgeon as gs
+
 from onnxq.canonical.fake_quantize import is_fake_quantize
 from onnxq.edit import describe
 from onnxq.errors import BackendError, listed
 from onnxq.graph import Model, domain_of
+from onnxq.ncnn.moves import FOLLOW_THE_BATCH
 from onnxq.ncnn.network import Network, NotInNcnn, dims
 from onnxq.ncnn.operators import TRANSLATORS
 from onnxq.ncnn.program import Layer, write_bin, write_param
@@ -61,6 +64,7 @@ def layers_of(model: Model) -> list[Layer]:
             fixes[_INSTEAD.get(node.op)] = None
         elif not any(t.name in lost for t in node.inputs):
             try:
+                _check_batches(net, node)
                 translate(net, node)
                 continue
             except NotInNcnn as why:
@@ -72,6 +76,8 @@ def layers_of(model: Model) -> list[Layer]:
             try:
                 if any(tensor is given for given in model.graph.inputs):
                     raise NotInNcnn("it is an input too", "remove this output")
+                if net.batch_of(tensor):
+                    raise NotInNcnn("its batch is not its first axis", "transpose it back")
                 net.blob(tensor)
             except NotInNcnn as why:
                 refused[f"output '{tensor.name}'"] = str(why)
@@ -83,6 +89,16 @@ def layers_of(model: Model) -> list[Layer]:
             fix="; ".join(_REMOVE if fix is None else fix for fix in fixes),
         )
     return net.with_splits()
+
+
+def _check_batches(net: Network, node: gs.Node) -> None:
+    """Refuse what would take another axis for the batch."""
+    moved = [t.name for t in node.inputs if net.batch_of(t)]
+    if moved and node.op not in FOLLOW_THE_BATCH:
+        raise NotInNcnn(
+            f"the batch of '{moved[0]}' is not its first axis",
+            "transpose such tensors back before computing with them",
+        )
 
 
 def write(model: Model) -> dict[str, Content]:

@@ -119,6 +119,18 @@ CASES = {
     "int64[1] ends = {7}, int64[1] axes = {1}> { y = Slice(x, starts, ends, axes) }",
     "Gather": f"{ROWS} <int64 at = {{-1}}> {{ y = Gather<axis=1>(x, at) }}",
     "Gather of several": f"{IMAGE} <int64[2] at = {{1, 2}}> {{ y = Gather<axis=3>(x, at) }}",
+    "Transpose of the batch": f"{ROWS} {{ t = Transpose<perm=[2,0,1]>(x) "
+    f"y = Transpose<perm=[1,2,0]>(t) }}",
+    "Gather of heads": "(float[1,5,3,2,4] x) => (float y) <int64 a = {0}, int64 b = {2}> { "
+    "t = Transpose<perm=[2,0,3,1,4]>(x) q = Gather<axis=0>(t, a) k = Gather<axis=0>(t, b) "
+    "y = Add(q, k) }",
+    "Split of heads": "(float[1,5,3,2,4] x) => (float y) <int64[1] first = {0}> { "
+    "t = Transpose<perm=[2,0,3,1,4]>(x) a, b, c = Split<axis=0>(t) "
+    "q = Squeeze(a, first) k = Squeeze(b, first) v = Squeeze(c, first) s = Add(q, k) "
+    "y = Mul(s, v) }",
+    "Slice of heads": "(float[1,5,3,2,4] x) => (float y) <int64[1] o = {1}, int64[1] e = {2}, "
+    "int64[1] first = {0}> { t = Transpose<perm=[2,0,3,1,4]>(x) s = Slice(t, o, e, first) "
+    "y = Squeeze(s, first) }",
     "Pad": f"{IMAGE} <int64[8] pads = {{0,0,1,2,0,0,3,4}}, float w> {{ y = Pad(x, pads, w) }}",
     "Pad of channels": f"{IMAGE} <int64[8] pads = {{0,1,0,1,0,2,0,0}}> {{ y = Pad(x, pads) }}",
     "Pad of rows": f"{ROWS} <int64[6] pads = {{0,1,2,0,0,3}}> {{ y = Pad(x, pads) }}",

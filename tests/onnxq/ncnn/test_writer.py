@@ -47,7 +47,11 @@ def test_all_refusals_come_at_once_and_readers_of_the_lost_are_not_blamed() -> N
     [
         ("(float[2,3] x) => (float[2,3] y) { y = Relu(x) }", "batches of 1"),
         ("(float[1,3] x) => (float[1,3] y) { y = Softmax<axis=0>(x) }", "along the batch"),
-        ("(float[1,2,3] x) => (float y) { y = Transpose<perm=[1,0,2]>(x) }", "moves the batch"),
+        ("(float[1,2,3] x) => (float y) { y = Transpose<perm=[1,0,2]>(x) }", "not its first axis"),
+        (
+            "(float[1,2,3] x) => (float y) { t = Transpose<perm=[1,0,2]>(x) y = Relu(t) }",
+            "batch of",
+        ),
         (
             "(float[1,9,9] x) => (float y) { y = MaxPool<kernel_shape=[3], dilations=[2]>(x) }",
             "dil",
