@@ -327,14 +327,20 @@ def quantized(network: str, backend: Backend, dynamo: bool = False) -> Model:
     """The network in canonical form with the quantizers of `backend`, ranges from few images."""
     read = from_proto(exported(network, dynamo))
     model = Pipeline(*CLEAN, *FOLD_SYMMETRIC).run(read).model
+    (given,) = model.graph.inputs
+    return placed(model, backend, [{given.name: image} for image in images(4, seed=0)])
+
+
+def placed(model: Model, backend: Backend, feeds: list[dict[str, np.ndarray]]) -> Model:
+    """A float model with the quantizers of `backend`, ranges from what flows by."""
     placing = Placing(model, backend)
     names = [t.name for place in placing.places for t in place.tensors]
-    (given,) = model.graph.inputs
-    session = sessions.reference(model, taps=[n for n in names if n != given.name])
+    inputs = {t.name for t in model.graph.inputs}
+    session = sessions.reference(model, taps=[n for n in names if n not in inputs])
     low, high = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
-    for image in images(4, seed=0):
-        values = {given.name: image, **session.run({given.name: image})}
+    for feed in feeds:
+        values = {**feed, **session.run(feed)}
         for name in names:
             low[name] = min(low[name], float(values[name].min()))
             high[name] = max(high[name], float(values[name].max()))
-    return placing.place({n: KnownRange.of(low[n], high[n], "4 images") for n in names}).model
+    return placing.place({n: KnownRange.of(low[n], high[n], "samples") for n in names}).model
