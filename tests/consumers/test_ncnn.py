@@ -11,17 +11,17 @@ import pytest
 
 import onnxq
 from onnxq.backend import find_backend
-from onnxq.graph import Model, from_proto
+from onnxq.graph import Model, from_proto, load
 from onnxq.pipeline import Pipeline
 from onnxq.running import sessions
 from onnxq.running.sessions import Session
 from passes.fold_sizes import FoldSizes
 from passes.infer_shapes import InferShapes
 from passes.phases import CLEAN, FOLD_SYMMETRIC
-from tests.checks.other_tools import FOLDER
 from tests.checks.tables import TableRow
 from tests.consumers.compare import NETWORKS, Measurement, measure, python, version_of, written
 from tests.models import real_models, vision_networks
+from tests.models.foreign_files import FOLDER
 
 Record = Callable[[Measurement], Measurement]
 
@@ -116,7 +116,7 @@ def test_other_tools(name: str, tmp_path: Path, table_row: TableRow) -> None:
         pytest.skip(f"{file} is not there: it is one of the files beside the repository")
     with np.load(FOLDER / "A1" / "calib.npz") as calib:
         rows = calib[calib.files[0]]
-    (given,) = sessions.reference(file).inputs
+    (given,) = load(file).graph.inputs
     feeds = [{given.name: rows[i : i + 1].astype(np.float32)} for i in range(2)]
     check(name, file, None, feeds, tmp_path, table_row)
 
