@@ -1,14 +1,16 @@
 """An ncnn network being put together from a canonical graph.
 
-ncnn has no batch axis: a tensor [1, c, h, w] is the blob (c, h, w). A layer with int8 weights
-rounds its own input, as one FakeQuantize before it says: codes -127..127, zero point 0. If anything
-else reads a quantized tensor, three layers round it:
+ncnn has no batch axis: a tensor [1, c, h, w] is the blob (c, h, w). A Transpose may move the batch,
+as attention does with queries, keys and values ([3, 1, h, n, d]): then that axis is left out.
+
+A layer with int8 weights rounds its own input, as one FakeQuantize in front of it says: codes
+-127..127, zero point 0. Where anything else reads a quantized tensor, three layers round it:
 
     Quantize  q = clamp(round(x * (1 / step)), -127, 127)      int8
     Cast      int8 -> float32
     BinaryOp  q * step
 
-so that every consumer reads the values of the graph.
+so that every reader sees the values that the graph says.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from onnxq.ncnn.program import LONGEST_NAME, Layer, Value
 from onnxq.quant.qparams import Array, QParams
 
 CODES = (-127, 127)
-"""The range that ncnn clamps codes to."""
+"""What ncnn clamps codes to."""
 MULTIPLY = 2
 """BinaryOp's number for products."""
 _INT8, _FLOAT = 3, 1
@@ -43,35 +45,37 @@ REQUANTIZE = (
 
 
 class NotInNcnn(Exception):
-    """A node that no layer written here computes."""
+    """A node that no layer of ncnn computes, or none that is written here."""
 
     def __init__(self, why: str, fix: str | None = None) -> None:
         super().__init__(why)
         self.fix = fix
-        """The next step; None: the part must be removed."""
+        """The next step; None: the part must go."""
 
 
 class Network:
-    """Layers in the order of the graph, and the blob of each tensor."""
+    """Layers in the order of the graph, and which blob holds which tensor."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.layers: list[Layer] = []
         self.done: set[int] = set()
-        """Nodes that are part of an earlier layer."""
+        """Nodes that another one took along."""
         self._blobs: dict[int, str] = {}
+        self._batch: dict[int, int] = {}
+        """Where the batch of a tensor is, if it is not the first axis."""
         self._taken: set[str] = set()
         self._layer_names: set[str] = set()
 
     # -- names ------------------------------------------------------------------------------------
 
     def made(self, tensor: gs.Tensor) -> str:
-        """A blob for a tensor that the next layer produces."""
+        """A blob for a tensor that the next layer makes."""
         name = self._blobs[id(tensor)] = self.temporary(tensor.name)
         return name
 
     def temporary(self, base: str) -> str:
-        """A blob between two layers of one node."""
+        """A blob for what lies between two layers."""
         return _unique(base, self._taken)
 
     def add(
@@ -88,18 +92,6 @@ class Network:
         bottoms, tops, params = tuple(bottoms), tuple(tops), params or {}
         self.layers.append(Layer(kind, unique, bottoms, tops, params, tuple(weights)))
 
-    def layer(
-        self,
-        kind: str,
-        node: gs.Node,
-        params: dict[int, Value] | None = None,
-        weights: Iterable[Array] = (),
-        inputs: int | None = 1,
-    ) -> None:
-        """Append the layer that computes `node` from its first `inputs` inputs (None: all)."""
-        bottoms = [self.blob(t) for t in node.inputs[:inputs]]
-        self.add(kind, layer_name(node), bottoms, [self.made(node.outputs[0])], params, weights)
-
     # -- values -----------------------------------------------------------------------------------
 
     def shape(self, tensor: gs.Tensor) -> tuple[int, ...]:
@@ -109,21 +101,34 @@ class Network:
             return self.shape(node.inputs[0])
         if not tensor.shape:
             raise NotInNcnn(f"the shape of '{tensor.name}' is not known")
-        batch, *rest = tensor.shape
+        rest = list(tensor.shape)
+        at = self.batch_of(tensor)
+        batch = rest.pop(at)
         if isinstance(batch, int) and batch != 1:
             raise NotInNcnn(
-                f"'{tensor.name}' has a first axis of {batch}; ncnn runs batches of 1",
+                f"'{tensor.name}' has {f'axis {at}' if at else 'a first axis'} of {batch}; ncnn "
+                "runs batches of 1",
                 "export with batch 1 or a dynamic batch",
             )
-        if not 1 <= len(rest) <= 3 or not all(isinstance(d, int) and d > 0 for d in rest):
+        if not 1 <= len(rest) <= 4 or not all(isinstance(d, int) and d > 0 for d in rest):
             raise NotInNcnn(
-                f"'{tensor.name}' has shape {list(tensor.shape)}; ncnn's blobs have 1 to 3 known "
+                f"'{tensor.name}' has shape {list(tensor.shape)}; ncnn's blobs have 1 to 4 known "
                 "axes after the batch"
             )
         return tuple(rest)
 
+    def batch_of(self, tensor: gs.Tensor) -> int:
+        """The axis that is the batch."""
+        node = producer(tensor, FAKE_QUANTIZE)
+        return self._batch.get(id(tensor), 0) if node is None else self.batch_of(node.inputs[0])
+
+    def move_batch(self, tensor: gs.Tensor, axis: int) -> None:
+        """Let the batch of a tensor be another axis than the first."""
+        if axis:
+            self._batch[id(tensor)] = axis
+
     def blob(self, tensor: gs.Tensor) -> str:
-        """The blob with the values of `tensor`, rounded if it is quantized."""
+        """The blob with the values of `tensor`, rounded where it is quantized."""
         found = self._blobs.get(id(tensor))
         if found is not None:
             return found
@@ -134,22 +139,21 @@ class Network:
         step, name = float(params.scale), node.name or tensor.name
         source = self.blob(node.inputs[0])
         codes, plain = self.temporary(f"{tensor.name}.codes"), self.temporary(f"{tensor.name}.real")
-        scale = inverse(params.scale)
-        self.add("Quantize", f"{name}.quantize", [source], [codes], {0: 1}, [scale])
+        self.add("Quantize", f"{name}.quantize", [source], [codes], {0: 1}, [_inverse(step)])
         self.add("Cast", f"{name}.cast", [codes], [plain], {0: _INT8, 1: _FLOAT})
         scaled = self.made(tensor)
         self.add("BinaryOp", f"{name}.scale", [plain], [scaled], {0: MULTIPLY, 1: 1, 2: step})
         return scaled
 
     def quantized(self, tensor: gs.Tensor) -> tuple[str, QParams] | None:
-        """The blob before a quantizer and its parameters; None if there is none."""
+        """The blob in front of a quantizer and its parameters; None where there is none."""
         node = producer(tensor, FAKE_QUANTIZE)
         if node is None or is_constant(node.inputs[0]):
             return None
         return self.blob(node.inputs[0]), checked(params_of(node))
 
     def weight(self, tensor: gs.Tensor) -> tuple[Array, QParams | None]:
-        """The values of a constant and the quantizer after it."""
+        """The values of a constant and the quantizer behind it."""
         node = producer(tensor, FAKE_QUANTIZE)
         values = array(tensor if node is None else node.inputs[0])
         if values is None:
@@ -167,30 +171,55 @@ class Network:
             )
         return values.astype(np.float32), params
 
+    def constant(self, tensor: gs.Tensor) -> Array | None:
+        """The values of a constant, rounded where it is quantized; None if it is computed."""
+        node = producer(tensor, FAKE_QUANTIZE)
+        values = array(tensor if node is None else node.inputs[0])
+        if values is None:
+            return None
+        return (values if node is None else params_of(node).fake(values)).astype(np.float32)
+
+    def real(self, tensor: gs.Tensor) -> Array:
+        """The values of what must be a constant."""
+        values = self.constant(tensor)
+        if values is None:
+            raise NotInNcnn(f"'{tensor.name}' is computed at run time")
+        return values
+
     def reshape(self, name: str, bottom: str, shape: tuple[int, ...], top: str) -> None:
         """A layer that gives the same values another shape."""
         self.add("Reshape", name, [bottom], [top], dims(shape))
 
     def with_splits(self) -> list[Layer]:
-        """The layers with a Split after every blob that several layers read."""
+        """The layers with a Split behind every blob that several layers read.
+
+        ncnn takes the blobs that no layer reads for the outputs, so an output that is also read is
+        one of the copies, and the blob they are made from has another name.
+        """
         uses = Counter(blob for layer in self.layers for blob in layer.bottoms)
+        ends = {self._blobs[id(t)] for t in self.model.graph.outputs}
         copies: dict[str, list[str]] = defaultdict(list)
         found: list[Layer] = []
         for layer in self.layers:
-            bottoms = tuple(copies[b].pop(0) if uses[b] > 1 else b for b in layer.bottoms)
-            found.append(replace(layer, bottoms=bottoms))
+            bottoms = tuple(copies[b].pop(0) if copies[b] else b for b in layer.bottoms)
+            inner = {
+                t: _unique(f"{t}_made", self._taken) for t in layer.tops if t in ends and uses[t]
+            }
+            tops = tuple(inner.get(t, t) for t in layer.tops)
+            found.append(replace(layer, bottoms=bottoms, tops=tops))
             for top in layer.tops:
-                if uses[top] > 1:
+                if uses[top] > 1 or top in inner:
                     copies[top] = [
                         _unique(f"{top}_split_{i}", self._taken) for i in range(uses[top])
                     ]
                     name = _unique(f"split_{top}", self._layer_names)
-                    found.append(Layer("Split", name, (top,), tuple(copies[top])))
+                    made = (top, *copies[top]) if top in inner else tuple(copies[top])
+                    found.append(Layer("Split", name, (inner.get(top, top),), made))
         return found
 
 
 def checked(params: QParams) -> QParams:
-    """`params`, if ncnn can compute on that grid."""
+    """`params`, where ncnn can compute on that grid."""
     if params.qtype.name != "int8" or (params.lo, params.hi) != CODES or params.zero_point.any():
         raise NotInNcnn(
             f"'{params.tensor}' is quantized to {params.qtype} {params.lo}..{params.hi}, and ncnn "
@@ -205,8 +234,9 @@ def checked(params: QParams) -> QParams:
 
 
 def dims(shape: tuple[int, ...]) -> dict[int, Value]:
-    """A shape as parameters: 0 = w, 1 = h, 2 = c."""
-    return dict(enumerate(reversed(shape)))
+    """A shape as parameters: 0 = w, 1 = h, 2 = c, and 11 = d between the last two."""
+    keys = (0, 1, 11, 2) if len(shape) == 4 else (0, 1, 2)[: len(shape)]
+    return dict(zip(keys, reversed(shape), strict=True))
 
 
 def inverse(steps: Array) -> Array:
@@ -219,6 +249,10 @@ def inverse(steps: Array) -> Array:
             "recalibrate this tensor, or leave it unquantized",
         )
     return made
+
+
+def _inverse(step: float) -> Array:
+    return inverse(np.array([step]))
 
 
 def layer_name(node: gs.Node) -> str:

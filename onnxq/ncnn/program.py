@@ -1,15 +1,17 @@
 """A network as ncnn stores it: a list of layers that read and write named blobs.
 
-The .param file is text, one layer a line after the magic number and the counts:
+The .param file is text, one layer a line behind the magic number and the counts:
 
     7767517
     <layers> <blobs>
     <type> <name> <inputs> <outputs> <input blobs> <output blobs> <key>=<value> ...
 
-The .bin file contains the weights of all layers in the same order, without names or sizes: the
-type and the parameters of a layer determine its arrays and their sizes. The first array of a layer
-with a kernel begins with a tag of 4 bytes that specifies its type (0: float32, 0x000D4B38: int8,
-padded to a multiple of 4 bytes); all others are plain float32.
+A parameter that is a list of n integers has the key -23300 - key and the value n,<first>,...
+
+The .bin file holds the weights of all layers in the same order, without names or sizes: which
+arrays a layer has, and how large they are, follows from its type and its parameters. The first
+array of a layer with weights begins with a tag of 4 bytes that tells its type (0: float32,
+0x000D4B38: int8, padded to a multiple of 4 bytes); all others are plain float32.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,18 +32,15 @@ INT8_TAG = 0x000D4B38
 LONGEST_NAME = 255
 """ncnn reads names with %255s."""
 
-ARITHMETIC = {"Add": (0, 0), "Sub": (1, 7), "Mul": (2, 2), "Div": (3, 8)}
-"""BinaryOp's numbers for a op b and for b op a, by ONNX operator."""
-ORDERS = {(0, 1, 2): 0, (0, 2, 1): 1, (1, 0, 2): 2, (1, 2, 0): 3, (2, 0, 1): 4, (2, 1, 0): 5}
-"""Permute's numbers for the three axes (c, h, w) in the order of the output."""
-
-Value = int | float
+Value = int | float | tuple[int, ...]
+_LIST = 23300
+"""Added to the key of a list, with a minus in front."""
 _FIX = "give the .param and .bin files of one conversion, complete and unchanged"
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One line of the .param file with its weights from the .bin file."""
+    """One line of the .param file with its share of the .bin file."""
 
     type: str
     name: str
@@ -51,15 +50,25 @@ class Layer:
     weights: tuple[Array, ...] = ()
 
     def integer(self, key: int, default: int | None = None) -> int:
-        """An integer parameter."""
+        """A whole-number parameter."""
         value = self.params.get(key, default)
         if not isinstance(value, int):
             raise self.error(f"parameter {key} is {value}, not an integer")
         return value
 
     def number(self, key: int, default: float) -> float:
-        """A parameter, rounded to float32 as ncnn stores it."""
-        return float(np.float32(self.params.get(key, default)))
+        """A number, rounded to float32 as ncnn holds it."""
+        value = self.params.get(key, default)
+        if isinstance(value, tuple):
+            raise self.error(f"parameter {key} is a list, not a number")
+        return float(np.float32(value))
+
+    def integers(self, key: int) -> tuple[int, ...]:
+        """A parameter that is a list of whole numbers."""
+        value = self.params.get(key)
+        if not isinstance(value, tuple):
+            raise self.error(f"parameter {key} is {value}, not a list of integers")
+        return value
 
     def error(self, why: str) -> LoadError:
         """The error for something wrong in this layer."""
@@ -67,7 +76,7 @@ class Layer:
 
 
 def sizes(layer: Layer) -> list[int]:
-    """The number of elements of each array of the layer, the tagged one first."""
+    """How many elements each array of the layer has, the tagged one first where it has one."""
     count = layer.integer
     if layer.type in WITH_KERNEL:
         outputs, is_dense = count(0), layer.type == "InnerProduct"
@@ -78,10 +87,12 @@ def sizes(layer: Layer) -> list[int]:
         return found
     if layer.type in ("Quantize", "PReLU"):
         return [count(0)]
-    if layer.type == "LayerNorm":
+    if layer.type == "BatchNorm":
+        return [count(0)] * 4
+    if layer.type in ("LayerNorm", "InstanceNorm"):
         return [count(0)] * 2 if count(2, 1) else []
     if layer.type == "MemoryData":
-        return [math.prod(count(key, 0) or 1 for key in (0, 1, 2))]
+        return [math.prod(count(key, 0) or 1 for key in (0, 1, 11, 2))]
     return []
 
 
@@ -109,7 +120,7 @@ def write_param(layers: Iterable[Layer]) -> str:
                     fix=f"rename it: no spaces, at most {LONGEST_NAME} bytes",
                 )
         blobs.update(layer.tops)
-        values = [f"{key}={_shown(value)}" for key, value in layer.params.items()]
+        values = [_shown(key, value) for key, value in layer.params.items()]
         counts = [str(len(layer.bottoms)), str(len(layer.tops))]
         lines.append(
             " ".join([layer.type, layer.name, *counts, *layer.bottoms, *layer.tops, *values])
@@ -117,9 +128,11 @@ def write_param(layers: Iterable[Layer]) -> str:
     return "\n".join([MAGIC, f"{len(lines)} {len(blobs)}", *lines]) + "\n"
 
 
-def _shown(value: Value) -> str:
-    """A number as ncnn recognises its type: a float has a point or an exponent."""
-    return str(value) if isinstance(value, int) else f"{np.float32(value):.9e}"
+def _shown(key: int, value: Value) -> str:
+    """A parameter as ncnn tells its type: a float has a point or an exponent."""
+    if isinstance(value, tuple):
+        return f"{-_LIST - key}={','.join(map(str, (len(value), *value)))}"
+    return f"{key}={value}" if isinstance(value, int) else f"{key}={np.float32(value):.9e}"
 
 
 def read_param(text: str) -> list[Layer]:
@@ -138,18 +151,18 @@ def read_param(text: str) -> list[Layer]:
             if blob not in made:
                 raise layer.error(f"blob '{blob}' has no producer before it")
             if blob in read:
-                raise layer.error(f"another layer also reads blob '{blob}', without a Split")
+                raise layer.error(f"another layer reads blob '{blob}' too, without a Split")
             read.add(blob)
         for blob in layer.tops:
             if blob in made:
-                raise layer.error(f"blob '{blob}' has two producers")
+                raise layer.error(f"blob '{blob}' is made twice")
             made.add(blob)
         layers.append(layer)
     counts = lines[1].split() if len(lines) > 1 else []
     if counts != [str(len(layers)), str(len(made))]:
         raise LoadError(
-            f"the .param file declares {' and '.join(counts) or 'no'} layers and blobs, but "
-            f"contains {len(layers)} and {len(made)}",
+            f"the .param file promises {' and '.join(counts) or 'no'} layers and blobs, but has "
+            f"{len(layers)} and {len(made)}",
             fix=_FIX,
         )
     return layers
@@ -167,14 +180,25 @@ def _layer(words: list[str], line: Entry) -> Layer:
     for word in words[ends[1] :]:
         key, _, value = word.partition("=")
         number = line.whole_decimal("parameter", key)
+        is_list = number <= -_LIST
+        number = -_LIST - number if is_list else number
         if number in params:
             raise line.error(f"duplicate parameter {number}")
-        params[number] = _value(line, value)
+        params[number] = _list(line, value) if is_list else _value(line, value)
     return Layer(kind, name, tuple(words[4 : ends[0]]), tuple(words[ends[0] : ends[1]]), params)
 
 
-def _value(line: Entry, text: str) -> Value:
-    """A parameter, which ncnn stores in 32 bits."""
+def _list(line: Entry, text: str) -> tuple[int, ...]:
+    """A list, which begins with its length."""
+    count, *values = (_value(line, word) for word in text.split(","))
+    found = tuple(v for v in values if isinstance(v, int))
+    if len(found) != len(values) or count != len(found):
+        raise line.error(f"'{text}' is not a number of integers and as many integers")
+    return found
+
+
+def _value(line: Entry, text: str) -> int | float:
+    """A parameter, which ncnn holds in 32 bits."""
     if set(text) & set(".eE"):
         value = line.decimal("value", text)
         if abs(value) > float(np.finfo(np.float32).max):
@@ -194,7 +218,7 @@ def write_bin(layers: Iterable[Layer]) -> bytes:
     out = bytearray()
     for layer in layers:
         if [w.size for w in layer.weights] != sizes(layer):
-            raise AssertionError(f"{layer.type} '{layer.name}': weights and parameters differ")
+            raise AssertionError(f"{layer.type} '{layer.name}' has other weights than it says")
         for index, weight in enumerate(layer.weights):
             if index == 0 and layer.type in WITH_KERNEL:
                 out += struct.pack("<I", INT8_TAG if weight.dtype == np.int8 else 0)
@@ -223,15 +247,19 @@ def read_bin(data: bytes, layers: Iterable[Layer]) -> list[Layer]:
                 (tag,) = struct.unpack("<I", _taken(layer, data, at, 4))
                 at += 4
                 if tag not in (0, INT8_TAG):
-                    raise layer.error(f"its weights have the unknown tag {tag:#010x}")
+                    raise layer.error(
+                        f"its weights have the tag {tag:#010x}, which is no known one"
+                    )
                 kind = np.dtype(np.int8) if tag else kind
             piece = _taken(layer, data, at, size * kind.itemsize)
             at += len(piece) + -len(piece) % 4
             weight = np.frombuffer(piece, kind)
             if not np.isfinite(weight).all():
-                raise layer.error("its weights contain values that are not finite")
+                raise layer.error("its weights hold values that are not finite")
             weights.append(weight.astype(kind.newbyteorder("=")))
-        found.append(replace(layer, weights=tuple(weights)))
+        found.append(
+            Layer(layer.type, layer.name, layer.bottoms, layer.tops, layer.params, tuple(weights))
+        )
     if at != len(data):
         raise LoadError(f"the .bin file has {len(data)} bytes, but the layers need {at}", fix=_FIX)
     return found

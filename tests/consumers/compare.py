@@ -91,13 +91,17 @@ def written(backend: str) -> Backend:
     return found
 
 
-def python(script: str, interpreter: str = sys.executable) -> Runner:
-    """A consumer with a Python interface; one that needs other packages has its own interpreter."""
+def python(script: str, *more: str, interpreter: str = sys.executable) -> Runner:
+    """A consumer with a Python interface; one that needs other packages has its own interpreter.
+
+    `more` are further arguments of the script.
+    """
 
     def run(model: Path, feeds: Values, outputs: list[str], folder: Path) -> Ran:
         inputs, found = folder / "inputs.npz", folder / "outputs.npz"
         np.savez(inputs, **feeds)
-        command = [interpreter, str(RUNNERS / script), str(model), str(inputs), str(found)]
+        files = (str(model), str(inputs), str(found))
+        command = [interpreter, str(RUNNERS / script), *files, *more]
         lowered = run_lowered(command)
         with np.load(found) as values:
             return Ran({key: values[key] for key in values.files}, lowered)

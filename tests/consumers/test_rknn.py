@@ -36,7 +36,7 @@ def _toolkit() -> tuple[str, str]:
 @pytest.mark.parametrize("network", NETWORKS)
 def test_network(network: str, tmp_path: Path, record: Record) -> None:
     interpreter, version = _toolkit()
-    run, backend = python("run_rknn.py", interpreter), written("rknn")
+    run, backend = python("run_rknn.py", interpreter=interpreter), written("rknn")
     if network in REFUSED:
         words = REFUSED[network]
         record(refused("rknn-toolkit2", version, backend, network, run, tmp_path, words))

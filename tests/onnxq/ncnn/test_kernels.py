@@ -8,19 +8,16 @@ import pytest
 from onnxq.errors import BackendError
 from onnxq.ncnn import reader, writer
 from tests.models.build import quantize, run, weight
-from tests.onnxq.ncnn.cases import CASES, graph, values
+from tests.onnxq.ncnn.cases import CASES, graph, has_int8, int8, several_scales, values
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if n.split()[0] in ("Conv", "Gemm", "MatMul")])
 def test_int8(name: str) -> None:
-    model, x = graph(name), values(name)
-    quantize(model, "x", lo=-127, scale=0.02)
-    if "of two" not in name:
-        weight(model, "w", lo=-127, scale=0.015)
+    model, x = int8(name), values(name)
     (want,) = run(model, x)
     layers = writer.layers_of(model)
     inner = [la for la in layers if la.weights and la.weights[0].dtype == np.int8]
-    assert len(inner) == ("of two" not in name)
+    assert len(inner) == has_int8(name)
     (got,) = run(reader.model_of(layers), x)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
@@ -56,10 +53,20 @@ def test_grouped_convolutions_have_one_scale_per_group() -> None:
     (conv,) = [la for la in writer.layers_of(model) if la.type == "ConvolutionDepthWise"]
     np.testing.assert_allclose(conv.weights[-2], [100.0, 1 / 0.03], rtol=1e-6)
     assert conv.params[8] == 1
-    several = quantize(graph("Conv grouped"), "x", lo=-127, scale=0.02)
-    weight(several, "w", lo=-127, scale=np.linspace(0.01, 0.02, 6), axis=0)
-    with pytest.raises(BackendError, match="several scales in one group"):
-        writer.layers_of(several)
+
+
+def test_several_scales_in_a_group_make_one_convolution_per_group() -> None:
+    model, x = several_scales(), values("Conv grouped")
+    layers = writer.layers_of(model)
+    kinds = [la.type for la in layers]
+    assert kinds == ["Input", "Slice", "Convolution", "Convolution", "Concat"]
+    np.testing.assert_allclose(
+        np.concatenate([la.weights[-2] for la in layers if la.type == "Convolution"]),
+        1 / np.linspace(0.01, 0.02, 6),
+        rtol=1e-6,
+    )
+    (want,), (got,) = run(model, x), run(reader.model_of(layers), x)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 def test_scales_along_the_inputs_are_refused() -> None:

@@ -77,7 +77,7 @@ def test_grids_that_ncnn_does_not_have(fields: dict[str, object]) -> None:
         checked(QParams("t", **given))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("shape", ["2,4", "1,N", "1,1,2,2,2"])
+@pytest.mark.parametrize("shape", ["2,4", "1,N", "1,1,2,2,2,2"])
 def test_shapes_that_ncnn_does_not_have(shape: str) -> None:
     model = parse(f"g (float[{shape}] x) => (float[{shape}] y) {{ y = Relu(x) }}")
     with pytest.raises(NotInNcnn, match="'x'"):
@@ -86,6 +86,7 @@ def test_shapes_that_ncnn_does_not_have(shape: str) -> None:
 
 def test_small_parts() -> None:
     assert dims((3, 4, 5)) == {0: 5, 1: 4, 2: 3}
+    assert dims((2, 3, 4, 5)) == {0: 5, 1: 4, 11: 3, 2: 2}
     np.testing.assert_array_equal(inverse(np.array([0.5, 4.0], np.float32)), [2.0, 0.25])
 
 

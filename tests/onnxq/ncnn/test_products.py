@@ -1,0 +1,59 @@
+"""Products: rows of any number of axes, factors, and constants that no InnerProduct multiplies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onnxq.errors import BackendError
+from onnxq.ncnn import reader, writer
+from tests.models.build import quantize, run, weight
+from tests.onnxq.ncnn.cases import graph, int8, shaped, values
+
+
+def test_more_axes_are_laid_out_as_rows() -> None:
+    kinds = [la.type for la in writer.layers_of(int8("MatMul of planes"))]
+    assert kinds == ["Input", "Reshape", "InnerProduct", "Reshape"]
+
+
+def test_the_factor_of_a_gemm_is_part_of_its_scales() -> None:
+    (plain,) = [la for la in writer.layers_of(int8("Gemm")) if la.weights]
+    (scaled,) = [la for la in writer.layers_of(int8("Gemm scaled")) if la.weights]
+    np.testing.assert_array_equal(plain.weights[0], scaled.weights[0])
+    np.testing.assert_allclose(scaled.weights[1], 2 * plain.weights[1], rtol=1e-6)
+    np.testing.assert_allclose(scaled.weights[2], 2 * plain.weights[2], rtol=1e-6)
+
+
+def test_a_negative_factor_runs_in_float() -> None:
+    text = "g (float[1,3] x) => (float y) <float[3,2] w = {1,2,3,4,5,6}> "
+    model = shaped(text + "{ y = Gemm<alpha=-1.0>(x, w) }")
+    weight(quantize(model, "x", lo=-127), "w", lo=-127, scale=0.05)
+    x = np.float32([[0.31, -1.2, 4.0]])
+    (want,), (got,) = run(model, x), run(reader.model_of(writer.layers_of(model)), x)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_a_constant_stack_is_stored_rounded() -> None:
+    name = "MatMul of two, one constant"
+    model, x = quantize(graph(name), "k", lo=-127, scale=0.25), values(name)
+    kinds = [la.type for la in writer.layers_of(model)]
+    assert kinds == ["Input", "MemoryData", "MatMul"]
+    (want,), (got,) = run(model, x), run(reader.model_of(writer.layers_of(model)), x)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+STACK = f"float[1,4,3,2] k = {{{', '.join(['1'] * 24)}}}"
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "why"),
+    [
+        ("float[1,1] x", "<float[1,2] w = {1,2}> { y = Gemm<transA=1>(x, w) }", "transA"),
+        ("float[1,2,3] x", f"<{STACK}> {{ y = MatMul(x, k) }}", "matrix by matrix"),
+        ("float[1,1] x", "{ r = Relu(x) y = Gemm(x, r) }", "weight is computed"),
+    ],
+)
+def test_refusals(head: str, body: str, why: str) -> None:
+    with pytest.raises(BackendError, match=why) as caught:
+        writer.layers_of(shaped(f"g ({head}) => (float y) {body}"))
+    assert "remove these parts" not in caught.value.fix
