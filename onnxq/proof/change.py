@@ -8,6 +8,13 @@ from onnxq.graph import Model
 from onnxq.pass_ import Trace
 
 
+RECAST = "recast"
+"""Name of the trace of a model that got the quantizers of its target instead of its own."""
+
+MOVING = (RECAST, "approximate-grids")
+"""Changes whose cost is judged: they move quantizers."""
+
+
 @dataclass(frozen=True)
 class Change:
     """A change made by lossy passes."""

@@ -26,7 +26,7 @@ from onnxq.errors import OnnxqError
 from onnxq.graph import Model, domain_of, from_proto
 from onnxq.operators.integer_operators import find
 from onnxq.pipeline import Pipeline
-from onnxq.proof.change import Change
+from onnxq.proof.change import MOVING, Change
 from onnxq.proof.difference import RunningDiff, Tolerance
 from onnxq.proof.trusted import Running, Trusted
 from onnxq.proof.verify import Report, compare, saturation
@@ -146,7 +146,7 @@ def prove(
     report = compare(before, Running(change.before), Tolerance())
     proofs.append(Proof("up to the change (canonical)", report))
     cost = compare(before, trusted, _ANYTHING)
-    if any(t.name == "approximate-grids" for t in change.traces):
+    if any(t.name in MOVING for t in change.traces):
         limit = _bearable(table)
         judged = tuple(replace(output, tolerance=limit) for output in cost.outputs)
         proofs.append(Proof(COST, replace(cost, outputs=judged)))

@@ -4,6 +4,9 @@
               |                                          |
               '-> fit -> legal canonical -> write -> files -> prove
 
+With `allow_requantize`, a source that does not fit is recast: it gets the target's own quantizers,
+with the ranges of its own.
+
 Each step is a function of plain values that can be called alone: `read_source.read`,
 `fit_to_backend.fit`, `write_outputs.write` and `onnxq.proof.prove.prove`. The model is read once:
 fitting skips the readers at the start of the backend's pipeline.
@@ -18,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxq.backend import Backend, chosen_backend
 from onnxq.disk.data_file import Origin
+from onnxq.errors import BackendError, OnnxqError, PassError, SaveError
 from onnxq.graph import Model, load
 from onnxq.lint.findings import findings
 from onnxq.lint.rule import Finding, Subject
@@ -29,10 +33,11 @@ from onnxq.proof.verify import Report
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.workflows.artifacts import MadeFiles, written_apart
 from onnxq.workflows.encodings import Encodings, Weights
-from onnxq.workflows.fit_to_backend import fit
+from onnxq.workflows.fit_to_backend import Fitted, fit
 from onnxq.workflows.read_source import read
+from onnxq.workflows.recast import missing_ranges, recast
 from onnxq.workflows.stale_files import stale_files
-from onnxq.workflows.write_outputs import check_writer, write
+from onnxq.workflows.write_outputs import Written, check_writer, write
 
 if TYPE_CHECKING:
     from onnxq.running.samples import Data
@@ -51,6 +56,8 @@ class Conversion(MadeFiles):
     """Lint findings for the model to deploy."""
     variant: str | None = None
     """The chosen way to deploy; None: the backend's own."""
+    range_sources: dict[str, str] = field(default_factory=dict)
+    """Where each range comes from, if the target's own quantizers replaced those of the source."""
     change: Change | None = None
     """The lossy change that the target needs; None: there is none."""
     cost: Report | None = None
@@ -87,6 +94,7 @@ class Conversion(MadeFiles):
             "backend": self.backend.name,
             "variant": self.variant,
             "stale": [str(p) for p in self.stale],
+            "range_sources": self.range_sources,
             "cost": None if self.cost is None else [o.to_json() for o in self.cost.outputs],
             "findings": [f.to_json() for f in self.findings],
         }
@@ -130,8 +138,10 @@ def convert(
     `variant` chooses another way to deploy than the backend's own: `onnxq backends` lists them.
     `encodings` are side files (or tables) with the quantization of a float model: they must match
     it, unless `allow_missing`. `weights="max"` quantizes weights that are not in them.
-    `allow_requantize` moves unsupported quantizers to the nearest grid that the target supports;
-    the cost is measured, and fails the proof if it is too large (see `onnxq.proof.prove`).
+    `allow_requantize` moves unsupported quantizers to the nearest grid that the target supports, or
+    replaces all of them by the target's own (see `onnxq.workflows.recast`; `data` then tells ranges
+    that the source does not). The cost is measured, and fails the proof if it is too large: see
+    `onnxq.proof.prove`.
     """
     backend = chosen_backend(backend, variant)
     check_writer(backend)
@@ -152,8 +162,7 @@ def convert(
         progress=progress,
     )
     progress(f"running {len(backend.pipeline)} passes")
-    fitted = fit(found.model, backend, *observers, allow_requantize=allow_requantize)
-    written = write(fitted.model, backend)
+    fitted, written, told = _made(found.model, backend, observers, allow_requantize, data, progress)
     progress("checking what the target will reject or run in float")
     subject = Subject(backend, written.model, fitted.model, found.model)
     conversion = Conversion(
@@ -163,7 +172,13 @@ def convert(
         table=subject.collected.qparams,
         traces=(*found.traces, *fitted.traces, *written.traces),
         artifacts=written.artifacts,
-        notes=[*found.notes, *written.notes, *(fitted.change.notes() if fitted.change else ())],
+        notes=[
+            *found.notes,
+            *written.notes,
+            *(fitted.change.notes() if fitted.change else ()),
+            *told.notes,
+        ],
+        range_sources=told.sources,
         findings=findings(subject),
         variant=variant,
         change=fitted.change,
@@ -184,3 +199,35 @@ def convert(
         conversion.proofs, conversion.cost = proven.proofs, proven.cost
         conversion.notes += proven.notes
     return conversion
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What a recast model has to tell."""
+
+    sources: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def _made(
+    source: Model,
+    backend: Backend,
+    observers: tuple[Observer, ...],
+    allow_requantize: bool,
+    data: Data | None,
+    progress: Progress,
+) -> tuple[Fitted, Written, _Told]:
+    """The model that fits the backend, and its files: on the grids of the source, or recast."""
+    try:
+        fitted = fit(source, backend, *observers, allow_requantize=allow_requantize)
+        return fitted, write(fitted.model, backend), _Told()
+    except (BackendError, PassError, SaveError) as error:
+        if not allow_requantize:
+            raise
+        refused = error
+    made = recast(source, backend, *observers, why=refused.what, data=data, progress=progress)
+    try:
+        written = write(made.fitted.model, backend)
+    except OnnxqError as error:
+        raise missing_ranges(error, made) from refused
+    return made.fitted, written, _Told(made.sources, made.notes)

@@ -1,0 +1,152 @@
+"""Recasts a quantized model: the quantizers of the target, with the ranges of the source.
+
+For a source whose quantizers cannot be moved into the target's scheme one by one: the wrong
+tensors are quantized, or two grids meet where the target has one. Its quantizers become ranges,
+the float network beneath gets the quantizers that the target wants, and a weight keeps its grid if
+the target has it.
+
+A tensor that the source does not quantize takes a range that follows from others
+(`onnxq.calibration.following_ranges`), or one from data. Without either it stays float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import onnx_graphsurgeon as gs
+
+from onnxq.analysis.placement_walk import Place
+from onnxq.backend import Backend
+from onnxq.calibration.following_ranges import follow
+from onnxq.calibration.observing import observe
+from onnxq.calibration.placing import Placing
+from onnxq.calibration.range_methods import Method
+from onnxq.calibration.range_sources import note_sources
+from onnxq.calibration.ranges import KnownRange, RangeTable
+from onnxq.calibration.source_ranges import SourceRanges, source_ranges
+from onnxq.calibration.tensor_statistics import Wanted
+from onnxq.canonical.fake_quantize import set_params
+from onnxq.canonical.grid_fit import exact_fit
+from onnxq.canonical.quantized_weights import quantized_weights
+from onnxq.errors import OnnxqError
+from onnxq.graph import Model
+from onnxq.graph.constants import array
+from onnxq.graph.dequantized import loaded
+from onnxq.pass_ import Trace
+from onnxq.pipeline import Observer
+from onnxq.proof.change import RECAST, Change
+from onnxq.quant.qparams import QParams
+from onnxq.workflows.fit_to_backend import Fitted, fit
+from passes.phases import CLEAN, FOLD, FOLD_SYMMETRIC
+
+if TYPE_CHECKING:
+    from onnxq.running.samples import Data
+
+_SIMPLIFYING = {*CLEAN, *FOLD, *FOLD_SYMMETRIC}
+
+
+@dataclass(frozen=True)
+class Recast:
+    """A model with the quantizers of its target."""
+
+    fitted: Fitted
+    sources: dict[str, str]
+    """Where the range of each quantized tensor comes from."""
+    notes: list[str]
+    """What stays float although the target quantizes it."""
+
+
+def recast(
+    source: Model,
+    backend: Backend,
+    *observers: Observer,
+    why: str,
+    data: Data | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Recast:
+    """Give the canonical `source` the quantizers of `backend`, since of `why` its own do not do.
+
+    `data` tells the ranges that the source does not.
+    """
+    progress("placing the target's own quantizers")
+    trace = Trace(RECAST)
+    trace.note(f"the quantizers of the source cannot be moved one by one: {why}")
+    clean = tuple(step for step in backend.pipeline if step in _SIMPLIFYING)
+    apart = source_ranges(source, clean, trace)
+    placing = Placing(apart.model, backend)
+    ranges = apart.ranges | follow(apart.model, apart.ranges)
+    if data is not None:
+        ranges |= _observed(placing, ranges, data, progress)
+    placed = placing.place(ranges)
+    _restore_grids(placed.model, apart, backend, placed.sources)
+    note_sources(placed.model, placed.sources)
+    for tensor, text in placed.sources.items():
+        trace.rewrote(f"'{tensor}'", text)
+    for note in placed.notes:
+        trace.note(note)
+    made = fit(placed.model, backend, *observers, allow_requantize=True)
+    further = made.change.traces if made.change is not None else ()
+    change = Change(source, made.model, (trace, *further))
+    fitted = replace(made, traces=(trace, *made.traces), change=change)
+    return Recast(fitted, placed.sources, placed.notes)
+
+
+def missing_ranges(error: OnnxqError, made: Recast) -> OnnxqError:
+    """`error`, with the advice to give data if ranges are missing."""
+    if not made.notes:
+        return error
+    fix = f"give typical inputs with --data, since {made.notes[0]}"
+    return type(error)(error.what, fix=f"{fix}; or {error.fix}")
+
+
+def missing(placing: Placing, ranges: RangeTable) -> list[Place[gs.Node, gs.Tensor]]:
+    """The places with a tensor whose range is not known."""
+    return [
+        place
+        for place in placing.places
+        if any(t.name not in ranges and array(t) is None for t in place.tensors)
+    ]
+
+
+def _observed(
+    placing: Placing, ranges: RangeTable, data: Data, progress: Callable[[str], None]
+) -> RangeTable:
+    """The ranges that are not known yet, from data."""
+    places = missing(placing, ranges)
+    wanted = {
+        tensor.name: Wanted()
+        for place in places
+        for tensor in place.tensors
+        if tensor.name not in ranges and array(tensor) is None
+    }
+    if not wanted:
+        return {}
+    seen = observe(placing.model, wanted, data, progress=progress)
+    method, found = Method(), RangeTable()
+    for place in places:
+        spec = placing.activation_spec(place)
+        for tensor in place.tensors:
+            if tensor.name in wanted and seen.tensors[tensor.name].extremes.count:
+                low, high = method.range(seen.tensors[tensor.name].seen(), spec)
+                text = f"{method} over {seen.samples} samples"
+                found[tensor.name] = KnownRange.of(low, high, text)
+    return found
+
+
+def _restore_grids(
+    model: Model, apart: SourceRanges, backend: Backend, sources: dict[str, str]
+) -> None:
+    """Let weights lie on the grids of the source, if the target has them."""
+    for node, params, weight in quantized_weights(model):
+        old = apart.grids.get(params.tensor)
+        if old is None or not isinstance(old, QParams) or backend.scheme.weight.logarithmic:
+            continue
+        fit = exact_fit(old, backend.scheme.weight, values=loaded(weight))
+        if fit is not None:
+            set_params(model, node, fit.params)
+            sources[params.tensor] = f"the {old.qtype} grid of the source"
+
+
+__all__ = ["Recast", "missing", "missing_ranges", "recast"]

@@ -1,0 +1,185 @@
+"""Every file of another tool, converted for every backend with `allow_requantize`.
+
+    python -m tests.checks.recast_matrix [--no-verify] [--only PART] [--json FILE]
+
+counts the conversions that give files, and lists why others were refused. An exception that is not
+onnxq's own is a crash. The files lie beside the repository (`../shared/fixtures`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from onnxq.backend import Backend, backends
+from onnxq.errors import OnnxqError
+from onnxq.graph import load
+from onnxq.workflows.convert import convert
+from onnxq.workflows.encodings import read_content
+from onnxq.workflows.read_source import read
+from tests.models.foreign_files import FOLDER
+
+GOAL = 0.97
+"""The share of conversions that must give files with a measured cost."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One file converted for one backend."""
+
+    name: str
+    backend: str
+    outcome: str
+    """kept: on the grids of the source; recast: on ranges; refused; crash."""
+    reason: str = ""
+    sqnr: float | None = None
+    """The cost in dB at the worst output; None if nothing changed or nothing was measured."""
+    passed: bool = True
+    """Whether all proofs passed, that of the cost among them."""
+    seconds: float = 0.0
+
+
+def targets() -> list[str]:
+    """The backends that write files."""
+    found = backends().items()
+    return [name for name, each in found if isinstance(each, Backend) and each.writes]
+
+
+def sources(folder: Path = FOLDER) -> list[Path]:
+    """The fixtures with an ONNX file."""
+    return sorted(p for p in folder.glob("*/*") if (p / "model.onnx").exists())
+
+
+def side_file_of(fixture: Path) -> Path | None:
+    """The side file that makes a float model readable, if one does."""
+    model = load(fixture / "model.onnx")
+    for path in sorted(fixture.iterdir()):
+        if path.suffix in (".onnx", ".npz") or path.name == "meta.json":
+            continue
+        try:
+            read_content(path)
+            read(model, encodings=path, allow_missing=True)
+        except OnnxqError:
+            continue
+        return path
+    return None
+
+
+def readable(fixture: Path) -> list[Path] | None:
+    """The side files a fixture is read with; None if it is not read at all."""
+    try:
+        read(load(fixture / "model.onnx"))
+    except OnnxqError:
+        beside = side_file_of(fixture)
+        return None if beside is None else [beside]
+    return []
+
+
+def cells_of(
+    fixture: Path, names: list[str], *, verify: bool = True, data: bool = False
+) -> list[Cell]:
+    """One file converted for the backends `names`; none if the file is not read at all."""
+    beside = readable(fixture)
+    if beside is None:
+        return []
+    return [cell(fixture, name, beside, verify=verify, data=data) for name in names]
+
+
+def cell(
+    fixture: Path, backend: str, beside: list[Path], *, verify: bool = True, data: bool = False
+) -> Cell:
+    """One conversion."""
+    name = f"{fixture.parent.name}/{fixture.name}"
+    start = time.perf_counter()
+    try:
+        made = convert(
+            fixture / "model.onnx",
+            backend,
+            encodings=beside,
+            allow_missing=True,
+            allow_requantize=True,
+            verify=verify,
+            data=fixture.parent / "calib.npz" if data else None,
+            count=2,
+        )
+    except OnnxqError as error:
+        return Cell(name, backend, "refused", error.what, passed=False)
+    except Exception as error:  # noqa: BLE001 - a crash is what this looks for
+        return Cell(name, backend, "crash", f"{type(error).__name__}: {error}", passed=False)
+    costs = [o.sqnr for o in made.cost.outputs] if made.cost else []
+    return Cell(
+        name,
+        backend,
+        "recast" if made.range_sources else "kept",
+        "; ".join(f"{p.what} failed" for p in made.proofs if not p.passed),
+        min(costs, default=None),
+        all(p.passed for p in made.proofs),
+        time.perf_counter() - start,
+    )
+
+
+def _one(work: tuple[Path, list[str], bool, bool]) -> list[Cell]:
+    fixture, names, verify, data = work
+    return cells_of(fixture, names, verify=verify, data=data)
+
+
+def matrix(
+    fixtures: list[Path], names: list[str], *, verify: bool, data: bool, workers: int
+) -> Iterator[Cell]:
+    """All conversions."""
+    work = [(fixture, names, verify, data) for fixture in fixtures]
+    if workers == 1:
+        for each in work:
+            yield from _one(each)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        for found in pool.map(_one, work):
+            yield from found
+
+
+def share(cells: list[Cell]) -> float:
+    """The share that gave files."""
+    return sum(c.outcome in ("kept", "recast") for c in cells) / max(len(cells), 1)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the matrix and print its counts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--no-verify", action="store_true")
+    parser.add_argument("--data", action="store_true", help="with the samples beside the files")
+    parser.add_argument("--only", default="", help="part of the name of the files")
+    parser.add_argument("--backend", action="append")
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args(arguments)
+    fixtures = [p for p in sources(given.folder) if given.only in f"{p.parent.name}/{p.name}"]
+    found: list[Cell] = []
+    for each in matrix(
+        fixtures,
+        given.backend or targets(),
+        verify=not given.no_verify,
+        data=given.data,
+        workers=given.workers,
+    ):
+        found.append(each)
+        if given.json:
+            with given.json.open("a") as file:
+                file.write(json.dumps(asdict(each)) + "\n")
+    counts = Counter(c.outcome for c in found)
+    print(f"{len(found)} conversions, {100 * share(found):.1f} % give files: {dict(counts)}")
+    print(f"{sum(not c.passed for c in found)} without a proof that passed")
+    for reason, count in Counter(c.reason[:160] for c in found if c.reason).most_common(25):
+        print(f"{count:5} {reason}")
+    return int(share(found) < GOAL or counts["crash"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
