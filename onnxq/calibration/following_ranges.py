@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -27,6 +26,7 @@ from onnxq.graph import Model, domain_of
 from onnxq.graph.constants import array, scalar
 from onnxq.operators.op_kind import gelu_of
 from onnxq.operators.traits import moved_outputs, moves
+from onnxq.quant.qparams import Array
 
 Ends = tuple[float, float]
 """Lowest and highest value."""
@@ -168,12 +168,11 @@ _MOST_READERS = 64
 """Tensors with more consumers than this are not looked at backwards: each asks all of them."""
 
 
-def _floats(tensor: gs.Tensor) -> Any:
-    if not isinstance(tensor, gs.Constant):
+def _floats(tensor: gs.Tensor) -> Array | None:
+    values = array(tensor) if isinstance(tensor, gs.Constant) else None
+    if values is None or not values.size or not np.issubdtype(values.dtype, np.floating):
         return None
-    values = array(tensor)
-    real = values is not None and values.size and np.issubdtype(values.dtype, np.floating)
-    return values if real and np.isfinite(values).all() else None
+    return values if np.isfinite(values).all() else None
 
 
 def _ends(known: KnownRange) -> Ends:
@@ -259,9 +258,7 @@ def _rising(function: Callable[[float], float]) -> Callable[[Ends], Ends]:
     return lambda ends: (function(ends[0]), function(ends[1]))
 
 
-def _falling_first(
-    function: Callable[[float], float], lowest_at: float
-) -> Callable[[Ends], Ends]:
+def _falling_first(function: Callable[[float], float], lowest_at: float) -> Callable[[Ends], Ends]:
     def rule(ends: Ends) -> Ends:
         values = [function(x) for x in ends]
         inside = ends[0] <= lowest_at <= ends[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 
@@ -75,9 +76,11 @@ def proofs(found: Iterable[Proof], title: str = "Proof") -> RenderableType:
 def cost(found: Report, judged: bool) -> RenderableType:
     """Distance of the outputs from those of the source after a change that the target needs."""
     verdict = ("",) if judged else ()
-    table = _table("Cost of the changes", "output", *_NUMBERS, *verdict, right=_NUMBERS)
+    numbers = ("SQNR", *_NUMBERS)
+    table = _table("Cost of the changes", "output", *numbers, *verdict, right=numbers)
     for diff in found.outputs:
-        table.add_row(shown(diff.name), *diff_cells(diff)[: None if judged else -1])
+        ratio = f"{diff.sqnr:.1f} dB" if math.isfinite(diff.sqnr) else "-"
+        table.add_row(shown(diff.name), ratio, *diff_cells(diff)[: None if judged else -1])
     return table
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from onnxq.graph import Model
 from onnxq.pass_ import Trace
 
-
 RECAST = "recast"
 """Name of the trace of a model that got the quantizers of its target instead of its own."""
 

@@ -52,6 +52,8 @@ class Tolerance:
     max_mean_spread: float = math.inf
     """The mean as a share of the span of the trusted values. If it is limited, values that are all
     equal must be so in the trusted model, too."""
+    min_sqnr: float = -math.inf
+    """The least ratio of signal to difference, in dB."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class TensorDiff:
             return math.inf
         if self.unit == "exact":
             return math.inf if self.moved else 0.0
+        if self.sqnr < limits.min_sqnr:
+            return 10 ** min((limits.min_sqnr - self.sqnr) / 20, 300.0)
         if self.collapsed and math.isfinite(limits.max_mean_spread):
             return math.inf
         if self.unit == "relative":

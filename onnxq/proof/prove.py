@@ -91,6 +91,7 @@ def prove(
     table: QParamTable,
     *,
     change: Change | None = None,
+    min_sqnr: float | None = None,
     data: Data | None = None,
     count: int = 4,
     seed: int = 0,
@@ -99,7 +100,8 @@ def prove(
     """Compare the files of `backend`, given by suffix, with the canonical `source`.
 
     `table` is the quantization in the files. After a lossy `change` they are compared with its
-    result, and the cost of the change is measured.
+    result, and the cost of the change is measured. `min_sqnr` limits the cost: the least ratio of
+    signal to difference at every output, in dB, instead of the limit for moved quantizers.
     """
     running = partial(Trusted, data=data, count=count, seed=seed, keep=KEPT)
     before = running(source)
@@ -146,8 +148,8 @@ def prove(
     report = compare(before, Running(change.before), Tolerance())
     proofs.append(Proof("up to the change (canonical)", report))
     cost = compare(before, trusted, _ANYTHING)
-    if any(t.name in MOVING for t in change.traces):
-        limit = _bearable(table)
+    if min_sqnr is not None or any(t.name in MOVING for t in change.traces):
+        limit = _bearable(table) if min_sqnr is None else replace(_ANYTHING, min_sqnr=min_sqnr)
         judged = tuple(replace(output, tolerance=limit) for output in cost.outputs)
         proofs.append(Proof(COST, replace(cost, outputs=judged)))
     return Proven(tuple(proofs), notes, cost)

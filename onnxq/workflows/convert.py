@@ -14,6 +14,7 @@ fitting skips the readers at the start of the backend's pipeline.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from onnxq.backend import Backend, chosen_backend
 from onnxq.disk.data_file import Origin
-from onnxq.errors import BackendError, OnnxqError, PassError, SaveError
+from onnxq.errors import BackendError, OnnxqError, OptionError, PassError, SaveError
 from onnxq.graph import Model, load
 from onnxq.lint.findings import findings
 from onnxq.lint.rule import Finding, Subject
-from onnxq.parsing.argument_types import FLAG, INTEGER, PATH, takes
+from onnxq.parsing.argument_types import FLAG, INTEGER, NUMBER, PATH, takes
 from onnxq.pipeline import Observer
 from onnxq.proof.change import Change
 from onnxq.proof.prove import prove
@@ -108,6 +109,7 @@ class Conversion(MadeFiles):
     allow_missing=FLAG,
     weights=(str, None),
     allow_requantize=FLAG,
+    min_sqnr=(*NUMBER, None),
     verify=FLAG,
     stem=(str, None),
     progress=Callable,
@@ -126,6 +128,7 @@ def convert(
     allow_missing: bool = False,
     weights: Weights | None = None,
     allow_requantize: bool = False,
+    min_sqnr: float | None = None,
     verify: bool = True,
     stem: str | None = None,
     progress: Progress = lambda _: None,
@@ -141,10 +144,14 @@ def convert(
     `allow_requantize` moves unsupported quantizers to the nearest grid that the target supports, or
     replaces all of them by the target's own (see `onnxq.workflows.recast`; `data` then tells ranges
     that the source does not). The cost is measured, and fails the proof if it is too large: see
-    `onnxq.proof.prove`.
+    `onnxq.proof.prove`. `min_sqnr` sets that limit: the least ratio of signal to difference, in dB.
     """
     backend = chosen_backend(backend, variant)
     check_writer(backend)
+    if min_sqnr is not None and not math.isfinite(min_sqnr):
+        raise OptionError(
+            f"{min_sqnr} is no ratio of signal to difference", fix="give a number of dB, such as 20"
+        )
     if isinstance(data, Iterator):
         data = list(data)  # every proof needs all of it
     if not isinstance(source, Model):
@@ -191,6 +198,7 @@ def convert(
                 files,
                 conversion.table,
                 change=fitted.change,
+                min_sqnr=min_sqnr,
                 data=data,
                 count=count,
                 seed=seed,

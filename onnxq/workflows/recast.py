@@ -30,6 +30,7 @@ from onnxq.calibration.tensor_statistics import Wanted
 from onnxq.canonical.fake_quantize import set_params
 from onnxq.canonical.grid_fit import exact_fit
 from onnxq.canonical.quantized_weights import quantized_weights
+from onnxq.edit import describe
 from onnxq.errors import OnnxqError
 from onnxq.graph import Model
 from onnxq.graph.constants import array
@@ -79,18 +80,25 @@ def recast(
     ranges = apart.ranges | follow(apart.model, apart.ranges)
     if data is not None:
         ranges |= _observed(placing, ranges, data, progress)
+    bare = _layers_without_range(placing, ranges, apart)
+    if bare:
+        placing = Placing(apart.model, backend, keep_float=[n.outputs[0].name for n in bare])
     placed = placing.place(ranges)
+    notes = [
+        f"{describe(n)} stays float: no range is known for '{n.inputs[0].name}', which it reads"
+        for n in bare
+    ] + placed.notes
     _restore_grids(placed.model, apart, backend, placed.sources)
     note_sources(placed.model, placed.sources)
     for tensor, text in placed.sources.items():
         trace.rewrote(f"'{tensor}'", text)
-    for note in placed.notes:
+    for note in notes:
         trace.note(note)
     made = fit(placed.model, backend, *observers, allow_requantize=True)
     further = made.change.traces if made.change is not None else ()
     change = Change(source, made.model, (trace, *further))
     fitted = replace(made, traces=(trace, *made.traces), change=change)
-    return Recast(fitted, placed.sources, placed.notes)
+    return Recast(fitted, placed.sources, notes)
 
 
 def missing_ranges(error: OnnxqError, made: Recast) -> OnnxqError:
@@ -107,6 +115,24 @@ def missing(placing: Placing, ranges: RangeTable) -> list[Place[gs.Node, gs.Tens
         place
         for place in placing.places
         if any(t.name not in ranges and array(t) is None for t in place.tensors)
+    ]
+
+
+def _layers_without_range(
+    placing: Placing, ranges: RangeTable, apart: SourceRanges
+) -> list[gs.Node]:
+    """Layers that stay float: the source rounds neither what they read nor their weight.
+
+    A weight that the source rounds is kept so, except for targets with logarithmic grids, whose
+    files have no place for a weight without its input.
+    """
+    bare = {t.name for p in missing(placing, ranges) for t in p.tensors if t.name not in ranges}
+    whole = placing.backend.scheme.weight.logarithmic
+    return [
+        node
+        for node, weight in placing.weights
+        if (whole or weight.name not in apart.grids)
+        and any(t.name in bare for t in placing.walk.sources(node.inputs[0]))
     ]
 
 
@@ -129,7 +155,7 @@ def _observed(
         spec = placing.activation_spec(place)
         for tensor in place.tensors:
             if tensor.name in wanted and seen.tensors[tensor.name].extremes.count:
-                low, high = method.range(seen.tensors[tensor.name].seen(), spec)
+                low, high = method.range(seen.tensors[tensor.name].seen, spec)
                 text = f"{method} over {seen.samples} samples"
                 found[tensor.name] = KnownRange.of(low, high, text)
     return found
@@ -144,7 +170,7 @@ def _restore_grids(
         if old is None or not isinstance(old, QParams) or backend.scheme.weight.logarithmic:
             continue
         fit = exact_fit(old, backend.scheme.weight, values=loaded(weight))
-        if fit is not None:
+        if fit is not None and fit.params.axis in (None, params.axis) and not fit.params.block:
             set_params(model, node, fit.params)
             sources[params.tensor] = f"the {old.qtype} grid of the source"
 
