@@ -232,10 +232,21 @@ def _made(
     except (BackendError, PassError, SaveError) as error:
         if not allow_requantize:
             raise
-        refused = error
-    made = recast(source, backend, *observers, why=refused.what, data=data, progress=progress)
-    try:
-        written = write(made.fitted.model, backend)
-    except OnnxqError as error:
-        raise missing_ranges(error, made) from refused
-    return made.fitted, written, _Told(made.sources, made.notes)
+        refused: OnnxqError = error
+    for constants in (True, False):
+        made = recast(
+            source,
+            backend,
+            *observers,
+            why=refused.what,
+            data=data,
+            constants=constants,
+            progress=progress,
+        )
+        try:
+            written = write(made.fitted.model, backend)
+        except OnnxqError as error:
+            refused = missing_ranges(error, made)
+        else:
+            return made.fitted, written, _Told(made.sources, made.notes)
+    raise refused

@@ -65,11 +65,13 @@ def recast(
     *observers: Observer,
     why: str,
     data: Data | None = None,
+    constants: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Recast:
     """Give the canonical `source` the quantizers of `backend`, since of `why` its own do not do.
 
-    `data` tells the ranges that the source does not.
+    `data` tells the ranges that the source does not. Without `constants`, factors and addends that
+    are no weights stay float: some side files have no place for them.
     """
     progress("placing the target's own quantizers")
     trace = Trace(RECAST)
@@ -80,14 +82,14 @@ def recast(
     ranges = apart.ranges | follow(apart.model, apart.ranges)
     if data is not None:
         ranges |= _observed(placing, ranges, data, progress)
-    bare = _layers_without_range(placing, ranges, apart)
+    bare = _left_float(placing, ranges, apart)
     if bare:
         placing = Placing(apart.model, backend, keep_float=[n.outputs[0].name for n in bare])
+    if not constants:
+        placing.places = [p for p in placing.places if not _is_constant(p)]
     placed = placing.place(ranges)
-    notes = [
-        f"{describe(n)} stays float: no range is known for '{n.inputs[0].name}', which it reads"
-        for n in bare
-    ] + placed.notes
+    left = (f"{describe(n)} stays float: no range is known for what it reads" for n in bare)
+    notes = [*left, *placed.notes]
     _restore_grids(placed.model, apart, backend, placed.sources)
     note_sources(placed.model, placed.sources)
     for tensor, text in placed.sources.items():
@@ -105,8 +107,12 @@ def missing_ranges(error: OnnxqError, made: Recast) -> OnnxqError:
     """`error`, with the advice to give data if ranges are missing."""
     if not made.notes:
         return error
-    fix = f"give typical inputs with --data, since {made.notes[0]}"
-    return type(error)(error.what, fix=f"{fix}; or {error.fix}")
+    fix = f"give typical inputs with --data ({made.notes[0]}); or {error.fix}"
+    return type(error)(error.what, fix=fix)
+
+
+def _is_constant(place: Place[gs.Node, gs.Tensor]) -> bool:
+    return all(array(tensor) is not None for tensor in place.tensors)
 
 
 def missing(placing: Placing, ranges: RangeTable) -> list[Place[gs.Node, gs.Tensor]]:
@@ -118,20 +124,20 @@ def missing(placing: Placing, ranges: RangeTable) -> list[Place[gs.Node, gs.Tens
     ]
 
 
-def _layers_without_range(
-    placing: Placing, ranges: RangeTable, apart: SourceRanges
-) -> list[gs.Node]:
-    """Layers that stay float: the source rounds neither what they read nor their weight.
+def _left_float(placing: Placing, ranges: RangeTable, apart: SourceRanges) -> list[gs.Node]:
+    """Operators that stay float, since no range is known for what they read.
 
-    A weight that the source rounds is kept so, except for targets with logarithmic grids, whose
-    files have no place for a weight without its input.
+    A weight that the source rounds is rounded nevertheless. Files with logarithmic grids have no
+    place for some inputs of an operator only: there all of them stay float.
     """
-    bare = {t.name for p in missing(placing, ranges) for t in p.tensors if t.name not in ranges}
-    whole = placing.backend.scheme.weight.logarithmic
+    places = missing(placing, ranges)
+    if placing.backend.scheme.weight.logarithmic:
+        return list({id(op): op for place in places for op in place.asked_by}.values())
+    bare = {t.name for place in places for t in place.tensors if t.name not in ranges}
     return [
         node
         for node, weight in placing.weights
-        if (whole or weight.name not in apart.grids)
+        if weight.name not in apart.grids
         and any(t.name in bare for t in placing.walk.sources(node.inputs[0]))
     ]
 
