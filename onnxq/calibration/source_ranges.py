@@ -20,7 +20,7 @@ from onnxq.analysis.signs import Signs
 from onnxq.calibration.ranges import KnownRange, RangeTable, united
 from onnxq.canonical.quantized_weights import quantized_weights
 from onnxq.canonical.quantizers import QUANTIZERS, is_quantizer, row_of
-from onnxq.edit import producer, replace
+from onnxq.edit import describe, producer, replace
 from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
 from onnxq.operators.traits import WEIGHTED
@@ -78,8 +78,8 @@ def _free_norms(model: Model, trace: Trace) -> None:
         if layer is None or not consumers or model.is_output(node.outputs[0]):
             continue
         if all(consumer.op == "BatchNormalization" for consumer in consumers):
+            trace.note(f"{describe(node)} is between a layer and its batch norm, which become one")
             replace(node, by=node.inputs[0], model=model)
-            trace.rewrote(node, "it is between a layer and its batch norm, which become one")
 
 
 def _keep_clamps(model: Model, trace: Trace) -> None:
@@ -93,7 +93,7 @@ def _keep_clamps(model: Model, trace: Trace) -> None:
         if isinstance(row_of(node), QParams):
             name = node.inputs[0].name
             clamp_input(model, node, 0.0, np.inf)
-            trace.rewrote(node, f"its lowest value is 0: a Relu clamps '{name}' instead")
+            trace.note(f"a Relu clamps '{name}', as {describe(node)} did: its lowest value is 0")
 
 
 def _behind_weight(node: gs.Node) -> bool:
