@@ -191,7 +191,7 @@ class Placing:
             return
         whole, spec = united(found), self.activation_spec(place)
         for tensor in place.tensors:
-            if any(row.tensor == tensor.name for row in table):
+            if tensor.name in sources:
                 continue
             _add_row(table, tensor.name, whole, spec, None, Role.ACTIVATION)
             sources[tensor.name], rules[tensor.name] = whole.source, place.rule

@@ -19,7 +19,7 @@ from onnxq.analysis.float_graph import FloatGraph, FloatTensor, Quantizer
 from onnxq.analysis.signs import Signs
 from onnxq.calibration.ranges import KnownRange, RangeTable, united
 from onnxq.canonical.quantized_weights import quantized_weights
-from onnxq.canonical.quantizers import QUANTIZERS, is_quantizer, row_of
+from onnxq.canonical.quantizers import QUANTIZERS, row_of
 from onnxq.edit import describe, producer, replace
 from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
@@ -84,26 +84,17 @@ def _free_norms(model: Model, trace: Trace) -> None:
 
 def _keep_clamps(model: Model, trace: Trace) -> None:
     signs = Signs()
+    weights: set[int] = set()
+    """Quantizers of constants, also those behind others."""
     for node in model.nodes(*QUANTIZERS):
-        if is_constant(node.inputs[0]) or _behind_weight(node):
+        above = producer(node.inputs[0])
+        if is_constant(node.inputs[0]) or (above is not None and id(above) in weights):
+            weights.add(id(node))
             continue
-        low, _ = _ends(node)
-        if low < 0 or signs.never_negative(node.inputs[0]):
-            continue
-        if isinstance(row_of(node), QParams):
+        if _ends(node)[0] >= 0 and not signs.never_negative(node.inputs[0]):
             name = node.inputs[0].name
             clamp_input(model, node, 0.0, np.inf)
             trace.note(f"a Relu clamps '{name}', as {describe(node)} did: its lowest value is 0")
-
-
-def _behind_weight(node: gs.Node) -> bool:
-    """Whether only quantizers are between a constant and this one."""
-    above = producer(node.inputs[0])
-    while above is not None and is_quantizer(above):
-        if is_constant(above.inputs[0]):
-            return True
-        above = producer(above.inputs[0])
-    return False
 
 
 def _ends(node: gs.Node) -> tuple[float, float]:

@@ -45,6 +45,9 @@ from passes.phases import CLEAN, FOLD, FOLD_SYMMETRIC
 if TYPE_CHECKING:
     from onnxq.running.samples import Data
 
+MOST_NOTES = 10
+"""Tensors that stay float are listed up to so many."""
+_DATA = "give typical inputs with --data"
 _SIMPLIFYING = {*CLEAN, *FOLD, *FOLD_SYMMETRIC}
 
 
@@ -96,6 +99,9 @@ def recast(
         trace.rewrote(f"'{tensor}'", text)
     for note in notes:
         trace.note(note)
+    if notes:
+        shown, more = notes[:MOST_NOTES], len(notes) - MOST_NOTES
+        notes = [*shown, *([f"and {more} more"] if more > 0 else []), f"{_DATA} to quantize these"]
     made = fit(placed.model, backend, *observers, allow_requantize=True)
     further = made.change.traces if made.change is not None else ()
     change = Change(source, made.model, (trace, *further))
@@ -107,7 +113,7 @@ def missing_ranges(error: OnnxqError, made: Recast) -> OnnxqError:
     """`error`, with the advice to give data if ranges are missing."""
     if not made.notes:
         return error
-    fix = f"give typical inputs with --data ({made.notes[0]}); or {error.fix}"
+    fix = f"{_DATA}, since {made.notes[0]}; or {error.fix}"
     return type(error)(error.what, fix=fix)
 
 
