@@ -111,10 +111,10 @@ class _Following:
     def _result(self, node: gs.Node) -> KnownRange | None:
         """The range of the first output."""
         if id(node) in self._gelu:
-            return self._through(node, self._gelu[id(node)], _falling_first(_gelu, -0.7517916))
+            return self._through(self._gelu[id(node)], _falling_first(_gelu, -0.7517916))
         gated = _gated(node)
         if gated is not None:
-            return self._through(node, gated[0], _falling_first(gated[1], gated[2]))
+            return self._through(gated[0], _falling_first(gated[1], gated[2]))
         if moves(node) or node.op in _WITHIN or (node.op in ("Resize", "Upsample")):
             return self._within(node)
         if node.op in _JOINED or node.op == "Where":
@@ -123,7 +123,7 @@ class _Following:
             return self._computed(node)
         rule = _function(node)
         if rule is not None:
-            made = self._through(node, node.inputs[0], rule)
+            made = self._through(node.inputs[0], rule)
             if made is not None:
                 return made
         return _stated(node)
@@ -153,15 +153,13 @@ class _Following:
         names = [f"'{t.name}'" for t in node.inputs if array(t) is None]
         return _made(min(corners), max(corners), f"a bound from {' and '.join(names)} by {node.op}")
 
-    def _through(
-        self, node: gs.Node, tensor: gs.Tensor, rule: Callable[[Ends], Ends]
-    ) -> KnownRange | None:
+    def _through(self, tensor: gs.Tensor, rule: Callable[[Ends], Ends]) -> KnownRange | None:
         read = self.of(tensor)
         if read is None:
             return None
         with np.errstate(over="ignore", invalid="ignore"):
             low, high = rule(_ends(read))
-        return _made(low, high, f"follows from '{tensor.name}' by {node.op}: {read.source}")
+        return _made(low, high, _from(tensor, read).source)
 
 
 _MOST_READERS = 64
@@ -169,7 +167,8 @@ _MOST_READERS = 64
 
 
 def _floats(tensor: gs.Tensor) -> Array | None:
-    values = array(tensor) if isinstance(tensor, gs.Constant) else None
+    known = isinstance(tensor, gs.Constant) or producer(tensor, "Constant") is not None
+    values = array(tensor) if known else None
     if values is None or not values.size or not np.issubdtype(values.dtype, np.floating):
         return None
     return values if np.isfinite(values).all() else None

@@ -59,6 +59,7 @@ def source_ranges(model: Model, clean: tuple[Pass, ...], trace: Trace) -> Source
     made = Pipeline(*clean, RoundWeights()).run(model, in_place=True).model
     made.qparams = QParamTable()  # biases follow the new grids
     make_names_unique(made, trace)
+    _name_nodes(made)
     grids = {params.tensor: params for _, params, _ in quantized_weights(made)}
     _keep_clamps(made, trace)
     ranges: RangeTable = {}
@@ -80,6 +81,15 @@ def _free_norms(model: Model, trace: Trace) -> None:
         if all(consumer.op == "BatchNormalization" for consumer in consumers):
             trace.note(f"{describe(node)} is between a layer and its batch norm, which become one")
             replace(node, by=node.inputs[0], model=model)
+
+
+def _name_nodes(model: Model) -> None:
+    """Give nodes without a name of their own one: some side files are lists by node."""
+    seen: set[str] = set()
+    for node in model.nodes():
+        if (not node.name or node.name in seen) and node.outputs:
+            node.name = model.fresh_node_name(node.outputs[0].name)
+        seen.add(node.name)
 
 
 def _keep_clamps(model: Model, trace: Trace) -> None:
