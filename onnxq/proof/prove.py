@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from onnxq.backend import Backend, OnnxFile, TableFile
-from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.dialects import openvino, qonnx
 from onnxq.edit import describe
 from onnxq.errors import OnnxqError
@@ -149,7 +149,9 @@ def prove(
     proofs.append(Proof("up to the change (canonical)", report))
     cost = compare(before, trusted, _ANYTHING)
     if min_sqnr is not None or any(t.name in MOVING for t in change.traces):
-        limit = _bearable(table) if min_sqnr is None else replace(_ANYTHING, min_sqnr=min_sqnr)
+        limit = _bearable(source, table)
+        if min_sqnr is not None:
+            limit = replace(_ANYTHING, min_sqnr=min_sqnr)
         judged = tuple(replace(output, tolerance=limit) for output in cost.outputs)
         proofs.append(Proof(COST, replace(cost, outputs=judged)))
     return Proven(tuple(proofs), notes, cost)
@@ -274,14 +276,16 @@ def _tolerance(source: Model, table: QParamTable, kind: Kind) -> Tolerance:
     )
 
 
-def _bearable(table: QParamTable) -> Tolerance:
+def _bearable(source: Model, table: QParamTable) -> Tolerance:
     """The tolerated cost of moved quantizers: on average a sixteenth of the range.
 
     Single elements may be further off, since rounding differently is the purpose. But if the
     outputs differ more than that on average, the effect of training is lost. The range is the span
-    of the outputs, since a grid may extend much further than its values.
+    of the outputs, since a grid may extend much further than its values. Steps are those of the
+    source, which may have more bits than what it was moved to.
     """
-    bits = [_bits(row) for row in table.of(Role.ACTIVATION)] or [8]
+    rows = [*table.of(Role.ACTIVATION), *map(params_of, source.nodes(FAKE_QUANTIZE))]
+    bits = [_bits(row) for row in rows if row.role is Role.ACTIVATION] or [8]
     return Tolerance(
         max_steps=math.inf,
         max_moved=1.0,
