@@ -47,6 +47,9 @@ class SourceRanges:
     """The ranges of its activations, by their names in it."""
     grids: dict[str, QParams]
     """The grids that its weights lie on."""
+    wide: set[str]
+    """Tensors whose range may be many times as wide as their values: a float8 grid is fine near
+    zero, so tools let it reach far."""
 
 
 def source_ranges(model: Model, clean: tuple[Pass, ...], trace: Trace) -> SourceRanges:
@@ -62,13 +65,16 @@ def source_ranges(model: Model, clean: tuple[Pass, ...], trace: Trace) -> Source
     _name_nodes(made)
     grids = {params.tensor: params for _, params, _ in quantized_weights(made)}
     _keep_clamps(made, trace)
-    ranges: RangeTable = {}
+    ranges, wide = RangeTable(), set[str]()
     graph = FloatGraph(made)
     for tensor in graph.quantized:
         if tensor.role is not Role.WEIGHT and (known := _range_of(tensor)) is not None:
-            ranges[graph.name(tensor.tensor)] = known
+            name = graph.name(tensor.tensor)
+            ranges[name] = known
+            if any(_is_float8(quantizer.node) for quantizer in tensor.quantizers):
+                wide.add(name)
     plain = Pipeline(RemoveFakeQuant()).run(made, in_place=True).model
-    return SourceRanges(plain, ranges, grids)
+    return SourceRanges(plain, ranges, grids, wide)
 
 
 def _free_norms(model: Model, trace: Trace) -> None:
@@ -114,6 +120,11 @@ def _ends(node: gs.Node) -> tuple[float, float]:
         return -row.data_max, row.data_max
     low, high = row.range
     return float(np.min(low)), float(np.max(high))
+
+
+def _is_float8(node: gs.Node) -> bool:
+    row = row_of(node)
+    return isinstance(row, QParams) and row.qtype.floating
 
 
 def _range_of(tensor: FloatTensor) -> KnownRange | None:

@@ -6,7 +6,8 @@ the float network beneath gets the quantizers that the target wants, and a weigh
 the target has it.
 
 A tensor that the source does not quantize takes a range that follows from others
-(`onnxq.calibration.following_ranges`), or one from data. Without either it stays float.
+(`onnxq.calibration.following_ranges`), or one from data. Without either it stays float. Ranges of
+float8 reach far beyond the values of their tensors: with data, what occurs is their range.
 """
 
 from __future__ import annotations
@@ -82,9 +83,14 @@ def recast(
     clean = tuple(step for step in backend.pipeline if step in _SIMPLIFYING)
     apart = source_ranges(source, clean, trace)
     placing = Placing(apart.model, backend)
-    ranges = apart.ranges | follow(apart.model, apart.ranges)
+    ranges = dict(apart.ranges)
     if data is not None:
-        ranges |= _observed(placing, ranges, data, progress)
+        ranges = {name: known for name, known in ranges.items() if name not in apart.wide}
+    ranges |= follow(apart.model, ranges)
+    if data is not None:
+        ranges |= _observed(placing, ranges, apart.ranges, data, progress)
+    elif apart.wide:
+        trace.note(f"{len(apart.wide)} ranges of float8 may be far wider than the values: {_DATA}")
     bare = _left_float(placing, ranges, apart)
     if bare:
         placing = Placing(apart.model, backend, keep_float=[n.outputs[0].name for n in bare])
@@ -149,9 +155,13 @@ def _left_float(placing: Placing, ranges: RangeTable, apart: SourceRanges) -> li
 
 
 def _observed(
-    placing: Placing, ranges: RangeTable, data: Data, progress: Callable[[str], None]
+    placing: Placing,
+    ranges: RangeTable,
+    limits: RangeTable,
+    data: Data,
+    progress: Callable[[str], None],
 ) -> RangeTable:
-    """The ranges that are not known yet, from data."""
+    """The ranges that are not known yet, from data; none goes beyond its own in `limits`."""
     places = missing(placing, ranges)
     wanted = {
         tensor.name: Wanted()
@@ -169,6 +179,10 @@ def _observed(
             if tensor.name in wanted and seen.tensors[tensor.name].extremes.count:
                 low, high = method.range(seen.tensors[tensor.name].seen, spec)
                 text = f"{method} over {seen.samples} samples"
+                limit = limits.get(tensor.name)
+                if limit is not None:
+                    low, high = max(low, float(limit.low)), min(high, float(limit.high))
+                    text += f", within {limit.source}"
                 found[tensor.name] = KnownRange.of(low, high, text)
     return found
 

@@ -44,6 +44,7 @@ def test_ranges_are_what_the_quantizers_represent() -> None:
     assert ends(found, "y") == (-3.0, 3.0)
     assert "uint8 quantizer" in found.ranges["x"].source
     assert "logarithmic" in found.ranges["y"].source
+    assert found.wide == {"c"}
 
 
 def test_weights_keep_the_rounding_of_the_source() -> None:
@@ -92,3 +93,11 @@ def test_a_quantizer_between_a_layer_and_its_norm_gives_way() -> None:
     found = apart(model)
     assert ops(found.model) == ["Conv", "Relu"]
     assert set(found.ranges) == {"y"}
+
+
+def test_nodes_get_names_of_their_own() -> None:
+    """Some side files list nodes by name."""
+    model = quantize(conv("Sigmoid"), "x")
+    names = [node.name for node in apart(model).model.nodes()]
+    assert all(names)
+    assert len(set(names)) == len(names)

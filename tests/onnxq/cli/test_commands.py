@@ -410,6 +410,24 @@ def test_quantizers_are_moved_only_with_permission(onnxq: Run, tmp_path: Path) -
     assert told["cost"][0]["max"] > 0
 
 
+def test_the_cost_may_be_limited(onnxq: Run, tmp_path: Path) -> None:
+    model = tmp_path / "net.onnx"
+    save(quantized("conv1d", find_backend("onnxruntime")), model)
+    words = ("convert", model, "-b", "tensorrt", "-o", tmp_path / "out", "--allow-requantize")
+    told = json.loads(onnxq(*words, "--json")[1])
+    assert told["range_sources"] == {}
+    reached = told["cost"][0]["sqnr"]
+    assert reached > 10
+    assert onnxq(*words, "--min-sqnr", f"{reached - 1}")[0] == 0
+    code, out, _ = onnxq(*words, "--min-sqnr", f"{reached + 1}")
+    assert code == 1
+    assert "NOT PROVEN" in out
+    assert "--min-sqnr DB sets another limit" in " ".join(out.split())
+    code, _, err = onnxq(*words, "--min-sqnr", "nan")
+    assert code == 2
+    assert "nan is no ratio of signal to difference" in err
+
+
 def test_debug_shows_the_traceback(onnxq: Run, network: Path) -> None:
     code, out, err = onnxq("--debug", "run", network, "-p", "nope", "-o", "x.onnx")
     assert (code, out) == (2, "")

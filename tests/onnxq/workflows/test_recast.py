@@ -80,7 +80,7 @@ def test_it_is_proven_exactly_and_says_where_each_range_comes_from(tmp_path: Pat
     assert done.change.traces[0].name == "recast"
     assert all(p.passed for p in done.proofs)
     assert {"x", "c", "w", "v"} <= set(done.range_sources)
-    assert "float8e4m3fn quantizer" in done.range_sources["x"]
+    assert "the float8e4m3fn quantizer" in done.range_sources["x"]
     assert done.to_json()["range_sources"] == done.range_sources
     (told,) = (trace.notes for trace in done.traces if trace.name == "recast")
     assert told[0].startswith("the quantizers of the source cannot be moved one by one")
@@ -148,6 +148,23 @@ def test_missing_ranges_come_from_data_or_stay_float() -> None:
     assert "c" not in without.range_sources
     assert any("'c' stays float: no range is known" in note for note in without.notes)
     assert any("give typical inputs with --data" in note for note in without.notes)
+
+
+def test_ranges_of_float8_give_way_to_what_occurs() -> None:
+    """Tools let float8 reach ten times as far as the values: 8 bits would have a tenth left."""
+    model = network()
+    for name in ("x", "c"):
+        quantize(model, name, qtype="float8e4m3fn", scale=np.float32(0.1))  # up to 44.8
+    seen = recast_to(model, "onnxruntime")
+    row = next(r for r in seen.table.of(Role.ACTIVATION) if r.tensor == "x")
+    assert float(row.range[1]) == pytest.approx(max(d["x"].max() for d in DATA), rel=0.02)
+    assert seen.range_sources["x"].startswith("min-max over 4 samples, within the float8e4m3fn")
+    assert seen.cost is not None
+    blind = convert(model, "onnxruntime", allow_requantize=True, count=1)
+    row = next(r for r in blind.table.of(Role.ACTIVATION) if r.tensor == "x")
+    assert float(row.range[1]) == pytest.approx(44.8, rel=0.02)
+    (told,) = (trace.notes for trace in blind.traces if trace.name == "recast")
+    assert any("may be far wider than the values" in note for note in told)
 
 
 def test_what_cannot_be_written_without_data_says_so_and_works_with_it() -> None:
