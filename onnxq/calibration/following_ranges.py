@@ -110,12 +110,14 @@ class _Following:
 
     def _result(self, node: gs.Node) -> KnownRange | None:
         """The range of the first output."""
+        if not node.inputs:
+            return None
         if id(node) in self._gelu:
             return self._through(self._gelu[id(node)], _falling_first(_gelu, -0.7517916))
         gated = _gated(node)
         if gated is not None:
             return self._through(gated[0], _falling_first(gated[1], gated[2]))
-        if moves(node) or node.op in _WITHIN or (node.op in ("Resize", "Upsample")):
+        if moves(node) or node.op in _WITHIN or node.op in ("Resize", "Upsample"):
             return self._within(node)
         if node.op in _JOINED or node.op == "Where":
             return self._joined(node)
@@ -129,8 +131,8 @@ class _Following:
         return _stated(node)
 
     def _within(self, node: gs.Node) -> KnownRange | None:
-        read = self.of(node.inputs[0]) if node.inputs else None
-        if read is None or (node.op == "Resize" and node.attrs.get("mode") == "cubic"):
+        read = self.of(node.inputs[0])
+        if read is None or (node.op == "Resize" and not _interpolates(node)):
             return None
         return _from(node.inputs[0], read)
 
@@ -189,9 +191,15 @@ def _from(tensor: gs.Tensor, known: KnownRange) -> KnownRange:
     return KnownRange(known.low, known.high, f"follows from '{tensor.name}': {known.source}")
 
 
+def _interpolates(resize: gs.Node) -> bool:
+    """Whether all results lie between values that are read: a cubic overshoots, a border adds."""
+    border = resize.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+    return resize.attrs.get("mode") != "cubic" and not border
+
+
 def _keeps_ends(node: gs.Node, index: int) -> bool:
     """Whether values beyond the range of the result may be cut before the node as well."""
-    if domain_of(node):
+    if domain_of(node) or not node.outputs:
         return False
     if node.op == "Concat":
         return True

@@ -233,7 +233,8 @@ def _made(
         if not allow_requantize:
             raise
         refused: OnnxqError = error
-    for constants in (True, False):
+    constants = True
+    while True:
         made = recast(
             source,
             backend,
@@ -246,7 +247,8 @@ def _made(
         try:
             written = write(made.fitted.model, backend)
         except OnnxqError as error:
-            refused = missing_ranges(error, made)
+            if not made.constants:
+                raise missing_ranges(error, made) from refused
+            constants = False  # some side files have no place for them
         else:
             return made.fitted, written, _Told(made.sources, made.notes)
-    raise refused

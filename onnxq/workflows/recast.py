@@ -61,6 +61,8 @@ class Recast:
     """Where the range of each quantized tensor comes from."""
     notes: list[str]
     """What stays float although the target quantizes it."""
+    constants: bool
+    """Whether factors or addends that are no weights were quantized."""
 
 
 def recast(
@@ -94,8 +96,9 @@ def recast(
     bare = _left_float(placing, ranges, apart)
     if bare:
         placing = Placing(apart.model, backend, keep_float=[n.outputs[0].name for n in bare])
+    fixed = [place for place in placing.places if _is_constant(place)]
     if not constants:
-        placing.places = [p for p in placing.places if not _is_constant(p)]
+        placing.places = [place for place in placing.places if not _is_constant(place)]
     placed = placing.place(ranges)
     left = (f"{describe(n)} stays float: no range is known for what it reads" for n in bare)
     notes = [*left, *placed.notes]
@@ -112,7 +115,7 @@ def recast(
     further = made.change.traces if made.change is not None else ()
     change = Change(source, made.model, (trace, *further))
     fitted = replace(made, traces=(trace, *made.traces), change=change)
-    return Recast(fitted, placed.sources, notes)
+    return Recast(fitted, placed.sources, notes, constants and bool(fixed))
 
 
 def missing_ranges(error: OnnxqError, made: Recast) -> OnnxqError:

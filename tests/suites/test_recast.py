@@ -21,15 +21,15 @@ PAIRS = [
     ("A1/mqbench-classic-nnie", "tensorrt"),
     ("A1/ort-qdq-u8s8", "nnie"),
     # One range for all consumers, of which only some see the tensor rounded.
-    ("A1/aimet-w8a8-htp73", "stpu"),
-    ("A1/torchao-pt2e-xnnpack", "rknn"),
-    ("A2/ort-qdq-s16s8-opset21", "qnn"),
+    ("A1/onnxsim-qoperator", "stpu"),
+    ("A1/torch-composed-u8s8-pc-dynamo", "rknn"),
+    ("A1/torch-fakequant-u7s8-clip-dynamo", "qnn"),
     # Weights alone: the ranges come from data.
     ("A1/modelopt-int4-rtndq", "tengine"),
     ("A2/ort-matmulnbits-int4", "nnie"),
     # Two quantizers on one tensor, and Relus that a quantizer stands for.
     ("A1/brevitas-qcdq-dynamo-w4a8", "mnn"),
-    ("A1/ort-qop-u8s8", "ppl"),
+    ("A1/onnxsim-static-qdq", "ppl"),
 ]
 
 LEAST_SQNR = 15.0
@@ -51,7 +51,7 @@ def test_a_file_is_converted_proven_and_its_cost_measured(
     assert found.outcome in MADE, found.reason
     assert found.passed, found.reason
     assert found.sqnr is None or found.sqnr > LEAST_SQNR
-    ratio = "exact" if found.sqnr is None else f"{found.sqnr:.1f} dB"
+    ratio = f"{found.sqnr:.1f} dB" if found.sqnr is not None else "exact"
     table_row("recast", file=name, backend=backend, how=found.outcome, cost=ratio)
 
 

@@ -144,3 +144,13 @@ def test_long_chains_are_followed() -> None:
     found = followed(model, t0=X)
     assert ends(found["t3000"]) == (0.0, 2.0)
     assert len(found["t3000"].source) < 200
+
+
+@pytest.mark.parametrize(
+    ("attributes", "known"),
+    [('mode = "linear"', True), ('mode = "nearest"', True), ('mode = "cubic"', False)],
+)
+def test_only_a_cubic_resize_overshoots(attributes: str, known: bool) -> None:
+    model = parse(f"""g (float[1,2,4,4] x) => (float[1,2,8,8] y)
+        <float[4] s = {{1.0, 1.0, 2.0, 2.0}}> {{ y = Resize<{attributes}>(x, , s) }}""")
+    assert ("y" in followed(model, x=X)) is known

@@ -178,6 +178,20 @@ def test_what_cannot_be_written_without_data_says_so_and_works_with_it() -> None
     assert recast_to(model, "tengine").proven
 
 
+def test_constants_stay_float_where_a_file_has_no_place_for_them() -> None:
+    """A factor per channel is quantized like an activation; STPU's file has weights of layers."""
+    factor = "k = Constant<value_floats = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]>() b = Mul(c, k)"
+    model = network(factor)
+    for name in ("x", "c", "b"):
+        quantize(model, name, qtype="float8e4m3fn", scale=np.float32(0.05))
+    first = recast(model, find_backend("stpu"), why="it is float8", data=DATA)
+    assert first.constants
+    assert any(source == "its own values" for source in first.sources.values())
+    made = recast_to(model, "stpu")
+    assert made.proven
+    assert not any(source == "its own values" for source in made.range_sources.values())
+
+
 def test_the_user_may_set_the_limit_of_the_cost() -> None:
     reached = min(o.sqnr for o in recast_to(float8(), "tensorrt").cost.outputs)  # type: ignore[union-attr]
     assert recast_to(float8(), "tensorrt", min_sqnr=reached - 1).proven
