@@ -95,7 +95,7 @@ def recast(
         trace.note(f"{len(apart.wide)} ranges of float8 may be far wider than the values: {_DATA}")
     bare = _left_float(placing, ranges, apart)
     if bare:
-        placing = Placing(apart.model, backend, keep_float=[n.outputs[0].name for n in bare])
+        placing = Placing(apart.model, backend, keep_float={n.outputs[0].name for n in bare})
     fixed = [place for place in placing.places if _is_constant(place)]
     if not constants:
         placing.places = [place for place in placing.places if not _is_constant(place)]

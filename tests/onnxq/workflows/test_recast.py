@@ -150,6 +150,16 @@ def test_missing_ranges_come_from_data_or_stay_float() -> None:
     assert any("give typical inputs with --data" in note for note in without.notes)
 
 
+def test_the_range_of_nothing_but_the_input_comes_from_data() -> None:
+    model = network()
+    quantize(model, "c", scale=np.float32(0.03))
+    weight(model, "w", qtype="float8e4m3fn", scale=np.float32(0.01))
+    weight(model, "v", qtype="float8e4m3fn", scale=np.float32(0.01))
+    done = recast_to(model, "tensorrt")
+    assert done.range_sources["c"].startswith("the int8 quantizer")
+    assert done.range_sources["x"] == "min-max over 4 samples"
+
+
 def test_ranges_of_float8_give_way_to_what_occurs() -> None:
     """Tools let float8 reach ten times as far as the values: 8 bits would have a tenth left."""
     model = network()
