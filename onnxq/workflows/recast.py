@@ -40,6 +40,7 @@ from onnxq.pass_ import Trace
 from onnxq.pipeline import Observer
 from onnxq.proof.change import RECAST, Change
 from onnxq.quant.qparams import QParams
+from onnxq.quant.settings import LayerSettings, Rule, Settings
 from onnxq.workflows.fit_to_backend import Fitted, fit
 from passes.phases import CLEAN, FOLD, FOLD_SYMMETRIC
 
@@ -84,7 +85,8 @@ def recast(
     trace.note(f"the quantizers of the source cannot be moved one by one: {why}")
     clean = tuple(step for step in backend.pipeline if step in _SIMPLIFYING)
     apart = source_ranges(source, clean, trace)
-    placing = Placing(apart.model, backend)
+    settings = _settings(backend)
+    placing = Placing(apart.model, backend, settings)
     ranges = dict(apart.ranges)
     if data is not None:
         ranges = {name: known for name, known in ranges.items() if name not in apart.wide}
@@ -95,13 +97,14 @@ def recast(
         trace.note(f"{len(apart.wide)} ranges of float8 may be far wider than the values: {_DATA}")
     bare = _left_float(placing, ranges, apart)
     if bare:
-        placing = Placing(apart.model, backend, keep_float={n.outputs[0].name for n in bare})
+        left = {n.outputs[0].name for n in bare}
+        placing = Placing(apart.model, backend, settings, keep_float=left)
     fixed = [place for place in placing.places if _is_constant(place)]
     if not constants:
         placing.places = [place for place in placing.places if not _is_constant(place)]
     placed = placing.place(ranges)
-    left = (f"{describe(n)} stays float: no range is known for what it reads" for n in bare)
-    notes = [*left, *placed.notes]
+    notes = [f"{describe(n)} stays float: no range is known for what it reads" for n in bare]
+    notes += placed.notes
     _restore_grids(placed.model, apart, backend, placed.sources)
     note_sources(placed.model, placed.sources)
     for tensor, text in placed.sources.items():
@@ -116,6 +119,16 @@ def recast(
     change = Change(source, made.model, (trace, *further))
     fitted = replace(made, traces=(trace, *made.traces), change=change)
     return Recast(fitted, placed.sources, notes, constants and bool(fixed))
+
+
+def _settings(backend: Backend) -> Settings:
+    """8 bits for targets that train with fewer: nothing of the source was trained for fewer."""
+    weight, activation = backend.scheme.weight, backend.scheme.activation
+    change = LayerSettings(
+        weight_bits=8 if weight.bits < 8 else None,
+        activation_bits=8 if activation.bits < 8 else None,
+    )
+    return Settings() if change == LayerSettings() else Settings((Rule("re:(?s).*", change),))
 
 
 def missing_ranges(error: OnnxqError, made: Recast) -> OnnxqError:
