@@ -247,8 +247,14 @@ def _made(
         try:
             written = write(made.fitted.model, backend)
         except OnnxqError as error:
-            if not made.constants:
-                raise missing_ranges(error, made) from refused
-            constants = False  # some side files have no place for them
-        else:
-            return made.fitted, written, _Told(made.sources, made.notes)
+            if made.constants:
+                constants = False  # some side files have no place for them
+                continue
+            if not made.notes and _first_line(error) == _first_line(refused):
+                raise refused from None  # nothing changed, and it has the names of the source
+            raise missing_ranges(error, made) from refused
+        return made.fitted, written, _Told(made.sources, made.notes)
+
+
+def _first_line(error: OnnxqError) -> str:
+    return error.what.partition("\n")[0]
