@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from onnxq.analysis.signs import Signs
 from onnxq.calibration.ranges import KnownRange, RangeTable, united
 from onnxq.edit import describe, inputs_of, producer, users
 from onnxq.graph import Model, domain_of
@@ -53,6 +54,28 @@ def follow(model: Model, known: RangeTable) -> RangeTable:
     found.backward()
     found.forward()
     return found.ranges
+
+
+def within_limits(model: Model, known: RangeTable) -> RangeTable:
+    """`known` without what cannot occur: below zero after a Relu, beyond the bounds of a Clip.
+
+    A grid around zero spends half of its codes there.
+    """
+    signs, found = Signs(), dict(known)
+    for node in model.nodes():
+        for tensor in node.outputs:
+            given = known.get(tensor.name)
+            if given is None:
+                continue
+            low, high = _ends(given)
+            stated = None if domain_of(node) else _stated(node)
+            least, most = _EVERYTHING if stated is None else _ends(stated)
+            if signs.never_negative(tensor):
+                least = max(least, 0.0)
+            new = max(low, min(least, 0.0)), min(high, max(most, 0.0))
+            if new != (low, high):
+                found[tensor.name] = KnownRange.of(*new, f"{given.source}, as far as values occur")
+    return found
 
 
 class _Following:
@@ -341,4 +364,4 @@ def _gated(node: gs.Node) -> tuple[gs.Tensor, Callable[[float], float], float] |
     return None
 
 
-__all__ = ["follow"]
+__all__ = ["follow", "within_limits"]

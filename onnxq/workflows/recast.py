@@ -20,7 +20,7 @@ import onnx_graphsurgeon as gs
 
 from onnxq.analysis.placement_walk import Place
 from onnxq.backend import Backend
-from onnxq.calibration.following_ranges import follow
+from onnxq.calibration.following_ranges import follow, within_limits
 from onnxq.calibration.observing import observe
 from onnxq.calibration.placing import Placing
 from onnxq.calibration.range_methods import Method
@@ -87,7 +87,7 @@ def recast(
     apart = source_ranges(source, clean, trace)
     settings = _settings(backend)
     placing = Placing(apart.model, backend, settings)
-    ranges = dict(apart.ranges)
+    ranges = within_limits(apart.model, apart.ranges)
     if data is not None:
         ranges = {name: known for name, known in ranges.items() if name not in apart.wide}
     ranges |= follow(apart.model, ranges)

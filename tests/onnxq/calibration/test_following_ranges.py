@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq.calibration.following_ranges import follow
+from onnxq.calibration.following_ranges import follow, within_limits
 from onnxq.calibration.ranges import KnownRange, RangeTable
 from onnxq.graph import Model
 from tests.models.build import parse, run
@@ -154,3 +154,29 @@ def test_only_a_cubic_resize_overshoots(attributes: str, known: bool) -> None:
     model = parse(f"""g (float[1,2,4,4] x) => (float[1,2,8,8] y)
         <float[4] s = {{1.0, 1.0, 2.0, 2.0}}> {{ y = Resize<{attributes}>(x, , s) }}""")
     assert ("y" in followed(model, x=X)) is known
+
+
+@pytest.mark.parametrize(
+    ("expression", "want"),
+    [
+        ("y = Relu(x)", (0.0, 4.0)),
+        ("a = Relu(x) y = MaxPool<kernel_shape = [2, 2]>(a)", (0.0, 4.0)),
+        ("y = Sigmoid(x)", (0.0, 1.0)),
+        ("y = Tanh(x)", (-1.0, 1.0)),
+        ("y = Neg(x)", (-4.0, 4.0)),
+        (
+            "a = Constant<value_float = 0.0>() b = Constant<value_float = 6.0>() y = Clip(x, a, b)",
+            (0.0, 4.0),
+        ),
+        (
+            "a = Constant<value_float = 1.0>() b = Constant<value_float = 2.0>() y = Clip(x, a, b)",
+            (0.0, 2.0),
+        ),
+    ],
+)
+def test_what_cannot_occur_is_left_out(expression: str, want: tuple[float, float]) -> None:
+    """Zero stays within: every grid contains it."""
+    found = within_limits(of(expression), {"y": KnownRange.of(-4.0, 4.0, "int8"), "x": X})
+    assert ends(found["y"]) == want
+    assert found["x"] is X
+    assert found["y"].source.startswith("int8")
