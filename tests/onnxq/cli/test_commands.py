@@ -21,6 +21,7 @@ from onnxq.cli import commands
 from onnxq.graph import load, save
 from onnxq.reading import READERS
 from onnxq.workflows import demo
+from tests.models.build import parse, quantize, weight
 from tests.models.networks import quantized
 from tests.models.zoo import ZOO
 from tests.onnxq.conftest import Run
@@ -408,6 +409,23 @@ def test_quantizers_are_moved_only_with_permission(onnxq: Run, tmp_path: Path) -
     (moved,) = (t for t in told["traces"] if t["pass"] == "approximate-grids")
     assert len(moved["rewrites"]) == 6  # the input, three layers, the pool, what leaves
     assert told["cost"][0]["max"] > 0
+
+
+def test_a_recast_model_says_where_its_ranges_come_from(onnxq: Run, tmp_path: Path) -> None:
+    model = parse("""g (float[1,2,4,4] x) => (float[1,1,4,4] y)
+        <float[1,2,1,1] w = {0.5, -0.25}> { y = Conv(x, w) }""")
+    quantize(model, "x", qtype="float8e4m3fn", scale=np.float32(0.01))
+    weight(model, "w", qtype="float8e4m3fn", scale=np.float32(0.01))
+    save(model, tmp_path / "net.onnx")
+    words = ("convert", tmp_path / "net.onnx", "-b", "tensorrt", "-o", tmp_path)
+    assert onnxq(*words)[0] == 2
+    code, out, _ = onnxq(*words, "--allow-requantize", "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert "the float8e4m3fn quantizer" in told["range_sources"]["x"]
+    code, out, _ = onnxq("explain", tmp_path / "net_qdq.onnx", "x", "--json")
+    assert code == 0
+    assert f"range: {told['range_sources']['x']}" in json.loads(out)["origin"]
 
 
 def test_the_cost_may_be_limited(onnxq: Run, tmp_path: Path) -> None:
