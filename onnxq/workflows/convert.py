@@ -253,7 +253,7 @@ def _made(
             if not made.notes and _first_line(error) == _first_line(refused):
                 raise refused from None  # nothing changed, and it has the names of the source
             raise missing_ranges(error, made) from refused
-        return made.fitted, written, _Told(made.sources, made.notes)
+        return made.fitted, written, _Told(made.sources, made.dropped + made.notes)
 
 
 def _first_line(error: OnnxqError) -> str:

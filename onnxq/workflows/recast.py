@@ -32,7 +32,7 @@ from onnxq.canonical.fake_quantize import set_params
 from onnxq.canonical.grid_fit import exact_fit
 from onnxq.canonical.quantized_weights import quantized_weights
 from onnxq.edit import describe
-from onnxq.errors import OnnxqError
+from onnxq.errors import BackendError, OnnxqError
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.graph.dequantized import loaded
@@ -64,6 +64,8 @@ class Recast:
     """What stays float although the target quantizes it."""
     constants: bool
     """Whether factors or addends that are no weights were quantized."""
+    dropped: list[str]
+    """Where the target has no quantizer, though the source has one."""
 
 
 def recast(
@@ -105,11 +107,17 @@ def recast(
     placed = placing.place(ranges)
     notes = [f"{describe(n)} stays float: no range is known for what it reads" for n in bare]
     notes += placed.notes
+    if not placed.sources:
+        raise _nothing_placed(placing, data is None)
     _restore_grids(placed.model, apart, backend, placed.sources)
     note_sources(placed.model, placed.sources)
     for tensor, text in placed.sources.items():
         trace.rewrote(f"'{tensor}'", text)
     for note in notes:
+        trace.note(note)
+    gone = [name for name in (*apart.ranges, *apart.grids) if name not in placed.sources]
+    dropped = [_dropped(gone, backend)] if gone else []
+    for note in dropped:
         trace.note(note)
     if notes:
         shown, more = notes[:MOST_NOTES], len(notes) - MOST_NOTES
@@ -118,7 +126,25 @@ def recast(
     further = made.change.traces if made.change is not None else ()
     change = Change(source, made.model, (trace, *further))
     fitted = replace(made, traces=(trace, *made.traces), change=change)
-    return Recast(fitted, placed.sources, notes, constants and bool(fixed))
+    return Recast(fitted, placed.sources, notes, constants and bool(fixed), dropped)
+
+
+def _nothing_placed(placing: Placing, blind: bool) -> BackendError:
+    """The error for a network that would lose all its quantizers."""
+    name, other = placing.backend.name, "convert for a target that quantizes these operators"
+    if not placing.places:
+        return BackendError(f"{name} quantizes none of the operators of this network", fix=other)
+    return BackendError(
+        f"none of the quantizers of {name} has a range, so nothing would be quantized",
+        fix=f"{_DATA}, or {other}" if blind else other,
+    )
+
+
+def _dropped(names: list[str], backend: Backend) -> str:
+    some = ", ".join(f"'{name}'" for name in names[:5])
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    what = f"{len(names)} tensor{'s' if len(names) > 1 else ''}"
+    return f"{backend.name} has no quantizer at {what} that the source quantizes: {some}{more}"
 
 
 def _settings(backend: Backend) -> Settings:

@@ -24,6 +24,8 @@ from tests.models.networks import quantized, samples
 RNG = np.random.default_rng(0)
 WEIGHTS = RNG.normal(scale=0.3, size=(8, 3, 3, 3)).astype(np.float32)
 DATA = [{"x": RNG.normal(size=(1, 3, 8, 8)).astype(np.float32)} for _ in range(4)]
+FOR_TRANSFORMERS = ("tensorrt-nlp", "academic-nlp")
+"""These quantize no convolution."""
 TARGETS = [n for n, b in backends().items() if isinstance(b, Backend) and b.writes]
 
 
@@ -63,6 +65,10 @@ def recast_to(model: Model, target: str, **options: object) -> Conversion:
 @pytest.mark.parametrize("source", [float8, logarithmic])
 def test_float8_and_logarithmic_grids_go_to_every_target(source: object, target: str) -> None:
     model = source()  # type: ignore[operator]
+    if target in FOR_TRANSFORMERS and not (target == "academic-nlp" and source is float8):
+        with pytest.raises(BackendError, match=f"{target} quantizes none of the operators"):
+            recast_to(model, target)
+        return
     done = recast_to(model, target)
     if target in ("academic", "academic-nlp") and source is float8:
         assert not done.range_sources  # they take any grid
@@ -200,6 +206,24 @@ def test_constants_stay_float_where_a_file_has_no_place_for_them() -> None:
     made = recast_to(model, "stpu")
     assert made.proven
     assert not any(source == "its own values" for source in made.range_sources.values())
+
+
+LINEAR = """g (float[4,8] x) => (float[4,8] y) <float[8,8] w = {WEIGHTS}> {
+    m = MatMul(x, w) y = Add(m, x)
+}""".replace("WEIGHTS", ", ".join(repr(float(v)) for v in np.resize(WEIGHTS, 64)))
+
+
+def test_a_network_never_loses_all_its_quantizers() -> None:
+    """TVM runs products in float: without the ranges of the sum, nothing would be quantized."""
+    model = weight(parse(LINEAR), "w", qtype="float8e4m3fn", scale=np.float32(0.01))
+    with pytest.raises(BackendError, match="none of the quantizers of tvm has a range") as caught:
+        convert(model, "tvm", allow_requantize=True)
+    assert "give typical inputs with --data" in caught.value.fix
+    data = [{"x": RNG.normal(size=(4, 8)).astype(np.float32)}]
+    done = convert(model, "tvm", allow_requantize=True, data=data)
+    assert done.proven
+    assert "x" in done.range_sources
+    assert "tvm has no quantizer at 1 tensor that the source quantizes: 'w'" in done.notes
 
 
 def test_the_user_may_set_the_limit_of_the_cost() -> None:
