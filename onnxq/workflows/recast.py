@@ -108,7 +108,7 @@ def recast(
     notes = [f"{describe(n)} stays float: no range is known for what it reads" for n in bare]
     notes += placed.notes
     if not placed.sources:
-        raise _nothing_placed(placing, data is None)
+        raise _nothing_placed(backend, bool(placing.places or bare), data is None)
     _restore_grids(placed.model, apart, backend, placed.sources)
     note_sources(placed.model, placed.sources)
     for tensor, text in placed.sources.items():
@@ -129,10 +129,10 @@ def recast(
     return Recast(fitted, placed.sources, notes, constants and bool(fixed), dropped)
 
 
-def _nothing_placed(placing: Placing, blind: bool) -> BackendError:
-    """The error for a network that would lose all its quantizers."""
-    name, other = placing.backend.name, "convert for a target that quantizes these operators"
-    if not placing.places:
+def _nothing_placed(backend: Backend, wanted: bool, blind: bool) -> BackendError:
+    """The error for a network that would lose all its quantizers; `wanted`: it has places."""
+    name, other = backend.name, "convert for a target that quantizes these operators"
+    if not wanted:
         return BackendError(f"{name} quantizes none of the operators of this network", fix=other)
     return BackendError(
         f"none of the quantizers of {name} has a range, so nothing would be quantized",

@@ -183,6 +183,14 @@ def test_ranges_of_float8_give_way_to_what_occurs() -> None:
     assert any("may be far wider than the values" in note for note in told)
 
 
+def test_weights_alone_need_data_where_a_file_has_no_place_for_them() -> None:
+    model = weight(network("b = Exp(c)"), "w", qtype="int4", scale=np.float32(0.1))
+    with pytest.raises(OnnxqError) as caught:
+        convert(model, "nnie", allow_requantize=True)
+    assert "give typical inputs with --data" in caught.value.fix
+    assert recast_to(model, "nnie").proven
+
+
 def test_what_cannot_be_written_without_data_says_so_and_works_with_it() -> None:
     model = network("b = Exp(c)")
     weight(model, "w", qtype="int4", scale=np.float32(0.1))
