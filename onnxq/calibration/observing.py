@@ -169,7 +169,9 @@ class _Run:
                     fix="remove the sample, or repair it",
                 )
         taps = dict.fromkeys(self._taps.values())
-        values: dict[str, Array] = self._session.run(sample.feed, only=taps) if taps else {}
+        values: dict[str, Array] = {}
+        if taps:  # asked for nothing, a session returns everything
+            values = self._session.run(sample.feed, only=taps)
         for name in self._names:
             value: Array | None = sample.feed.get(name, values.get(self._taps.get(name, "")))
             if value is None:

@@ -88,9 +88,19 @@ def convert_(
         bool,
         typer.Option(
             "--allow-requantize",
-            help="Move unsupported quantizers to the nearest grid that the target supports.",
+            help="Move unsupported quantizers to the nearest grid that the target supports, or "
+            "replace them by the target's own.",
         ),
     ] = False,
+    min_sqnr: Annotated[
+        float | None,
+        typer.Option(
+            "--min-sqnr",
+            metavar="DB",
+            help="Least ratio of signal to difference at each output, in dB, if the target needs "
+            "changed results: a larger cost fails the proof.",
+        ),
+    ] = None,
     data: Data = None,
     no_verify: NoVerify = False,
     explain: Explain = False,
@@ -112,6 +122,7 @@ def convert_(
             strict=strict,
             weights=weights,
             allow_requantize=allow_requantize,
+            min_sqnr=min_sqnr,
             verify=not no_verify,
             progress=progress,
             observers=() if dump is None else (Dump(dump),),

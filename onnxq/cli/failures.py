@@ -104,8 +104,9 @@ def _reason(done: Conversion, folder: Path) -> str:
         return (
             f"the files in {folder} match the changed network, but moving its quantizers changed "
             "its outputs too much.\n"
-            f"  next: train or quantize with {done.backend.name}'s scheme, with ranges no wider "
-            "than the data needs"
+            "  next: measure with typical inputs (--data), since random ones go beyond the ranges; "
+            f"or train or quantize with {done.backend.name}'s scheme, with ranges no wider than "
+            "the data needs; --min-sqnr DB sets another limit"
         )
     if failed and all(proof.refused and proof.report.passed for proof in failed):
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
@@ -69,9 +70,11 @@ def proofs(found: Iterable[Proof], title: str = "Proof") -> RenderableType:
 def _outputs(title: str, found: Report, judged: bool = True) -> RenderableType:
     """The differences of the outputs, with their verdicts if they are `judged`."""
     verdict = ("",) if judged else ()
-    table = _table(title, "output", *_NUMBERS, *verdict, right=_NUMBERS)
+    numbers = ("SQNR", *_NUMBERS)
+    table = _table(title, "output", *numbers, *verdict, right=numbers)
     for diff in found.outputs:
-        table.add_row(shown(diff.name), *diff_cells(diff)[: None if judged else -1])
+        ratio = f"{diff.sqnr:.1f} dB" if math.isfinite(diff.sqnr) else "-"
+        table.add_row(shown(diff.name), ratio, *diff_cells(diff)[: None if judged else -1])
     return table
 
 

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from onnxq.graph import Model
 from onnxq.pass_ import Trace
 
+RECAST = "recast"
+"""Name of the trace of a model that got the quantizers of its target instead of its own."""
+
+JUDGED = (RECAST, "approximate-grids", "share-quantizers", "widen-range")
+"""Changes whose cost is judged: they move quantizers, or widen their ranges."""
+
 
 @dataclass(frozen=True)
 class Change:

@@ -63,6 +63,8 @@ class Tolerance:
     max_mean_spread: float = math.inf
     """The mean as a share of the span of the trusted values. If it is limited, values that are all
     equal must be so in the trusted model, too."""
+    min_sqnr: float = -math.inf
+    """The least ratio of signal to difference, in dB."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class TensorDiff:
     """Whether all values of the trusted model are equal."""
     source_nan: int = 0
     """Number of places at which the trusted model has NaN."""
+    sqnr: float = math.inf
+    """Ratio of signal to difference: 10 log10(sum a^2 / sum (a - b)^2) dB; infinite if equal."""
 
     @property
     def severity(self) -> float:
@@ -109,6 +113,8 @@ class TensorDiff:
             return math.inf
         if self.unit == "exact":
             return math.inf if self.moved else 0.0
+        if self.sqnr < limits.min_sqnr:
+            return 10 ** min((limits.min_sqnr - self.sqnr) / 20, 300.0)
         if self.collapsed and math.isfinite(limits.max_mean_spread):
             return math.inf
         if self.unit == "relative":
@@ -146,6 +152,12 @@ def _for_grid(limits: Tolerance, step: StepSize | None) -> Tolerance:
     return replace(limits, max_steps=fine, max_moved=1.0, max_mean_steps=mean)
 
 
+def _decibels(signal: float, noise: float) -> float:
+    if not noise:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal else -math.inf
+
+
 def _ratio(value: float, limit: float) -> float:
     return value / limit if limit else (math.inf if value else 0.0)
 
@@ -157,6 +169,7 @@ class RunningDiff:
         self._name, self._other, self._step = name, other, step
         self._unit: Unit = "relative" if step is None else "steps"
         self._max = self._sum = self._plain_sum = 0.0
+        self._signal = self._noise = 0.0
         self._ends_a = self._ends_b = _NO_ENDS
         self._count = self._finite = self._moved = self._nonfinite = self._source_nan = 0
 
@@ -199,6 +212,8 @@ class RunningDiff:
                 x, y = np.where(finite, x, 0.0), np.where(finite, y, 0.0)
             delta = np.abs(x - y)
             self._plain_sum += float(delta.sum())
+            self._signal += float(np.dot(x, x))
+            self._noise += float(np.dot(delta, delta))
             if self._step is None:
                 moved = delta > threshold
             elif delta.any():
@@ -255,6 +270,7 @@ class RunningDiff:
             collapsed=span_a > 0 and not span_b,
             constant=self._finite > 1 and self._ends_a[0] == self._ends_a[1],
             source_nan=self._source_nan,
+            sqnr=_decibels(self._signal, self._noise),
         )
 
 

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from onnxq.backend import Backend, OnnxFile, TableFile
-from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.dialects import openvino, qonnx
 from onnxq.edit import describe
 from onnxq.errors import OnnxqError
 from onnxq.graph import Model, domain_of, from_proto
 from onnxq.operators.integer_operators import find
 from onnxq.pipeline import Pipeline
-from onnxq.proof.change import Change
+from onnxq.proof.change import JUDGED, Change
 from onnxq.proof.difference import RunningDiff, Tolerance
 from onnxq.proof.trusted import Running, Trusted
 from onnxq.proof.verify import Report, compare, saturation
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 COST = "requantized (cost)"
 """Name of the proof that judges the cost of moving quantizers."""
 
-_JUDGED = ("approximate-grids", "share-quantizers", "widen-range")
-"""Passes that change quantizers which a model was trained with: their cost has a limit."""
 
 KEPT = 64 << 20
 """Most bytes of samples and results of the trusted model that are kept for the next comparison."""
@@ -94,6 +92,7 @@ def prove(
     table: QParamTable,
     *,
     change: Change | None = None,
+    min_sqnr: float | None = None,
     data: Data | None = None,
     count: int = 4,
     seed: int = 0,
@@ -102,7 +101,8 @@ def prove(
     """Compare the files of `backend`, given by suffix, with the canonical `source`.
 
     `table` is the quantization in the files. After a lossy `change` they are compared with its
-    result, and the cost of the change is measured.
+    result, and the cost of the change is measured. `min_sqnr` limits the cost: the least ratio of
+    signal to difference at every output, in dB, instead of the limit for moved quantizers.
     """
     running = partial(Trusted, data=data, count=count, seed=seed, keep=KEPT)
     before = running(source)
@@ -149,8 +149,10 @@ def prove(
     report = compare(before, Running(change.before), _SAME)
     proofs.append(Proof("up to the change (canonical)", report))
     cost = compare(before, trusted, ANYTHING)
-    if any(t.name in _JUDGED for t in change.traces):
-        limit = _bearable(table)
+    if min_sqnr is not None or any(t.name in JUDGED for t in change.traces):
+        limit = _bearable(source, table)
+        if min_sqnr is not None:
+            limit = replace(ANYTHING, min_sqnr=min_sqnr)
         judged = tuple(replace(output, tolerance=limit) for output in cost.outputs)
         proofs.append(Proof(COST, replace(cost, outputs=judged)))
     return Proven(tuple(proofs), notes, cost)
@@ -286,14 +288,16 @@ def _tolerance(source: Model, table: QParamTable, kind: Kind) -> Tolerance:
     )
 
 
-def _bearable(table: QParamTable) -> Tolerance:
+def _bearable(source: Model, table: QParamTable) -> Tolerance:
     """The tolerated cost of moved quantizers: on average a sixteenth of the range.
 
     Single elements may be further off, since rounding differently is the purpose. But if the
     outputs differ more than that on average, the effect of training is lost. The range is the span
-    of the outputs, since a grid may extend much further than its values.
+    of the outputs, since a grid may extend much further than its values. Steps are those of the
+    source, which may have more bits than what it was moved to.
     """
-    bits = [_bits(row) for row in table.of(Role.ACTIVATION)] or [8]
+    rows = [*table.of(Role.ACTIVATION), *map(params_of, source.nodes(FAKE_QUANTIZE))]
+    bits = [_bits(row) for row in rows if row.role is Role.ACTIVATION] or [8]
     return Tolerance(
         max_steps=math.inf,
         max_moved=1.0,

@@ -4,6 +4,9 @@
               |                                          |
               '-> fit -> legal canonical -> write -> files -> prove
 
+With `allow_requantize`, a source that does not fit is recast: it gets the target's own quantizers,
+with the ranges of its own.
+
 Each step is a function of plain values that can be called alone: `read_source.read`,
 `fit_to_backend.fit`, `write_outputs.write` and `onnxq.proof.prove.prove`. The model is read once:
 fitting skips the readers at the start of the backend's pipeline.
@@ -11,6 +14,7 @@ fitting skips the readers at the start of the backend's pipeline.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from onnxq.backend import Backend, chosen_backend
 from onnxq.disk.data_file import Origin
+from onnxq.errors import BackendError, OnnxqError, OptionError, PassError, SaveError
 from onnxq.graph import Model, load
 from onnxq.lint.findings import findings
 from onnxq.lint.rule import Finding, Subject
-from onnxq.parsing.argument_types import FLAG, INTEGER, PATH, takes
+from onnxq.parsing.argument_types import FLAG, INTEGER, NUMBER, PATH, takes
 from onnxq.pipeline import Observer
 from onnxq.proof.change import Change
 from onnxq.proof.prove import prove
@@ -30,10 +35,11 @@ from onnxq.proof.verify import Report
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.workflows.artifacts import MadeFiles, written_apart
 from onnxq.workflows.encodings import Encodings, Weights
-from onnxq.workflows.fit_to_backend import fit
+from onnxq.workflows.fit_to_backend import Fitted, fit
 from onnxq.workflows.read_source import read
+from onnxq.workflows.recast import missing_ranges, recast
 from onnxq.workflows.stale_files import stale_files
-from onnxq.workflows.write_outputs import check_writer, write
+from onnxq.workflows.write_outputs import Written, check_writer, write
 
 if TYPE_CHECKING:
     from onnxq.running.samples import Data
@@ -52,6 +58,8 @@ class Conversion(MadeFiles):
     """Lint findings for the model to deploy."""
     variant: str | None = None
     """The chosen way to deploy; None: the backend's own."""
+    range_sources: dict[str, str] = field(default_factory=dict)
+    """Where each range comes from, if the target's own quantizers replaced those of the source."""
     change: Change | None = None
     """The lossy change that the target needs; None: there is none."""
     cost: Report | None = None
@@ -88,6 +96,7 @@ class Conversion(MadeFiles):
             "backend": self.backend.name,
             "variant": self.variant,
             "stale": [str(p) for p in self.stale],
+            "range_sources": self.range_sources,
             "cost": None if self.cost is None else [o.to_json() for o in self.cost.outputs],
             "findings": [f.to_json() for f in self.findings],
         }
@@ -102,6 +111,7 @@ class Conversion(MadeFiles):
     strict=FLAG,
     weights=(str, None),
     allow_requantize=FLAG,
+    min_sqnr=(*NUMBER, None),
     verify=FLAG,
     stem=(str, None),
     progress=Callable,
@@ -121,6 +131,7 @@ def convert(
     strict: bool = False,
     weights: Weights | None = None,
     allow_requantize: bool = False,
+    min_sqnr: float | None = None,
     verify: bool = True,
     stem: str | None = None,
     progress: Progress = lambda _: None,
@@ -134,11 +145,17 @@ def convert(
     `encodings` are side files (or tables) with the quantization of a float model: what they say
     must match it, unless `allow_missing`; tensors that they leave out stay float, with a note, or
     are an error with `strict`. `weights="max"` quantizes weights that are not in them.
-    `allow_requantize` moves unsupported quantizers to the nearest grid that the target supports;
-    the cost is measured, and fails the proof if it is too large (see `onnxq.proof.prove`).
+    `allow_requantize` moves unsupported quantizers to the nearest grid that the target supports, or
+    replaces all of them by the target's own (see `onnxq.workflows.recast`; `data` then gives ranges
+    that the source lacks). The cost is measured, and fails the proof if it is too large: see
+    `onnxq.proof.prove`. `min_sqnr` sets that limit: the least ratio of signal to difference, in dB.
     """
     backend = chosen_backend(backend, variant)
     check_writer(backend)
+    if min_sqnr is not None and not math.isfinite(min_sqnr):
+        raise OptionError(
+            f"{min_sqnr} is no ratio of signal to difference", fix="give a number of dB, such as 20"
+        )
     if isinstance(data, Iterator):
         data = list(data)  # every proof needs all of it
     if not isinstance(source, Model):
@@ -157,8 +174,7 @@ def convert(
         progress=progress,
     )
     progress(f"running {len(backend.pipeline)} passes")
-    fitted = fit(found.model, backend, *observers, allow_requantize=allow_requantize)
-    written = write(fitted.model, backend)
+    fitted, written, told = _made(found.model, backend, observers, allow_requantize, data, progress)
     progress("checking what the target will reject or run in float")
     subject = Subject(backend, written.model, fitted.model, found.model)
     conversion = Conversion(
@@ -168,7 +184,8 @@ def convert(
         table=subject.collected.qparams,
         traces=(*found.traces, *fitted.traces, *written.traces),
         artifacts=written.artifacts,
-        notes=[*found.notes, *written.notes],
+        notes=[*found.notes, *written.notes, *told.notes],
+        range_sources=told.sources,
         findings=findings(subject),
         variant=variant,
         change=fitted.change,
@@ -182,6 +199,7 @@ def convert(
                 found.model,
                 files,
                 conversion.table,
+                min_sqnr=min_sqnr,
                 data=data,
                 count=count,
                 seed=seed,
@@ -204,3 +222,54 @@ def convert(
 def _moved(report: Report) -> bool:
     """Whether any value of an output differs by more than the rounding of floats."""
     return any(output.moved or output.nonfinite for output in report.outputs)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What a recast model has to tell."""
+
+    sources: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def _made(
+    source: Model,
+    backend: Backend,
+    observers: tuple[Observer, ...],
+    allow_requantize: bool,
+    data: Data | None,
+    progress: Progress,
+) -> tuple[Fitted, Written, _Told]:
+    """The model that fits the backend, and its files: on the grids of the source, or recast."""
+    try:
+        fitted = fit(source, backend, *observers, allow_requantize=allow_requantize)
+        return fitted, write(fitted.model, backend), _Told()
+    except (BackendError, PassError, SaveError) as error:
+        if not allow_requantize:
+            raise
+        refused: OnnxqError = error
+    constants = True
+    while True:
+        made = recast(
+            source,
+            backend,
+            *observers,
+            why=refused.what,
+            data=data,
+            constants=constants,
+            progress=progress,
+        )
+        try:
+            written = write(made.fitted.model, backend)
+        except OnnxqError as error:
+            if made.constants:
+                constants = False  # some side files have no place for them
+                continue
+            if not made.notes and _first_line(error) == _first_line(refused):
+                raise refused from None  # nothing changed, and it has the names of the source
+            raise missing_ranges(error, made) from refused
+        return made.fitted, written, _Told(made.sources, made.dropped + made.notes)
+
+
+def _first_line(error: OnnxqError) -> str:
+    return error.what.partition("\n")[0]

@@ -22,6 +22,7 @@ from onnxq.cli import commands
 from onnxq.graph import load, save
 from onnxq.reading import READERS
 from onnxq.workflows import demo
+from tests.models.build import parse, quantize, weight
 from tests.models.networks import quantized
 from tests.models.zoo import ZOO
 from tests.onnxq.conftest import Run
@@ -424,6 +425,41 @@ def test_quantizers_are_moved_only_with_permission(onnxq: Run, tmp_path: Path) -
     (moved,) = (t for t in told["traces"] if t["pass"] == "approximate-grids")
     assert len(moved["rewrites"]) == 5  # the input, three layers, the pool
     assert told["cost"][0]["max"] > 0
+
+
+def test_a_recast_model_says_where_its_ranges_come_from(onnxq: Run, tmp_path: Path) -> None:
+    model = parse("""g (float[1,2,4,4] x) => (float[1,1,4,4] y)
+        <float[1,2,1,1] w = {0.5, -0.25}> { y = Conv(x, w) }""")
+    quantize(model, "x", qtype="float8e4m3fn", scale=np.float32(0.01))
+    weight(model, "w", qtype="float8e4m3fn", scale=np.float32(0.01))
+    save(model, tmp_path / "net.onnx")
+    words = ("convert", tmp_path / "net.onnx", "-b", "tensorrt", "-o", tmp_path)
+    assert onnxq(*words)[0] == 2
+    code, out, _ = onnxq(*words, "--allow-requantize", "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert "the float8e4m3fn quantizer" in told["range_sources"]["x"]
+    code, out, _ = onnxq("explain", tmp_path / "net_qdq.onnx", "x", "--json")
+    assert code == 0
+    assert f"range: {told['range_sources']['x']}" in json.loads(out)["origin"]
+
+
+def test_the_cost_may_be_limited(onnxq: Run, tmp_path: Path) -> None:
+    model = tmp_path / "net.onnx"
+    save(quantized("conv1d", find_backend("onnxruntime")), model)
+    words = ("convert", model, "-b", "tensorrt", "-o", tmp_path / "out", "--allow-requantize")
+    told = json.loads(onnxq(*words, "--json")[1])
+    assert told["range_sources"] == {}
+    reached = told["cost"][0]["sqnr"]
+    assert reached > 10
+    assert onnxq(*words, "--min-sqnr", f"{reached - 1}")[0] == 0
+    code, out, _ = onnxq(*words, "--min-sqnr", f"{reached + 1}")
+    assert code == 1
+    assert "NOT PROVEN" in out
+    assert "--min-sqnr DB sets another limit" in " ".join(out.split())
+    code, _, err = onnxq(*words, "--min-sqnr", "nan")
+    assert code == 2
+    assert "nan is no ratio of signal to difference" in err
 
 
 def test_debug_shows_the_traceback(onnxq: Run, network: Path) -> None:

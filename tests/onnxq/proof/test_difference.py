@@ -254,3 +254,23 @@ def test_single_elements_without_a_step_may_have_flipped(
     assert running.result("", "", limits).passed is passes
     if single > 1e-3:
         assert not running.result("", "", Tolerance()).passed
+
+
+def test_ratio_of_signal_to_difference() -> None:
+    a, b = np.array([3.0, 4.0]), np.array([3.0, 4.5])
+    assert diff((a, b)).sqnr == pytest.approx(20.0)  # 25 / 0.25
+    assert diff((a, b), (a, a), step=0.5).sqnr == pytest.approx(10 * math.log10(200))
+    assert diff((a, a)).sqnr == math.inf
+    assert diff((a * 0, b)).sqnr == -math.inf
+    nan = np.array([math.nan, 4.0])
+    assert diff((nan, nan)).sqnr == math.inf
+
+
+def test_a_limit_of_that_ratio_decides() -> None:
+    pair = np.array([3.0, 4.0]), np.array([3.0, 4.5])
+    anything = {"max_steps": math.inf, "max_moved": 1.0, "max_relative": math.inf}
+    assert diff(pair, tolerance=Tolerance(**anything, min_sqnr=19.9)).passed
+    failed = diff(pair, tolerance=Tolerance(**anything, min_sqnr=26.0))
+    assert not failed.passed
+    assert failed.severity == pytest.approx(10 ** (6 / 20))
+    assert diff((pair[0] * 0, pair[1]), tolerance=Tolerance(**anything, min_sqnr=1)).severity > 1
