@@ -117,6 +117,7 @@ def quantize_(
             samples=samples,
             resume=resume,
             verify=not no_verify,
+            measure_latency=not no_verify,
             progress=progress,
         )
         progress("writing files")
@@ -137,7 +138,7 @@ def report(found: Quantization, explain: bool) -> RenderableType:
         parts.append(rows)
     if explain:
         rows = new_table("Ranges", "tensor", "comes from")
-        for tensor, source in found.sources.items():
+        for tensor, source in found.range_sources.items():
             rows.add_row(shown(tensor), shown(source))
         parts.append(rows)
     if found.noise is not None:
@@ -149,6 +150,7 @@ def report(found: Quantization, explain: bool) -> RenderableType:
             shown(
                 f"ranges by {found.recipe.method} from {found.samples} samples; signal to noise "
                 f"{_db(found.noise.sqnr)} against the float model"
+                + ("" if found.latency is None else f", {found.latency:.2f} x its time")
             )
         )
     return Group(*parts)

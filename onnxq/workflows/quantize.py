@@ -22,11 +22,12 @@ from onnxq.calibration.calibrated import Calibrated
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.observing import constant_tensors, observe
 from onnxq.calibration.placing import Placed, Placing
+from onnxq.calibration.range_sources import note_sources
 from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.statistics import Statistics, fingerprint
 from onnxq.calibration.trial import SAMPLES, Noise, Trial
 from onnxq.calibration.wanted import wanted
-from onnxq.errors import LoadError, OptionError
+from onnxq.errors import LoadError, OnnxqError, OptionError
 from onnxq.graph import Model, load
 from onnxq.parsing.argument_types import FLAG, INTEGER, PATH, takes
 from onnxq.proof.prove import ANYTHING, Proof
@@ -34,6 +35,7 @@ from onnxq.quant.settings import Settings
 from onnxq.running.samples import samples as feeds_of
 from onnxq.running.sessions import Kind, reference
 from onnxq.workflows.artifacts import Artifact
+from onnxq.workflows.bench import bench
 from onnxq.workflows.convert import Conversion, convert
 from onnxq.workflows.float_layers import Goal, Metric, TradeOff, choose_float_layers
 from onnxq.workflows.write_outputs import check_writer
@@ -56,8 +58,9 @@ class Quantization(Conversion):
     """The error of the quantized model at the outputs; None if it was not measured."""
     trade_off: list[TradeOff] = field(default_factory=list)
     """The tried numbers of float layers, and what each gives."""
-    sources: dict[str, str] = field(default_factory=dict)
-    """Where the range of each quantized tensor comes from."""
+    latency: float | None = None
+    """Time of the quantized model as a multiple of the float one's, in onnxruntime on this machine;
+    None if it was not measured."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -67,7 +70,7 @@ class Quantization(Conversion):
             "noise": found,
             "trade_off": [each.to_json() for each in self.trade_off],
             "recipe": self.recipe.to_json(),
-            "ranges": self.sources,
+            "latency": self.latency,
         }
 
 
@@ -85,6 +88,7 @@ class Quantization(Conversion):
     bias_correction=FLAG,
     samples=(*INTEGER, None),
     verify=FLAG,
+    measure_latency=FLAG,
     stem=(str, None),
     progress=Callable,
 )
@@ -107,6 +111,7 @@ def quantize(
     samples: int | None = None,
     resume: Path | None = None,
     verify: bool = True,
+    measure_latency: bool = False,
     stem: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Quantization:
@@ -119,6 +124,7 @@ def quantize(
     The worst layers stay float: `keep_float` of them, or as few as reach `target_sqnr` in dB, or
     as few as keep `metric` within `max_drop` of the float model. `metric` is called with a
     function from a feed to outputs, both dicts by name, and returns a number: more is better.
+    With `measure_latency`, models for onnxruntime are timed against the float one for two seconds.
     """
     stored = Recipe.load(recipe) if isinstance(recipe, str | Path) else recipe
     if stored is not None:
@@ -157,6 +163,7 @@ def quantize(
             chosen = best_method(calibrated, chosen, trial)
         chosen, tradeoff = choose_float_layers(calibrated, chosen, trial, goal, progress)
     placed = calibrated.placed(chosen)
+    note_sources(placed.model, placed.sources)
     done = convert(
         placed.model,
         target,
@@ -166,6 +173,10 @@ def quantize(
         progress=progress,
     )
     noise = None if trial is None else trial.noise(placed.model)
+    ratio, slow = None, list[str]()
+    if measure_latency and "deployed" in target.sessions:
+        progress("measuring the latency")
+        ratio, slow = _latency(model, done.model, kept)
     proofs, judged = done.proofs, list[str]()
     if trial is not None and noise is not None:
         proofs, judged = judged_by_noise(done, trial, noise)
@@ -179,15 +190,17 @@ def quantize(
                 *_notes(found, placed, calibrated, trial),
                 *done.notes,
                 *judged,
+                *slow,
             ],
             "artifacts": (*done.artifacts, _recipe_file(chosen)),
             "variant": variant,
+            "range_sources": placed.sources,
         },
         recipe=chosen,
         samples=found.samples,
         noise=noise,
         trade_off=tradeoff,
-        sources=placed.sources,
+        latency=ratio,
     )
 
 
@@ -285,6 +298,22 @@ def _check_something(placing: Placing) -> None:
             "of the operators that the target runs in integers, or all of them stay float",
             fix="'onnxq inspect' lists the operators of the model",
         )
+
+
+def _latency(model: Model, quantized: Model, kept: list[Feed]) -> tuple[float | None, list[str]]:
+    """The time of the quantized model as a multiple of the float one's, and a note on it."""
+    both = {"float": model, "quantized": quantized}
+    try:
+        found = bench(both, kept or None, seconds=2.0, profile=False).models[1]
+    except OnnxqError as error:
+        return None, [f"the latency is not measured: {error.what}"]
+    ratio = None if found.ratio is None else found.ratio.median
+    if ratio is None or ratio <= 1:
+        return ratio, []
+    return ratio, [
+        f"on this machine the quantized model takes {ratio:.2f} x the time of the float one: "
+        "'onnxq bench' shows what runs in float"
+    ]
 
 
 def _notes(

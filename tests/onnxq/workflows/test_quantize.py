@@ -19,6 +19,7 @@ from onnxq.calibration.placing import Placing
 from onnxq.calibration.wanted import wanted
 from onnxq.errors import LoadError, OnnxqError, OptionError, UnsupportedModelError
 from onnxq.graph import Model, from_proto
+from onnxq.workflows.explain import explain
 from onnxq.workflows.quantize import quantize
 from tests.models.networks import NETWORKS, samples
 
@@ -43,7 +44,7 @@ def test_every_backend(backend: str, name: str) -> None:
     assert done.noise is not None
     assert done.noise.sqnr > LEAST.get(backend, 28.0)
     assert done.samples == 12
-    assert done.sources
+    assert done.range_sources
 
 
 @pytest.mark.parametrize("name", sorted(NETWORKS))
@@ -279,7 +280,7 @@ def test_what_a_softmax_ignores_does_not_widen_its_range() -> None:
     done = quantize(from_proto(proto), "qnn", data, method="min-max")
     row = next(row for row in done.table if row.tensor == "masked")
     assert float(row.range[0].min()) > -100
-    assert "Softmax ignores" in done.sources["masked"]
+    assert "Softmax ignores" in done.range_sources["masked"]
     assert done.noise is not None
     assert done.noise.sqnr > 25
 
@@ -326,10 +327,10 @@ def test_bodies_are_quantized_and_unseen_branches_named() -> None:
 
     done = quantize(from_proto(proto), "onnxruntime", data(True), method="mse")
     assert done.proven
-    assert {"x", "r", "a", "b", "w", "w2", "v"} <= set(done.sources)
+    assert {"x", "r", "a", "b", "w", "w2", "v"} <= set(done.range_sources)
     half = quantize(from_proto(proto), "onnxruntime", data(False), method="mse")
     assert half.proven
-    assert "b" not in half.sources
+    assert "b" not in half.range_sources
     assert any(note.startswith("'b' stays float") for note in half.notes)
 
 
@@ -350,6 +351,20 @@ def test_float16_runs_in_float32_where_kernels_lack_it() -> None:
     assert done.noise.sqnr > 30
 
 
+def test_explain_shows_where_a_range_comes_from() -> None:
+    done = quantize(network("conv1d"), "onnxruntime", samples("conv1d", 6), method="mse")
+    found = explain(from_proto(done.model.to_proto()), "x", "onnxruntime")
+    assert "mse over 6 samples" in str(found.to_json())
+
+
+def test_the_latency_is_measured_if_asked_for() -> None:
+    done = quantize(
+        network("conv1d"), "onnxruntime", samples("conv1d", 4), method="mse", measure_latency=True
+    )
+    assert done.latency is not None
+    assert (done.latency > 1) == any("x the time of the float" in note for note in done.notes)
+
+
 def test_json_is_plain() -> None:
     import json
 
@@ -358,7 +373,7 @@ def test_json_is_plain() -> None:
     assert document["recipe"]["backend"] == "onnxruntime"
     assert document["noise"]["sqnr"] > 0
     assert document["trade_off"][0]["float_layers"] == []
-    assert document["ranges"]
+    assert document["range_sources"]
 
 
 def test_nothing_is_written_by_a_failure(tmp_path: Path) -> None:
