@@ -11,7 +11,8 @@ CONSUMERS := .venv-consumers
 SETUP   := pyproject.toml constraints.txt torch_bridge/arithmetic/_native.c
 INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-consumers test-recast lint fuzz bench bench-training clean
+.PHONY: help demo test test-consumers test-recast lint fuzz bench bench-training \
+	bench-quantize clean
 .DELETE_ON_ERROR:
 
 help:
@@ -23,6 +24,7 @@ help:
 	@echo "make fuzz    attack with broken files: COUNT=1000 of each kind, from SEED=0 on"
 	@echo "make bench   compare speed and memory with other ONNX tools, and bench-training"
 	@echo "make bench-training   cost of quantization-aware training beside torch.ao"
+	@echo "make bench-quantize   quantize float networks beside onnxruntime's quantize_static"
 	@echo "make clean   remove the environment, builds and caches"
 
 demo: $(VENV)/.base
@@ -57,6 +59,9 @@ bench: $(VENV)/.bench $(VENV)/.dev
 
 bench-training: $(VENV)/.dev
 	$(PY) -m benchmarks.training
+
+bench-quantize: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(PY) -m benchmarks.quantize
 
 # A stamp is written last, so a set-up that failed half-way is done again. The build tools come
 # first and pinned; without build isolation pip then fetches no others.

@@ -1,0 +1,209 @@
+"""Quantize float networks beside onnxruntime's quantize_static: `python -m benchmarks.quantize`.
+
+Both get the same 64 samples. SQNR is that of 16 others in onnxruntime's default session, against
+the float model; latencies are interleaved; CPU seconds and memory are those of a process each.
+The table goes to docs/quantize-benchmark.md; exit code 1 on a missed target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.float_networks import NETWORKS, Feed, data, write
+
+SAMPLES = 64
+TRIED = 16
+TABLE = Path(__file__).parents[1] / "docs" / "quantize-benchmark.md"
+WAYS = ("theirs", "min-max", "default", "mixed")
+"""quantize_static, onnxq with plain extremes, onnxq as users run it, and with layers in float."""
+MIXED_DB = {"mobilenetv2": 15.0}
+"""The SQNR that the last way asks for, where a network needs float layers."""
+
+
+def theirs(model: Path, made: Path, feeds: list[Feed]) -> None:
+    """What onnxruntime's users are told to do: pre-process, QDQ, per channel, u8 and s8."""
+    import logging
+
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        QuantFormat,
+        QuantType,
+        quantize_static,
+    )
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            self.feeds = iter(feeds)
+
+        def get_next(self) -> Feed | None:
+            return next(self.feeds, None)
+
+    logging.disable(logging.WARNING)
+    ready = made.with_suffix(".ready.onnx")
+    quant_pre_process(str(model), str(ready))
+    quantize_static(
+        str(ready),
+        str(made),
+        Reader(),
+        quant_format=QuantFormat.QDQ,
+        per_channel=True,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+    )
+
+
+def ours(model: Path, made: Path, feeds: list[Feed], way: str, name: str) -> None:
+    """Quantize without the proof, as theirs has none."""
+    import onnxq
+
+    options: dict[str, Any] = {"verify": False}
+    if way == "min-max":
+        options |= {"method": "min-max", "smooth": False, "bias_correction": False}
+    if way == "mixed":
+        options["target_sqnr"] = MIXED_DB[name]
+    onnxq.save(onnxq.quantize(model, "onnxruntime", feeds, **options).model, made)
+
+
+def child(name: str, way: str, model: Path, made: Path, samples: int) -> None:
+    """One way in this process; its costs as one line of JSON."""
+    feeds = data(name, samples, seed=1)
+    before = time.process_time()
+    if way == "theirs":
+        theirs(model, made, feeds)
+    else:
+        ours(model, made, feeds, way, name)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"cpu": time.process_time() - before, "peak": peak}))
+
+
+def measured(name: str, way: str, model: Path, made: Path, samples: int) -> dict[str, float]:
+    """One way in a process of its own."""
+    words = [name, way, str(model), str(made), str(samples)]
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.quantize", "--child", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{name}, {way}: {done.stderr.strip().splitlines()[-1:]}")
+    found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def sqnr(model: Path, made: Path, feeds: list[Feed]) -> float:
+    """In onnxruntime's default session."""
+    from onnxq.running.sessions import shipped
+
+    signal = noise = 0.0
+    trusted, other = shipped(model), shipped(made)
+    for feed in feeds:
+        y, z = (session.run(feed)["y"].astype(np.float64) for session in (trusted, other))
+        signal, noise = signal + np.square(y).sum(), noise + np.square(y - z).sum()
+    return 10 * math.log10(signal / noise)
+
+
+def network(name: str, folder: Path, samples: int, seconds: float) -> dict[str, dict[str, float]]:
+    """All ways for one network."""
+    import onnxq
+
+    model = folder / f"{name}.onnx"
+    write(name, model)
+    ways = [way for way in WAYS if way != "mixed" or name in MIXED_DB]
+    files = {way: folder / f"{name}.{way}.onnx" for way in ways}
+    found = {way: measured(name, way, model, files[way], samples) for way in ways}
+    times = onnxq.bench({"float": model, **files}, data(name, 4, 3), seconds=seconds, profile=False)
+    tried = data(name, TRIED, seed=2)
+    for way, row in zip(ways, times.models[1:], strict=True):
+        assert row.ratio is not None, row
+        found[way] |= {"latency": row.ratio.median, "sqnr": sqnr(model, files[way], tried)}
+    return found
+
+
+def judge(found: dict[str, dict[str, dict[str, float]]]) -> list[tuple[str, str, str, bool]]:
+    """What is asked for, what was measured, and whether that is enough."""
+    rows: list[tuple[str, str, str, bool]] = []
+
+    def least(what: str, value: float, limit: float, unit: str = "dB") -> None:
+        rows.append((what, f">= {limit:g} {unit}", f"{value:.1f} {unit}", value >= limit))
+
+    def most(what: str, value: float, limit: float) -> None:
+        rows.append((what, f"<= {limit:g} x", f"{value:.2f} x", value <= limit))
+
+    for name, ways in found.items():
+        own, other = ways["default"], ways["theirs"]
+        if name == "resnet18":
+            least("ResNet-18, SQNR", own["sqnr"], 28.0)
+            most("ResNet-18, latency / theirs", own["latency"] / other["latency"], 1.03)
+        elif name == "mobilenetv2":
+            least("MobileNetV2, SQNR", own["sqnr"], 12.0)
+            mixed = ways["mixed"]
+            least("MobileNetV2 with float layers, SQNR", mixed["sqnr"], 15.0)
+            ratio = mixed["latency"] / other["latency"]
+            most("MobileNetV2 with float layers, latency / theirs", ratio, 1.2)
+        else:
+            least("encoder with mask, SQNR", own["sqnr"], 28.0)
+            most("encoder with mask, latency / float", own["latency"], 0.6)
+        most(f"{name}, CPU of min-max / theirs", ways["min-max"]["cpu"] / other["cpu"], 0.4)
+        most(f"{name}, CPU of the default / theirs", own["cpu"] / other["cpu"], 1.2)
+    return rows
+
+
+def table(found: dict[str, dict[str, dict[str, float]]], samples: int) -> str:
+    """As markdown."""
+    lines = [
+        "# onnxq quantize beside onnxruntime's quantize_static",
+        "",
+        f"{samples} samples for calibration, {TRIED} others for the SQNR, onnxruntime's default "
+        "session with one thread. Written by `make bench-quantize`.",
+        "",
+        "| network | way | SQNR | latency / float | CPU s | peak MB |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for name, ways in found.items():
+        for way, row in ways.items():
+            shown = "quantize_static" if way == "theirs" else f"onnxq, {way}"
+            lines.append(
+                f"| {name} | {shown} | {row['sqnr']:.1f} dB | {row['latency']:.2f} | "
+                f"{row['cpu']:.1f} | {row['peak']:.0f} |"
+            )
+    lines += ["", "| target | asked | measured | |", "|---|---|---|---|"]
+    for what, asked, value, met in judge(found):
+        lines.append(f"| {what} | {asked} | {value} | {'met' if met else '**missed**'} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Measure, write the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.quantize", description=__doc__)
+    parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--samples", type=int, default=SAMPLES)
+    parser.add_argument("--seconds", type=float, default=20.0, help="for latencies, per network")
+    parser.add_argument("networks", nargs="*", default=list(NETWORKS))
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if options.child:
+        name, way, model, made, samples = options.child
+        child(name, way, Path(model), Path(made), int(samples))
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        found = {}
+        for name in options.networks:
+            found[name] = network(name, Path(folder), options.samples, options.seconds)
+    text = table(found, options.samples)
+    print(text)
+    TABLE.write_text(text, encoding="utf-8")
+    return 0 if all(met for *_, met in judge(found)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
