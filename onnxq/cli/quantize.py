@@ -28,6 +28,7 @@ from onnxq.cli.options import (
 from onnxq.cli.screen import new_table, shown
 from onnxq.disk.file_set import check_folder
 from onnxq.errors import OptionError
+from onnxq.quant.qparams import Role
 from onnxq.quant.settings import Settings
 from onnxq.storage.model_files import read_bytes
 from onnxq.workflows.float_layers import Metric
@@ -83,6 +84,14 @@ def quantize_(
         bool,
         typer.Option("--no-bias-correction", help="Do not make up for rounded weights in biases."),
     ] = False,
+    rounding: Annotated[
+        str | None,
+        typer.Option(
+            "--rounding",
+            help="How weights of fewer than 8 bits are rounded: gptq (default, needs data) or "
+            "nearest.",
+        ),
+    ] = None,
     samples: Annotated[
         int | None, typer.Option("--samples", min=1, help="Most samples of the data to use.")
     ] = None,
@@ -110,6 +119,7 @@ def quantize_(
             method=method,
             smooth=not no_smooth,
             bias_correction=not no_bias_correction,
+            rounding=rounding,
             keep_float=keep_float,
             target_sqnr=target_sqnr,
             metric=rated,
@@ -145,10 +155,13 @@ def report(found: Quantization, explain: bool) -> RenderableType:
         for name, share in found.noise.shares.items():
             rows.add_row(shown(name), _db(decibels(share)))
         parts.append(rows)
+        ranges = (
+            f"ranges by {found.recipe.method} from" if found.table.of(Role.ACTIVATION) else "on"
+        )
         parts.append(
             shown(
-                f"ranges by {found.recipe.method} from {found.samples} samples; signal to noise "
-                f"{_db(found.noise.sqnr)} against the float model"
+                f"{ranges} {found.samples} samples; signal to noise {_db(found.noise.sqnr)} "
+                "against the float model"
             )
         )
     return Group(*parts)

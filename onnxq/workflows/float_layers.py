@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from onnxq.calibration.calibrated import Calibrated
@@ -104,7 +104,9 @@ def choose_float_layers(
     first = search.tried(())
     if first.reached:
         return recipe, search.found
-    placing, placed = calibrated.placing(recipe.settings), calibrated.placed(recipe)
+    # Switching off the quantizer of a weight that GPTQ rounded would leave it rounded.
+    plain = replace(recipe, rounding="nearest")
+    placing, placed = calibrated.placing(recipe.settings), calibrated.placed(plain)
     steps = rank(placing, placed, trial.fewer(RANKING), progress)
     if goal.count:
         layers = first_layers(steps, goal.count)
