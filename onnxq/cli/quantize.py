@@ -15,7 +15,6 @@ from onnxq.calibration.trial import decibels
 from onnxq.cli import failures, tables
 from onnxq.cli.options import (
     PATH,
-    DataPath,
     Explain,
     Json,
     ModelPath,
@@ -30,6 +29,7 @@ from onnxq.disk.file_set import check_folder
 from onnxq.errors import OptionError
 from onnxq.quant.qparams import Role
 from onnxq.quant.settings import Settings
+from onnxq.running.records import Data
 from onnxq.storage.model_files import read_bytes
 from onnxq.workflows.float_layers import Metric
 from onnxq.workflows.quantize import Quantization, quantize
@@ -45,7 +45,7 @@ def quantize_(
     backend: Annotated[
         str | None, typer.Option("--backend", "-b", help="See 'onnxq backends'.")
     ] = None,
-    data: DataPath = None,
+    data: Data = None,
     variant: VariantName = None,
     settings: Annotated[Path | None, _file("--settings", "JSON list of rules for layers.")] = None,
     recipe: Annotated[

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.calibration.gptq import Grid, gptq_codes
+from onnxq.calibration.rounding.gptq import Grid, gptq_codes
 from onnxq.calibration.rounding.layer_inputs import LayerInputs, as_matrices, as_weight
 from onnxq.edit import users
 from onnxq.graph import Model

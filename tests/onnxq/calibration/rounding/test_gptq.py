@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxq.calibration import gptq
-from onnxq.calibration.gptq import Grid, gptq_codes
+from onnxq.calibration.rounding import gptq
+from onnxq.calibration.rounding.gptq import Grid, gptq_codes
 
 Values = np.ndarray
 
