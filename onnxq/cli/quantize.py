@@ -155,15 +155,11 @@ def report(found: Quantization, explain: bool) -> RenderableType:
         for name, share in found.noise.shares.items():
             rows.add_row(shown(name), _db(decibels(share)))
         parts.append(rows)
-        ranges = (
-            f"ranges by {found.recipe.method} from" if found.table.of(Role.ACTIVATION) else "on"
-        )
-        parts.append(
-            shown(
-                f"{ranges} {found.samples} samples; signal to noise {_db(found.noise.sqnr)} "
-                "against the float model"
-            )
-        )
+        text = f"signal to noise {_db(found.noise.sqnr)} against the float model, measured on "
+        text += f"{found.measured} samples"
+        if found.table.of(Role.ACTIVATION):
+            text = f"ranges by {found.recipe.method} from {found.samples} samples; {text}"
+        parts.append(shown(text))
     return Group(*parts)
 
 

@@ -57,6 +57,8 @@ class Quantization(Conversion):
     """Samples that the ranges come from."""
     noise: Noise | None = None
     """The error of the quantized model at the outputs; None if it was not measured."""
+    measured: int = 0
+    """Samples that it was measured on: the first ones."""
     trade_off: list[TradeOff] = field(default_factory=list)
     """The tried numbers of float layers, and what each gives."""
     sources: dict[str, str] = field(default_factory=dict)
@@ -68,6 +70,7 @@ class Quantization(Conversion):
         return super().to_json() | {
             "samples": self.samples,
             "noise": found,
+            "measured": self.measured,
             "trade_off": [each.to_json() for each in self.trade_off],
             "recipe": self.recipe.to_json(),
             "ranges": self.sources,
@@ -147,10 +150,10 @@ def quantize(
     _check_something(placing)
     asked = stored.rounding if stored is not None else rounding
     few = placing.has_few_bits and asked != "nearest"
-    kept = _Kept(ROUNDING_SAMPLES if few else SAMPLES)
+    kept = _Kept(SAMPLES + ROUNDING_SAMPLES if few else SAMPLES)
     found = _statistics(model, target, data, statistics, samples, resume, progress, kept)
     exponents = stored.smooth if stored is not None else None if smooth else {}
-    calibrated = Calibrated(model, target, found, exponents, kept.feeds, progress)
+    calibrated = Calibrated(model, target, found, exponents, kept.for_rounding, progress)
     trial = Trial(model, kept.feeds) if kept.feeds else None
     if few and asked == "gptq" and trial is None:
         raise OptionError(
@@ -195,6 +198,7 @@ def quantize(
                 *(r for t in traces if t.name == "single-precision" for r in t.rewrites),
                 *_notes(found, placed, calibrated, trial),
                 *_rounding_notes(chosen, placing, placed, calibrated, trial),
+                *([_SEEN] if placed.rounded and not kept.is_enough else []),
                 *done.notes,
                 *judged,
             ],
@@ -204,6 +208,7 @@ def quantize(
         recipe=chosen,
         samples=found.samples,
         noise=noise,
+        measured=0 if trial is None else len(trial.results),
         trade_off=tradeoff,
         sources=placed.sources,
     )
@@ -214,6 +219,11 @@ def best_method(calibrated: Calibrated, recipe: Recipe, trial: Trial) -> Recipe:
     tried = [replace(recipe, method=name) for name in METHODS_TRIED]
     return min(tried, key=lambda each: trial.noise(calibrated.placed(each).model).share)
 
+
+_SEEN = (
+    "the cost is measured on samples that GPTQ has seen, and looks less than it is: give "
+    f"{2 * SAMPLES} samples or more to measure it on others"
+)
 
 LOST = 1.0
 """Most dB that an optimised session may be worse than the reference session."""
@@ -255,6 +265,16 @@ class _Kept:
     def add(self, feed: Feed) -> None:
         if len(self.feeds) < self.most:
             self.feeds.append(feed)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether GPTQ can do without the samples that the cost is measured on."""
+        return len(self.feeds) >= 2 * SAMPLES
+
+    @property
+    def for_rounding(self) -> list[Feed]:
+        """Samples for GPTQ: on what it has seen, rounded weights look better than they are."""
+        return self.feeds[SAMPLES:] if self.is_enough else self.feeds
 
 
 def _statistics(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from onnxq.calibration.trial import Trial
 from onnxq.errors import OptionError
 from onnxq.graph import Model, from_proto, load
 from onnxq.running.sessions import reference, shipped
@@ -121,6 +122,30 @@ def test_gptq_without_samples_is_refused() -> None:
         assert "--data" in caught.value.fix
     with pytest.raises(OptionError, match="no rounding 'gtpq'"):
         quantize(model, "onnxruntime", samples("transformer"), rounding="gtpq")
+
+
+def test_the_cost_is_measured_on_samples_that_gptq_has_not_seen() -> None:
+    data = sentences(112)
+    model, few = transformer(), data[:15]
+    done = quantize(model, "onnxruntime", data[:48], variant="weight-only")
+    fresh = Trial(model, data[48:], most=64).noise(done.model).sqnr
+    assert done.measured == 8
+    assert sqnr(done) == pytest.approx(fresh, abs=0.5)
+    assert not any("GPTQ has seen" in note for note in done.notes)
+    done = quantize(model, "onnxruntime", few, variant="weight-only")
+    assert any("GPTQ has seen" in note and "16 samples" in note for note in done.notes)
+
+
+def test_the_proof_sees_one_wrong_scale() -> None:
+    """Both sessions show no difference at all: a change of one scale must show."""
+    done = quantize(transformer(), "onnxruntime", variant="weight-only", verify=False)
+    feed, broken = sentences(1)[0], done.model.clone()
+    scale = broken.nodes("com.microsoft::MatMulNBits")[0].inputs[2]
+    values = np.array(scale.values)
+    values.flat[0] *= 1.5
+    scale.values = values
+    have, want = (reference(each).run(feed)["y"] for each in (broken, done.model))
+    assert np.abs(have - want).max() > 1e-3
 
 
 # -- weights alone -----------------------------------------------------------------------------
