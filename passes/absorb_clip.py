@@ -11,6 +11,13 @@ Tools that quantize both before and after the Clip then leave two quantizers in 
 the same scale and the codes of the first reach at least as far, the second does its work as well:
 rounding is the same, and the narrower range decides.
 
+Targets that have no ranges narrower than a type need `whole`: a Clip whose bounds are within the
+range stays. Its input then gets the same quantizer, so that the layer before it has one:
+
+    FakeQuantize(Clip(x, a, b)) = FakeQuantize(Clip(FakeQuantize(x), a, b))
+
+for every x, since rounding is monotone and the values on the grid stay where they are.
+
 A Relu is a Clip from 0 up. Most runtimes fuse it, so it stays unless asked for. Only codes that
 start at the zero point do its work and still use the whole range of their type.
 """
@@ -22,8 +29,8 @@ from typing import ClassVar
 
 import onnx_graphsurgeon as gs
 
-from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of, set_params
-from onnxq.edit import inputs_of, only_reader, producer, set_input
+from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, make, params_of, set_params
+from onnxq.edit import inputs_of, insert, only_reader, producer, set_input
 from onnxq.graph import Model
 from onnxq.graph.constants import is_constant, scalar
 from onnxq.pass_ import Pass, Trace
@@ -40,6 +47,8 @@ class AbsorbClip(Pass):
 
     relu: bool = False
     """Whether to remove Relus as well, if the quantizer's codes start at its zero point."""
+    whole: bool = False
+    """Whether a Clip that would narrow the range stays, between two quantizers."""
 
     def run(self, model: Model, trace: Trace) -> None:
         ops = ("Clip", "Relu") if self.relu else ("Clip",)
@@ -50,6 +59,10 @@ class AbsorbClip(Pass):
             narrowed = _narrowed(node, clip, model)
             if isinstance(narrowed, str):
                 trace.skip(clip, narrowed)
+                continue
+            given = params_of(node)
+            if self.whole and (narrowed.lo, narrowed.hi) != (given.lo, given.hi):
+                _quantize_before(clip, node, model, trace)
                 continue
             set_input(node, 0, _source(clip, narrowed, model))
             if clip.op == "Clip":
@@ -79,6 +92,20 @@ def _narrowed(node: gs.Node, clip: gs.Node, model: Model) -> QParams | str:
     if not lo <= zero <= hi or lo >= hi:
         return "its bounds exclude zero, which a quantizer must represent"
     return params.with_(lo=lo, hi=hi)
+
+
+def _quantize_before(clip: gs.Node, quantizer: gs.Node, model: Model, trace: Trace) -> None:
+    """Give the input of a Clip that stays the quantizer of its output."""
+    source = clip.inputs[0]
+    if producer(source, FAKE_QUANTIZE) is not None:
+        trace.skip(clip, "its bounds are within the range of the quantizers around it")
+    elif producer(source) is None or not only_reader(source, clip, model):
+        trace.skip(clip, "its bounds are within the range, and others read its input")
+    else:
+        params = params_of(quantizer, source.name)
+        dtype = quantizer.inputs[1].dtype
+        insert(model, source, lambda x, y, graph: make(model, x, y, params, graph, dtype=dtype))
+        trace.rewrote(clip, f"'{source.name}' gets the quantizer of its output")
 
 
 def _source(clip: gs.Node, params: QParams, model: Model) -> gs.Tensor:

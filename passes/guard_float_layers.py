@@ -16,10 +16,11 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.canonical.quantizers import QUANTIZERS
+from onnxq.canonical.quantizers import is_quantizer
 from onnxq.edit import constant, describe, new_node, producer, set_input, users, variable
 from onnxq.graph import Model
 from onnxq.graph.constants import array
+from onnxq.operators.float_guard import lowest
 from onnxq.operators.op_kind import kind_of
 from onnxq.operators.placement import MOVES
 from onnxq.pass_ import Pass, Trace
@@ -45,12 +46,12 @@ class GuardFloatLayers(Pass):
                 continue
             read = layer.inputs[0]
             kind = np.dtype(layer.inputs[1].dtype)
-            lowest = constant(model, f"{read.name}.lowest", np.array(np.finfo(kind).min, kind))
+            limit = constant(model, f"{read.name}.lowest", lowest(kind))
             guarded = variable(model, f"{read.name}.guarded", like=read)
             new_node(
                 model,
                 "Max",
-                [read, lowest],
+                [read, limit],
                 [guarded],
                 name=f"{layer.name or layer.outputs[0].name}.guard",
                 graph=layer.owner,
@@ -64,14 +65,14 @@ def _reads_codes(tensor: gs.Tensor) -> bool:
     while node is not None and kind_of(node) in MOVES:
         tensor = node.inputs[0]
         node = producer(tensor)
-    return node is not None and node.op in QUANTIZERS
+    return node is not None and is_quantizer(node)
 
 
 def _writes_codes(tensor: gs.Tensor) -> bool:
     waiting = [tensor]
     while waiting:
         for node, index in users(waiting.pop()):
-            if node.op in QUANTIZERS:
+            if is_quantizer(node):
                 return True
             if index == 0 and kind_of(node) in _INSIDE:
                 waiting += node.outputs

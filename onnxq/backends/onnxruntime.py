@@ -19,11 +19,14 @@ Variants: `int32-bias` does that rounding in the file, so that even an unoptimis
 what the kernels do, and its cost is measured. Layers of more than 8 bits run in float, but
 onnxruntime rounds their biases too, and loses a code that does not fit int32: in the variant such
 a bias has a coarser step. `qoperator` writes the integer operators that onnxruntime would make
-itself, for runtimes that do not; biases are int32 codes there too. `avx2` stores weights as uint8
-if int8 ones could saturate on CPUs without VNNI, which changes no value. `weight-only` leaves
-activations float and stores the matrices of products in 4 bits, one scale for 32 inputs, as
-MatMulNBits: for large language models, whose speed is that of reading their weights.
+itself, for runtimes that do not: biases are int32 codes there too, and all results are codes.
+`avx2` stores weights as uint8 if int8 ones could saturate on CPUs without VNNI, which changes no
+value. `weight-only` leaves activations float and stores the matrices of products in 4 bits, one
+scale for 32 inputs, as MatMulNBits: for large language models, whose speed is that of reading
+their weights.
 """
+
+from dataclasses import replace
 
 from onnxq.backend import Backend, OnnxFile, Variant
 from onnxq.lint.gemm_bias_scale import GEMM_BIAS_SCALE
@@ -51,6 +54,9 @@ _INTEGER = kinds(
     "Sigmoid LeakyRelu",
 )
 _JOINING = kinds("Add Mul Concat AveragePool GlobalAveragePool Resize Sigmoid LeakyRelu")
+_ALL_INTEGER = Placement(
+    inputs=_INTEGER, outputs=_INTEGER - MOVES, absorbed=kinds("Relu Clip"), tensors_only=True
+)
 _OTHERS = ("int4", "uint4", "int2", "uint2", "int16", "uint16")
 
 _PIPELINE = Pipeline(
@@ -85,12 +91,8 @@ BACKEND = Backend(
     proof="consumer",
     consumers=("onnxruntime 1.31.1", "onnxruntime-web 1.30.0"),
     sessions=("reference", "deployed"),
-    placement=Placement(
-        inputs=_INTEGER,
-        outputs=_INTEGER - MOVES - {"Linear", "MatMul"},
-        absorbed=kinds("Relu Clip"),
-        joining=_JOINING,
-        tensors_only=True,
+    placement=replace(
+        _ALL_INTEGER, outputs=_ALL_INTEGER.outputs - {"Linear", "MatMul"}, joining=_JOINING
     ),
     variants={
         "int32-bias": Variant(
@@ -107,6 +109,7 @@ BACKEND = Backend(
         "qoperator": Variant(
             "integer operators instead of QDQ",
             pipeline=_BIASES_IN_CODES,
+            placement=_ALL_INTEGER,
             outputs=(
                 OnnxFile(
                     "_qoperator.onnx",

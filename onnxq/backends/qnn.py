@@ -5,8 +5,11 @@ three versions for Qualcomm's converters.
 
 The HTP rejects weights per channel with a zero point, and int8 activations with zero point 0 after
 Relu: it folds a Relu only into codes that start at 0. So activations are uint8, with zero point 0
-after Relu, and weights are symmetric. The QDQ model has no such Relu: onnxruntime turns a MatMul on
-three axes into a Gemm and a Reshape, and a Relu after those two is not folded.
+after Relu, and weights are symmetric; with one scale it takes uint8 weights with any zero point as
+well, which onnxruntime's and PPQ's settings for QNN write. The QDQ model has no such Relu:
+onnxruntime turns a MatMul on three axes into a Gemm and a Reshape, and a Relu after those two is
+not folded. Encodings have all codes of 8 or 16 bits: a Clip (ReLU6) that cuts some off stays, and
+is quantized on both sides.
 """
 
 from dataclasses import replace
@@ -33,7 +36,9 @@ BACKEND = Backend(
     name="qnn",
     summary="QNN HTP: uint8/uint16 activations, int8 weights per channel, float biases",
     scheme=Scheme(
-        weight=QSpec(("int8", "int4"), symmetric=True, per_channel=True, lo=-127),
+        weight=QSpec(
+            ("int8", "int4"), symmetric=True, asymmetric=("uint8",), per_channel=True, lo=-127
+        ),
         activation=QSpec(("uint8", "uint16"), observer="ema-minmax"),
     ),
     pipeline=Pipeline(
@@ -42,7 +47,7 @@ BACKEND = Backend(
         *FOLD_SYMMETRIC,
         PropagateRanges(),
         RetypeActivations(to="uint8", whole=True),
-        AbsorbClip(),
+        AbsorbClip(whole=True),
         WidenRange(),
         FillWeightRange(),
         UnifyScales(),
@@ -50,7 +55,7 @@ BACKEND = Backend(
     outputs=(
         OnnxFile(
             "_qdq.onnx",
-            Pipeline(AbsorbClip(relu=True), ToQdq(bias="float")),
+            Pipeline(AbsorbClip(relu=True, whole=True), ToQdq(bias="float")),
             "QDQ model for onnxruntime-qnn",
         ),
         OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the encodings", clean=True),

@@ -2,7 +2,8 @@
 
 A Relu after anything but a convolution is a separate operator here, with quantizers on both sides.
 File names are MQBench's. Tengine quantizes weights itself, per tensor from their smallest and
-largest value: in the clean model they are clipped to the range they were trained with.
+largest value: in the clean model they are clipped to the range they were trained with. A tensor has
+one range: one that PPQ rounds for some consumers only is rounded for all (the cost is measured).
 """
 
 from onnxq.backend import Backend, OnnxFile, TableFile
@@ -13,6 +14,7 @@ from onnxq.quant.scheme import QSpec, Scheme
 from passes.phases import CLEAN, FOLD, READ, STRIP
 from passes.propagate_ranges import PropagateRanges
 from passes.retype_activations import RetypeActivations
+from passes.share_quantizers import ShareQuantizers
 from passes.unify_scales import UnifyScales
 from passes.widen_range import WidenRange
 
@@ -33,6 +35,7 @@ BACKEND = Backend(
             RetypeActivations(to="uint8", whole=True),
             WidenRange(),
             UnifyScales(),
+            ShareQuantizers(),
         ),
     ),
     outputs=(

@@ -1,6 +1,7 @@
 """TensorRT: explicit QDQ (the only way from TensorRT 11 on), and ranges for TensorRT up to 10.
 
-int8 with zero point 0 everywhere, weights per channel, biases float. TensorRT clamps at -128, so
+int8 with zero point 0 everywhere, weights per channel, biases float; or float8 E4M3 as ModelOpt
+writes it, which only the QDQ model can contain. TensorRT clamps at -128, so
 quantizers trained on -127..127 are widened by that one code, and onnxq trains activations on
 -128..127. Scales of weights must run along output channels: other weights are written as floats.
 
@@ -32,8 +33,16 @@ BACKEND = Backend(
     name="tensorrt",
     summary="QDQ for TensorRT: int8 symmetric, float biases; legacy ranges with a clean model",
     scheme=Scheme(
-        weight=QSpec(("int8", "int4"), symmetric=True, per_channel=True, blocks=True, lo=-127),
-        activation=QSpec(("int8",), symmetric=True, full_range=True, observer="ema-minmax"),
+        weight=QSpec(
+            ("int8", "int4", "float8e4m3fn"),
+            symmetric=True,
+            per_channel=True,
+            blocks=True,
+            lo=-127,
+        ),
+        activation=QSpec(
+            ("int8", "float8e4m3fn"), symmetric=True, full_range=True, observer="ema-minmax"
+        ),
     ),
     pipeline=Pipeline(
         *(*READ, *CLEAN, *FOLD_SYMMETRIC),

@@ -52,11 +52,12 @@ def exact_fit(
     """
     if params.qtype.floating:
         return None
-    for grid in _merged(params, spec, values):
-        for kind in _kinds(grid, spec):
-            fit = _restated(grid, kind, spec, values, non_negative)
-            if fit is not None and not any(spec.violations(fit.params)):
-                return fit
+    for way in spec.ways():
+        for grid in _merged(params, way, values):
+            for kind in _kinds(grid, way):
+                fit = _restated(grid, kind, way, values, non_negative)
+                if fit is not None and not any(way.violations(fit.params)):
+                    return fit
     return None
 
 

@@ -35,6 +35,7 @@ from onnxq.cli.options import (
     OutputFolder,
     Samples,
     Seed,
+    Strict,
     VariantName,
     WeightRanges,
     progress_line,
@@ -81,6 +82,7 @@ def convert_(
     variant: VariantName = None,
     encodings: EncodingFiles = None,
     allow_missing: AllowMissing = False,
+    strict: Strict = False,
     weights: WeightRanges = None,
     allow_requantize: Annotated[
         bool,
@@ -107,6 +109,7 @@ def convert_(
             data=data,
             encodings=encodings or (),
             allow_missing=allow_missing,
+            strict=strict,
             weights=weights,
             allow_requantize=allow_requantize,
             verify=not no_verify,
@@ -131,6 +134,7 @@ def run(
     output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.", **PATH)],
     encodings: EncodingFiles = None,
     allow_missing: AllowMissing = False,
+    strict: Strict = False,
     weights: WeightRanges = None,
     explain: Explain = False,
     dump: DumpFolder = None,
@@ -149,7 +153,7 @@ def run(
         pipeline = Pipeline(*missing, *pipeline)
     with progress_line(as_json) as progress:
         progress(f"reading {model}")
-        source, told = _quantized(load(model), encodings, allow_missing, weights)
+        source, told = _quantized(load(model), encodings, allow_missing, strict, weights)
         if canonical:
             source = readable_form(source)
             check_readable(source)
@@ -174,15 +178,21 @@ def run(
 
 
 def _quantized(
-    model: Model, encodings: list[Path] | None, allow_missing: bool, weights: Weights | None
+    model: Model,
+    encodings: list[Path] | None,
+    allow_missing: bool,
+    strict: bool,
+    weights: Weights | None,
 ) -> tuple[Model, list[str]]:
     """`model`, or its canonical form with the quantization of its side files, and notes."""
     if encodings:
         model = canonical_form(model)[0]
-        return with_encodings(model, encodings, allow_missing=allow_missing, weights=weights)
-    if weights is not None or allow_missing:
+        return with_encodings(
+            model, encodings, allow_missing=allow_missing, strict=strict, weights=weights
+        )
+    if weights is not None or allow_missing or strict:
         raise OptionError(
-            "--weights and --allow-missing only make sense with encodings",
+            "--weights, --allow-missing and --strict only make sense with encodings",
             fix="add --encodings FILE",
         )
     return model, []
@@ -233,12 +243,13 @@ def inspect(
     model: ModelPath,
     encodings: EncodingFiles = None,
     allow_missing: AllowMissing = False,
+    strict: Strict = False,
     weights: WeightRanges = None,
     as_json: Json = False,
 ) -> None:
     """Show versions, operators, quantizers and quantized layers."""
     source = load(model)
-    quantized, notes = _quantized(source, encodings, allow_missing, weights)
+    quantized, notes = _quantized(source, encodings, allow_missing, strict, weights)
     found = summarize(source)
     if encodings:
         beside = summarize(quantized)

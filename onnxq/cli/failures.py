@@ -91,7 +91,16 @@ def not_proven(done: Conversion, folder: Path) -> str:
 def _reason(done: Conversion, folder: Path) -> str:
     failed = [proof for proof in done.proofs if not proof.passed]
     nan = [o.name for proof in failed for o in proof.report.outputs if o.source_nan]
+    widened = [r for trace in done.traces if trace.name == "widen-range" for r in trace.rewrites]
     if [proof.what for proof in failed] == [COST]:
+        if done.change is not None and {t.name for t in done.change.traces} == {"widen-range"}:
+            return (
+                f"{done.backend.name} has one code more than {len(widened)} activations were "
+                "trained with, and uses it for values beyond their ranges. On these inputs that "
+                f"changes the outputs too much; otherwise the files in {folder} match the model.\n"
+                "  next: give inputs like the training data with --data, few of which go beyond "
+                "the ranges"
+            )
         return (
             f"the files in {folder} match the changed network, but moving its quantizers changed "
             "its outputs too much.\n"
@@ -109,16 +118,6 @@ def _reason(done: Conversion, folder: Path) -> str:
             f"the source model itself computes NaN at '{nan[0]}', so the files in {folder} "
             "cannot be compared.\n"
             "  next: check what is before it in the source model, or give other inputs with --data"
-        )
-    widened = [r for trace in done.traces if trace.name == "widen-range" for r in trace.rewrites]
-    if widened:
-        return (
-            f"on these inputs the files in {folder} do not match the model. {done.backend.name} "
-            f"has one code more than {len(widened)} activations were trained with, and uses it "
-            "for values beyond their ranges.\n"
-            "  next: give inputs like the training data with "
-            "--data, few of which go beyond the ranges; 'onnxq verify MODEL FILE --per-layer' "
-            "finds other causes"
         )
     return (
         f"the files in {folder} do not match the model.\n"

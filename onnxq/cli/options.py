@@ -82,6 +82,14 @@ AllowMissing = Annotated[
         help="Continue if encodings and model do not match, and list every mismatch.",
     ),
 ]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Refuse encodings that leave out a tensor that needs a range. Default: it stays "
+        "float, with a note.",
+    ),
+]
 WeightRanges = Annotated[
     Literal["max"] | None,
     typer.Option(

@@ -26,7 +26,7 @@ from onnxq.cli.options import (
 )
 from onnxq.cli.screen import new_table, shown
 from onnxq.disk.file_set import check_folder
-from onnxq.errors import OptionError
+from onnxq.errors import OnnxqError, OptionError
 from onnxq.quant.qparams import Role
 from onnxq.quant.settings import Settings
 from onnxq.running.records import Data
@@ -172,6 +172,8 @@ def _text(path: Path) -> str:
         return read_bytes(path).decode()
     except UnicodeDecodeError:
         raise OptionError(f"'{path}' is not a text file", fix="give a JSON file") from None
+    except OnnxqError as error:
+        raise type(error)(f"'{path}': {error.what}", fix=error.fix) from error
 
 
 def _metric(text: str) -> Metric:

@@ -8,6 +8,7 @@ import onnx_graphsurgeon as gs
 
 from onnxq.edit import describe
 from onnxq.lint.rule import Finding, LintRule, Subject
+from onnxq.operators.float_guard import is_float_guard
 
 _FIXES = {
     "activation-stays": "put the zero point at the lowest code and the range inside the bounds; "
@@ -46,7 +47,7 @@ def _check(subject: Subject) -> Iterator[Finding]:
         )
     for found in outlook.nodes.values():
         node = nodes.get(found.output)
-        if node is None:
+        if node is None or is_float_guard(node):
             continue
         where = describe(node)
         if found.requantized:
@@ -56,7 +57,7 @@ def _check(subject: Subject) -> Iterator[Finding]:
                 "weight-requantized",
                 "its weight is float, but its input and output are quantized: onnxruntime rounds "
                 "the weight to int8 itself, with one scale for all channels",
-                "quantize the weight in training, so that training matches deployment",
+                "quantize the weight in training, or run 'onnxq convert', which guards the layer",
             )
         if not found.integer and _reads_codes(node):
             yield Finding(

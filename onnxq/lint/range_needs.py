@@ -16,6 +16,7 @@ from onnxq.analysis.quantizer_places import QuantizerPlaces
 from onnxq.canonical.quantizers import QUANTIZERS
 from onnxq.edit import describe, producer, read_by, users
 from onnxq.graph import Model
+from onnxq.operators.float_guard import is_float_guard
 from onnxq.operators.op_kind import kind_of
 from onnxq.operators.placement import Placement
 from onnxq.operators.traits import WEIGHTED
@@ -61,6 +62,8 @@ def missing_ranges(
     below = _ranges_below(model, placement, has)
     for place in places.activations():
         for tensor in place.tensors:
+            if is_float_guard(producer(tensor)):
+                continue  # the layer is float on purpose
             if not has(tensor.name) and id(tensor) not in below and not _folds_away(tensor):
                 yield Need(tensor.name, place.rule)
 

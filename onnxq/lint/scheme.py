@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import onnx_graphsurgeon as gs
+
+from onnxq.canonical.quantized_weights import is_operand
 from onnxq.canonical.quantizers import QUANTIZERS, row_of
 from onnxq.lint.rule import Finding, LintRule, Subject
+from onnxq.quant.scheme import Scheme
+
+
+def broken_rules(node: gs.Node, scheme: Scheme) -> list[str]:
+    """The rules of a scheme that a quantizer breaks; constants may be activations."""
+    params = row_of(node)
+    rules = scheme.violations(params)
+    if rules and is_operand(node):
+        rules = min(rules, list(scheme.activation.violations(params)), key=len)
+    return rules
 
 
 def _check(subject: Subject) -> Iterator[Finding]:
     backend = subject.backend
     for node in subject.canonical.nodes(*QUANTIZERS):
         params = row_of(node)
-        for why in backend.scheme.violations(params):
+        for why in broken_rules(node, backend.scheme):
             yield Finding(
                 "error",
                 params.tensor,

@@ -3,7 +3,8 @@
 A tensor has a step if its values lie on a grid: its producer is DequantizeLinear or FakeQuantize
 with a constant scale, or an operator that moves or selects such values. The step is the scale: one
 number, or one per channel or block. Codes (the integers after a quantizer) have step 1. Values of
-float8 codes lie on no even grid, so they have none.
+float8 codes lie on no even grid, so they have none. With the step comes the number of bits that the
+codes have.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from onnxq.storage.tensors import StoredValues
 _SELECTING = MOVES | {"Clip", "Pad", "ReduceMax", "ReduceMin", "Relu"}
 _QUANTIZERS = {"QuantizeLinear", "DynamicQuantizeLinear"}
 _FLOAT8 = {kind.onnx for kind in QTYPES.values() if kind.floating}
+_BITS = {kind.onnx: kind.bits for kind in QTYPES.values()}
 _UNCHANGED = {"Identity", "Dropout", "Relu"}  # elementwise: a scale per channel survives them
 
 
@@ -36,6 +38,8 @@ class StepSize:
     scale: Array
     axis: int = 0
     block: int = 0
+    bits: int = 8
+    """Bits of the codes, as far as the graph tells."""
 
     @property
     def largest(self) -> float:
@@ -119,9 +123,18 @@ class Steps:
         scale = scale.astype(np.float64)
         if not np.all(np.isfinite(scale) & (scale > 0)):
             return None
+        bits = self._bits(node)
         if scale.size == 1:
-            return StepSize(scale.reshape(()))
-        return StepSize(scale, attribute(node, "axis", 1), attribute(node, "block_size", 0))
+            return StepSize(scale.reshape(()), bits=bits)
+        return StepSize(scale, attribute(node, "axis", 1), attribute(node, "block_size", 0), bits)
+
+    def _bits(self, node: onnx.NodeProto) -> int:
+        """The bits of a quantizer's codes: of its range, or of the type of its zero point."""
+        span = attribute(node, "quant_max", None), attribute(node, "quant_min", None)
+        if None not in span:
+            return int(span[0] - span[1]).bit_length()
+        stored = self._constants.get(node.input[2]) if len(node.input) > 2 else None
+        return _BITS.get(stored.data_type, 8) if stored is not None else 8
 
     def _has_float8_codes(self, node: onnx.NodeProto) -> bool:
         """Whether its zero point, or without one its codes, are constants of float8."""

@@ -48,6 +48,8 @@ class QSpec:
     """Whether training keeps zero points at 0; None: if `symmetric` requires it."""
     algorithm_is_grid: bool = False
     """Whether the target computes on the grid of `algorithm`, so that no other can train for it."""
+    asymmetric: tuple[str, ...] = ()
+    """Types that may have any zero point though others may not, if there is one scale."""
 
     def __post_init__(self) -> None:
         """Reject a range that does not fit the preferred type."""
@@ -109,6 +111,22 @@ class QSpec:
             hi=None if hi == held.hi else hi,
         )
 
+    def ways(self) -> tuple[QSpec, ...]:
+        """The rules, and those of the types that may have a zero point."""
+        if not self.asymmetric:
+            return (self,)
+        other = replace(
+            self,
+            types=self.asymmetric,
+            symmetric=False,
+            asymmetric=(),
+            per_channel=False,
+            blocks=False,
+            lo=None,
+            hi=None,
+        )
+        return (replace(self, asymmetric=()), other)
+
     def unsigned(self) -> QSpec:
         """The same rules for values that are never negative: as many codes, all from 0 up."""
         if not self.qtype.signed:
@@ -128,9 +146,10 @@ class QSpec:
         if self.logarithmic:
             yield "a linear grid (must be logarithmic)"
             return
-        if params.qtype.name not in self.types:
+        exempt = params.axis is None and params.qtype.name in self.asymmetric
+        if params.qtype.name not in self.types and not exempt:
             yield f"type {params.qtype} (accepted: {', '.join(self.types)})"
-        if self.symmetric and np.any(params.zero_point):
+        if self.symmetric and np.any(params.zero_point) and not exempt:
             bad = params.zero_point.reshape(-1)[np.argmax(params.zero_point.reshape(-1) != 0)]
             yield f"zero point {bad} (must be 0)"
         if params.block and not self.blocks:
@@ -158,6 +177,8 @@ class QSpec:
         words.append("per tensor or channel" if self.per_channel else "per tensor")
         if self.power_of_two:
             words.append("power-of-two scales")
+        if self.asymmetric:
+            words.append(f"{'/'.join(self.asymmetric)} per tensor with any zero point")
         return ", ".join(words)
 
 

@@ -1,9 +1,10 @@
 """The rules of a `QSpec` as text, so that a pass can take them as an option.
 
-    int8/int4 symmetric per-channel blocks full-range power-of-two -127..127
+    int8/int4 symmetric per-channel blocks full-range power-of-two asymmetric:uint8 -127..127
 
 Types come first, the preferred one at the start. The other words come in any order; lo..hi are the
-codes of the preferred type that are used.
+codes of the preferred type that are used, 'asymmetric:' the types that may have any zero point if
+there is one scale.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ _WORDS = {
 """The words, and the field of QSpec that each one sets."""
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+_ASYMMETRIC = "asymmetric:"
 
 
 def rules_text(spec: QSpec) -> str:
     """The rules of `spec` as text, without those of training."""
     words = ["/".join(spec.types)]
     words += [word for word, name in _WORDS.items() if getattr(spec, name)]
+    if spec.asymmetric:
+        words.append(_ASYMMETRIC + "/".join(spec.asymmetric))
     lo, hi = spec.range
     if (lo, hi) != (spec.qtype.lo, spec.qtype.hi):
         words.append(f"{lo}..{hi}")
@@ -51,12 +55,20 @@ def parse_rules(text: str) -> QSpec:
         limits = _RANGE.fullmatch(word)
         if limits is not None:
             fields["lo"], fields["hi"] = int(limits[1]), int(limits[2])
+        elif word.startswith(_ASYMMETRIC):
+            fields["asymmetric"] = tuple(word.removeprefix(_ASYMMETRIC).split("/"))
+            for name in fields["asymmetric"]:
+                if name not in QTYPES:
+                    raise OptionError(
+                        f"the rules '{text}' contain '{word}' ('{name}' is not a type)",
+                        fix=near_matches(name, QTYPES),
+                    )
         elif word in _WORDS:
             fields[_WORDS[word]] = True
         else:
             raise OptionError(
                 f"the rules '{text}' contain the unknown word '{word}'",
-                fix=near_matches(word, [*_WORDS, "lo..hi"]),
+                fix=near_matches(word, [*_WORDS, "asymmetric:<type>", "lo..hi"]),
             )
     try:
         return QSpec(tuple(types.split("/")), **fields)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +99,7 @@ class Conversion(MadeFiles):
     variant=(str, None),
     encodings=(QParamTable, *PATH, Iterable),
     allow_missing=FLAG,
+    strict=FLAG,
     weights=(str, None),
     allow_requantize=FLAG,
     verify=FLAG,
@@ -116,6 +118,7 @@ def convert(
     data: Data | None = None,
     encodings: Encodings | Iterable[Encodings] = (),
     allow_missing: bool = False,
+    strict: bool = False,
     weights: Weights | None = None,
     allow_requantize: bool = False,
     verify: bool = True,
@@ -128,8 +131,9 @@ def convert(
     """Convert a quantized model for `backend`; nothing is written until `.save(folder)`.
 
     `variant` chooses another way to deploy than the backend's own: `onnxq backends` lists them.
-    `encodings` are side files (or tables) with the quantization of a float model: they must match
-    it, unless `allow_missing`. `weights="max"` quantizes weights that are not in them.
+    `encodings` are side files (or tables) with the quantization of a float model: what they say
+    must match it, unless `allow_missing`; tensors that they leave out stay float, with a note, or
+    are an error with `strict`. `weights="max"` quantizes weights that are not in them.
     `allow_requantize` moves unsupported quantizers to the nearest grid that the target supports;
     the cost is measured, and fails the proof if it is too large (see `onnxq.proof.prove`).
     """
@@ -148,6 +152,7 @@ def convert(
         encodings=encodings,
         backend=backend,
         allow_missing=allow_missing,
+        strict=strict,
         weights=weights,
         progress=progress,
     )
@@ -163,24 +168,39 @@ def convert(
         table=subject.collected.qparams,
         traces=(*found.traces, *fitted.traces, *written.traces),
         artifacts=written.artifacts,
-        notes=[*found.notes, *written.notes, *(fitted.change.notes() if fitted.change else ())],
+        notes=[*found.notes, *written.notes],
         findings=findings(subject),
         variant=variant,
         change=fitted.change,
     )
+    proof_notes: list[str] = []
     if verify:
         with written_apart(written.artifacts) as files:
-            proven = prove(
+            proving = partial(
+                prove,
                 backend,
                 found.model,
                 files,
                 conversion.table,
-                change=fitted.change,
                 data=data,
                 count=count,
                 seed=seed,
                 progress=progress,
             )
+            proven = proving(change=fitted.change)
+            if fitted.widened is not None and any(_moved(p.report) for p in proven.proofs):
+                progress("proving again, with the codes that the target adds to ranges")
+                again = proving(change=fitted.widened)
+                if again.cost is not None and _moved(again.cost):
+                    conversion.change, proven = fitted.widened, again
         conversion.proofs, conversion.cost = proven.proofs, proven.cost
-        conversion.notes += proven.notes
+        proof_notes = proven.notes
+    if conversion.change is not None:
+        conversion.notes += conversion.change.notes()
+    conversion.notes += proof_notes
     return conversion
+
+
+def _moved(report: Report) -> bool:
+    """Whether any value of an output differs by more than the rounding of floats."""
+    return any(output.moved or output.nonfinite for output in report.outputs)

@@ -1,9 +1,11 @@
 """Compares a quantization table from a side file with a model.
 
-Such files have four kinds of faults, all silent in other tools: they name tensors that are not in
-the graph, omit tensors that need a range, list a parameter as an activation or the other way round,
-and specify types that the tensor or the target cannot have. All mismatches are found before
-anything is applied, and reported together.
+Such files have three kinds of faults, all silent in other tools: they name tensors that are not in
+the graph, list a parameter as an activation or the other way round, and specify types that the
+tensor cannot have. They also leave tensors out that a target would quantize: many tools do so on
+purpose (a layer that stays float, weights that the target rounds itself). That is no fault, but it
+is told. All of it is found before anything is applied, and reported together. What a target
+accepts is the question of its scheme, for files as for models.
 """
 
 from __future__ import annotations
@@ -48,8 +50,13 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """Whether everything matches."""
+        """Whether everything matches, and nothing is left out."""
         return not any(vars(self).values())
+
+    @property
+    def faulty(self) -> bool:
+        """Whether the file says what is not true of the graph."""
+        return bool(self.unknown or self.wrong_group or self.wrong_type)
 
     @property
     def unusable(self) -> set[str]:
@@ -98,7 +105,7 @@ def examine(
         why = _wrong_group(row, parts)
         if why:
             found.wrong_group[row.tensor] = why
-        why = _wrong_type(row, parts, backend)
+        why = _wrong_type(row, parts)
         if why:
             found.wrong_type[row.tensor] = why
     placement = LINEAR if backend is None else backend.placement
@@ -119,7 +126,7 @@ def _wrong_group(row: QParams, parts: TensorParts) -> str:
     return ""
 
 
-def _wrong_type(row: QParams, parts: TensorParts, backend: Backend | None) -> str:
+def _wrong_type(row: QParams, parts: TensorParts) -> str:
     tensor = parts.find(row.tensor)
     assert tensor is not None
     if tensor.dtype is not None and np.dtype(tensor.dtype).kind in "iub":
@@ -130,12 +137,4 @@ def _wrong_type(row: QParams, parts: TensorParts, backend: Backend | None) -> st
         row.check_shape(parts.shape(row.tensor) or tensor.shape)
     except QParamsError as error:
         return error.what.partition(": ")[2]
-    if backend is None or row.qtype.bits == 32:
-        return ""
-    # Signs and zero points are brought to the target by its passes, or refused there.
-    constant = parts.is_constant(row.tensor)
-    spec = backend.scheme.weight if constant else backend.scheme.activation
-    widths = {kind.rpartition("int")[2] for kind in spec.types}
-    if str(row.qtype.bits) not in widths:
-        return f"{row.qtype}; {backend.name} accepts {', '.join(spec.types)}"
     return ""

@@ -147,14 +147,23 @@ def with_encodings(
     *,
     backend: Backend | None = None,
     allow_missing: bool = False,
+    strict: bool = False,
     weights: Weights | None = None,
 ) -> tuple[Model, list[str]]:
     """A canonical copy of `model`, quantized by its side files, and notes on the gaps they leave.
 
-    With `weights="max"`, weights without a range get one from their values ('quantize-weights').
+    A file that contradicts the graph is refused, unless `allow_missing`: then what contradicts it
+    is left out. Tensors that a file leaves out stay float, with a note; with `strict` they are an
+    error. With `weights="max"`, weights without a range get one from their values
+    ('quantize-weights').
     """
     if weights not in (None, "max"):
         raise OptionError(f"'{weights}' is not a way to quantize weights", fix="use 'max'")
+    if strict and allow_missing:
+        raise OptionError(
+            "strict refuses encodings that leave a tensor out, and allow-missing accepts them",
+            fix="give one of --strict and --allow-missing",
+        )
     if isinstance(sources, str | Path | QParamTable):
         sources = [sources]
     given = read_all(sources, model)
@@ -175,10 +184,11 @@ def with_encodings(
         want_weights=want_weights,
     )
     notes = [f"encodings read as {f.name}" for f in given.formats]
-    if not found.complete:
-        if not allow_missing:
-            raise _refused(found, given)
-        notes += found.lines()
+    if not allow_missing and (found.faulty or (strict and not found.complete)):
+        raise _refused(found, given, strict)
+    notes += found.lines()
+    if found.weights:
+        notes.append(f"weights without a range stay float; {_weights_from(given)}")
     notes += [f"'{name}' stays float, as its file says" for name in sorted(given.stay_float)]
     twin = model.clone()
     parts = TensorParts(model)
@@ -211,17 +221,27 @@ def _quantized_already(names: Iterable[str]) -> LoadError:
     )
 
 
-def _refused(found: Coverage, given: Given) -> LoadError:
-    fix = "correct the file, or continue without these tensors with --allow-missing"
-    if found.weights and not given.holds_weights:
-        names = ", ".join(dict.fromkeys(f.name for f in given.formats))
-        fix = (
-            f"{names} contains no weights: add --weights max (int8, absmax / 127 per channel, as "
-            "TensorRT computes them) or a second --encodings file with the weights; or keep "
-            "them float with --allow-missing"
-        )
+def _refused(found: Coverage, given: Given, strict: bool) -> LoadError:
+    if found.faulty:
+        what = "the encodings do not match the model"
+        fix = "correct the file, or continue without these tensors with --allow-missing"
+    else:
+        what = "the encodings leave tensors out"
+        fix = "complete the file, or keep these tensors float: convert without --strict"
+    if found.weights and strict:
+        fix = f"{fix}; {_weights_from(given)}"
     lines = "\n    ".join(found.lines())
-    return LoadError(f"the encodings do not match the model:\n    {lines}", fix=fix)
+    return LoadError(f"{what}:\n    {lines}", fix=fix)
+
+
+def _weights_from(given: Given) -> str:
+    """The ways to quantize weights that are in no file."""
+    names = ", ".join(dict.fromkeys(f.name for f in given.formats))
+    why = "" if given.holds_weights else f"{names} contains no weights: "
+    return (
+        f"{why}add --weights max (int8, absmax / 127 per channel, as TensorRT computes them) or a "
+        "second --encodings file with the weights to quantize them"
+    )
 
 
 __all__ = ["Encodings", "Given", "Weights", "detect", "read_all", "read_content", "with_encodings"]

@@ -281,4 +281,9 @@ def _selectors(tensor: gs.Tensor, placement: Placement | None) -> tuple[str, ...
 def _asks(node: gs.Node, placement: Placement) -> bool:
     # The weight of a layer comes after its quantizer here, which makes it look like no constant.
     kinds = {kind_of(node), "Linear" if node.op in ("Gemm", "MatMul") else None}
-    return bool(kinds & placement.inputs)
+    if not kinds & placement.inputs:
+        return False
+    # These only run on codes if their result is quantized, too.
+    after = [user for tensor in node.outputs for user in tensor.outputs]
+    after += [user for n in after for tensor in n.outputs for user in tensor.outputs]
+    return not kinds & placement.joining or any(map(is_quantizer, after))

@@ -4,19 +4,21 @@ Most passes of a backend's pipeline do not change what the network computes. A l
 the target leaves no choice (a quantizer it does not support, weights with one bit less). Then the
 model before it is kept as well: it must compute the same as the source, the files must compute the
 same as the model after it, and the difference between the two is the cost.
+
+Widening a range by one code (-127..127 to -128..127) is between the two: it changes something only
+for inputs that reach that code. So files are first compared with the source as it is, and if values
+differ with the model as it was widened, with the cost measured.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import onnx_graphsurgeon as gs
-
 from onnxq.backend import Backend
-from onnxq.canonical.quantized_weights import is_operand
 from onnxq.canonical.quantizers import QUANTIZERS, row_of
 from onnxq.errors import BackendError, listed
 from onnxq.graph import Model
+from onnxq.lint.scheme import broken_rules
 from onnxq.pass_ import Pass, Trace
 from onnxq.pipeline import Observer, Pipeline
 from onnxq.proof.change import Change
@@ -25,12 +27,14 @@ from onnxq.quant.scheme_text import rules_text
 from passes.approximate_grids import ApproximateGrids
 from passes.fit_grids import FitGrids
 from passes.phases import READ
+from passes.widen_range import WidenRange, is_narrow
 
 _ALLOW = (
     "; or move them to the nearest grids it supports, with the error measured: "
     "--allow-requantize (Python: allow_requantize=True)"
 )
 
+_WIDEN = WidenRange.name
 _ON_LEGAL_GRIDS = ("quantize-bias", "fill-weight-range")
 """Passes that need quantizers within the scheme, in addition to the lossy ones."""
 
@@ -44,6 +48,9 @@ class Fitted:
     """The traces of the passes after the readers."""
     change: Change | None
     """None if the model still computes the same."""
+    widened: Change | None = None
+    """The same with ranges that were widened by a code as a part of the change; None: there are
+    none."""
 
 
 def legal_pipeline(backend: Backend, allow_requantize: bool = False) -> Pipeline:
@@ -78,28 +85,25 @@ def fit(
     passes = tuple(pipeline)
     start = next((at for at, p in enumerate(passes) if p not in READ), len(passes))
     first = next((at for at, p in enumerate(passes) if p.lossy), len(passes))
-    kept = [source] if first == start else []
+    widening = next((at for at, p in enumerate(passes) if p.name == _WIDEN), len(passes))
+    kept = {at: source for at in (first, widening) if at == start}
 
     def keep(index: int, step: Pass, model: Model, trace: Trace) -> None:
-        """Keep the model from before the first lossy pass."""
-        if index + 1 == first < len(passes):
-            kept.append(model.clone())
+        """Keep the models from before the first lossy pass, and before ranges are widened."""
+        after = index + 1
+        if after == first < len(passes) or (after == widening < len(passes) and is_narrow(model)):
+            kept[after] = model.clone()
 
     made = pipeline.run(source, *observers, keep, start=start)
     check_scheme(made.model, backend, allow_requantize)
-    done = zip(passes[start:], made.traces, strict=True)
+    done = list(zip(passes[start:], made.traces, strict=True))
     lossy = tuple(trace for p, trace in done if p.lossy and trace.rewrites)
-    change = Change(kept[0], made.model, lossy) if lossy else None
-    return Fitted(made.model, made.traces, change)
-
-
-def broken_rules(node: gs.Node, backend: Backend) -> list[str]:
-    """The rules of the target's scheme that a quantizer breaks; constants may be activations."""
-    params = row_of(node)
-    rules = list(backend.scheme.violations(params))
-    if rules and is_operand(node):
-        rules = min(rules, list(backend.scheme.activation.violations(params)), key=len)
-    return rules
+    change = Change(kept[first], made.model, lossy) if lossy else None
+    both = tuple(t for p, t in done if (p.lossy or p.name == _WIDEN) and t.rewrites)
+    if len(both) == len(lossy):
+        return Fitted(made.model, made.traces, change)
+    earliest = min(first, widening) if lossy else widening
+    return Fitted(made.model, made.traces, change, Change(kept[earliest], made.model, both))
 
 
 def check_scheme(model: Model, backend: Backend, allow_requantize: bool = False) -> None:
@@ -109,7 +113,7 @@ def check_scheme(model: Model, backend: Backend, allow_requantize: bool = False)
     for node in model.nodes(*QUANTIZERS):
         params = row_of(node)
         linear = linear and isinstance(params, QParams)
-        rules = broken_rules(node, backend)
+        rules = broken_rules(node, backend.scheme)
         if rules:
             broken[f"'{params.tensor}' ({params.role}): {'; '.join(rules)}"] = None
     if broken:

@@ -37,6 +37,7 @@ def read(
     encodings: Encodings | Iterable[Encodings] = (),
     backend: Backend | None = None,
     allow_missing: bool = False,
+    strict: bool = False,
     weights: Weights | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Source:
@@ -47,6 +48,11 @@ def read(
     beside = [encodings] if isinstance(encodings, str | Path | QParamTable) else list(encodings)
     given = readable_form(model)
     check_readable(given)
+    if strict and not beside:
+        raise OptionError(
+            "strict refuses encodings that leave tensors out, and there are none",
+            fix="give encodings",
+        )
     if weights is not None and not beside:
         raise OptionError(
             "weights are quantized if encodings omit them, but no encodings were given",
@@ -58,7 +64,12 @@ def read(
     found, traces = canonical(given, *observers)
     if beside:
         found, told = with_encodings(
-            found, beside, backend=backend, allow_missing=allow_missing, weights=weights
+            found,
+            beside,
+            backend=backend,
+            allow_missing=allow_missing,
+            strict=strict,
+            weights=weights,
         )
         notes += told
     if not found.nodes(*QUANTIZERS):

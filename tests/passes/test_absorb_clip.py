@@ -143,3 +143,48 @@ def test_relu_stays_where_codes_go_below_zero() -> None:
     made, trace = apply(model, AbsorbClip(relu=True))
     assert "Relu" in ops(made)
     assert "codes below zero" in reasons(trace)
+
+
+WHOLE = """g (float[N] x) => (float[N] y)
+    <float low = {%s}, float high = {%s}> { n = Neg(x) c = Clip(n, low, high) y = Neg(c) }"""
+
+
+@pytest.mark.parametrize(("kind", "zero"), [("uint8", 0), ("uint8", 100), ("int8", -128)])
+@pytest.mark.parametrize(("low", "high"), [("0", "6"), ("0", "0.37"), ("-1.03", "2.51")])
+def test_a_clip_within_a_whole_range_stays_between_two_quantizers(
+    kind: str, zero: int, low: str, high: str
+) -> None:
+    scale = np.float32(0.05)
+    model = quantize(parse(WHOLE % (low, high)), "c", qtype=kind, scale=scale, zero_point=zero)
+    made, trace = apply(model, AbsorbClip(whole=True))
+    assert len(trace.rewrites) == 1
+    assert ops(made) == ["Neg", "FakeQuantize", "Clip", "FakeQuantize", "Neg"]
+    given = params_of(model.nodes(FAKE_QUANTIZE)[0])
+    for node in made.nodes(FAKE_QUANTIZE):
+        assert params_of(node, "").grid_key() == given.with_(tensor="").grid_key()
+    # Every code, and both sides of every border between two.
+    codes = np.arange(-300, 301, dtype=np.float32)
+    borders = (codes + np.float32(0.5)) * scale
+    ends = np.nextafter(borders, np.float32([[-np.inf], [np.inf]]))
+    x = np.concatenate([codes * scale, borders, *ends])
+    assert bit_equal(run(made, x), run(model, x))
+    again, trace = apply(made, AbsorbClip(whole=True))
+    assert trace.rewrites == []
+    assert "quantizers around it" in reasons(trace)
+    assert ops(again) == ops(made)
+
+
+def test_a_clip_beyond_a_whole_range_is_removed() -> None:
+    scale = np.float32(0.01)
+    model = quantize(parse(WHOLE % ("0", "6")), "c", qtype="uint8", scale=scale)
+    made, _ = apply(model, AbsorbClip(whole=True))
+    assert ops(made) == ["Neg", "FakeQuantize", "Neg"]
+    assert bit_equal(run(made, X), run(model, X))
+
+
+def test_what_others_read_before_a_clip_is_not_rounded() -> None:
+    body = WHOLE.replace("y = Neg(c)", "y = Add(c, n)") % ("0", "6")
+    model = quantize(parse(body), "c", qtype="uint8", scale=np.float32(0.05))
+    made, trace = apply(model, AbsorbClip(whole=True))
+    assert len(made.nodes(FAKE_QUANTIZE)) == 1
+    assert "others read its input" in reasons(trace)

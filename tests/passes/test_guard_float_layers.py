@@ -12,12 +12,12 @@ from passes.guard_float_layers import GuardFloatLayers
 from tests.checks.optimized import optimized_ops
 from tests.models.build import apply, parse_filled, quantize, run
 
-CONV = "g (float[1,4,8,8] x) => (float[1,6,6,6] z) {{ a = Identity(x) y = Conv(a, w) {tail} }}"
-GEMM = "g (float[3,4] x) => (float[3,6] z) { a = Identity(x) y = Gemm(a, w) z = Relu(y) }"
-TURNED = "g (float[1,4,8,8] x) => (float[1,6,10,10] z) { a = Identity(x) z = ConvTranspose(a, w) }"
+CONV = "g (float[1,4,8,8] x) => (float[1,6,6,6] z) {{ {body} }}"
+GEMM = "g (float[3,4] x) => (float[3,6] z) { y = Gemm(x, w) z = Relu(y) }"
+TURNED = "g (float[1,4,8,8] x) => (float[1,6,10,10] z) { z = ConvTranspose(x, w) }"
 CASES = {
-    "Conv": (CONV.format(tail="z = Identity(y)"), (6, 4, 3, 3)),
-    "Conv, Relu": (CONV.format(tail="z = Relu(y)"), (6, 4, 3, 3)),
+    "Conv": (CONV.format(body="z = Conv(x, w)"), (6, 4, 3, 3)),
+    "Conv, Relu": (CONV.format(body="y = Conv(x, w) z = Relu(y)"), (6, 4, 3, 3)),
     "Gemm": (GEMM, (4, 6)),
     "ConvTranspose": (TURNED, (4, 6, 3, 3)),
 }

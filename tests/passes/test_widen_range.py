@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
-from passes.widen_range import WidenRange
+from passes.widen_range import WidenRange, is_narrow
 from tests.models.build import apply, bit_equal, parse, quantize, reasons, run, weight
 
 BODY = "g (float[N] x) => (float[N] y) { r = Relu(x) y = Neg(r) }"
@@ -53,3 +53,9 @@ def test_float8_has_its_whole_range_already() -> None:
     assert params_of(made.nodes(FAKE_QUANTIZE)[0]).hi == 448
     assert not trace.rewrites
     assert not trace.skips
+
+
+def test_what_would_be_widened_is_known_before() -> None:
+    assert is_narrow(quantize(parse(BODY), "x", lo=-127))
+    assert not is_narrow(quantize(parse(BODY), "x"))
+    assert not is_narrow(quantize(parse(BODY), "x", lo=-8, hi=7))

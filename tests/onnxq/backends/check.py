@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import onnxq
-from onnxq.backend import find_backend
+from onnxq.backend import chosen_backend, find_backend
 from onnxq.graph import Model
 from onnxq.workflows.convert import Conversion
 from tests.models.networks import quantized, samples
@@ -32,7 +32,7 @@ def proven(name: str, network: str, variant: str | None = None) -> Conversion:
 
     Read back, it gives the numbers of the source to the bit of a float sum.
     """
-    backend = find_backend(name)
+    backend = chosen_backend(name, variant)
     done = onnxq.convert(quantized(network, backend), name, variant=variant, data=samples(network))
     assert done.proven, [(p.what, p.refused, p.report.worst) for p in done.proofs]
     assert not any(f.severity == "error" for f in done.findings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ import onnxq
 from onnxq.backend import Backend, find_backend
 from onnxq.graph.constants import array
 from onnxq.quant.qparams import Role
+from onnxq.running import sessions
 from onnxq.workflows.convert import Conversion
+from tests.models.build import parse, quantize, weight
 from tests.models.networks import NETWORKS, quantized, samples
 from tests.onnxq.backends.check import proven
 from tests.onnxq.backends.off_axis import off_axis_product
@@ -109,3 +112,53 @@ def test_scales_along_a_summed_axis_are_not_left_to_openvino(variant: str | None
     assert done.table.of(Role.WEIGHT) == []
     (product,) = done.model.nodes("MatMul")
     assert array(product.inputs[1]) is not None
+
+
+@pytest.mark.parametrize(("group", "precision"), [(4, "u8"), (1, "f32")])
+def test_activations_with_a_scale_per_channel(group: int, precision: str, tmp_path: Path) -> None:
+    """OpenVINO computes them exactly: in 8 bits before a depthwise convolution, else in float."""
+    openvino = pytest.importorskip("openvino")
+    random = np.random.default_rng(0)
+    count = 4 * 4 // group * 9
+    values = ", ".join(map(str, random.normal(size=count).astype(np.float32)))
+    model = parse(
+        f"""g (float[1,4,9,9] x) => (float[1,4,9,9] y)
+        <float[4,{4 // group},3,3] w = {{{values}}}> {{
+            r = Relu(x)
+            c = Conv<kernel_shape=[3,3], pads=[1,1,1,1], group={group}>(r, w)
+            y = Relu(c)
+        }}"""
+    )
+    scales = random.uniform(0.005, 0.03, 4).astype(np.float32)
+    quantize(model, "r", qtype="uint8", scale=scales, zero_point=np.zeros(4, int), axis=1)
+    quantize(model, "y", qtype="uint8", scale=np.float32(0.05))
+    weight(model, "w", scale=np.full(4, 0.05, np.float32), axis=0, lo=-64, hi=63)
+    done = onnxq.convert(model, "openvino")
+    assert done.proven
+    assert done.change is None
+    done.save(tmp_path)
+    ran = openvino.Core().compile_model(
+        tmp_path / "model_qdq.onnx", "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
+    )
+    x = random.normal(size=(1, 4, 9, 9)).astype(np.float32)
+    (mine,) = ran({0: x}).values()
+    (want,) = sessions.reference(model).run({"x": x}).values()
+    assert np.abs(mine - want).max() <= 1e-5
+    kinds = {
+        info["layerType"].astype(str): info["runtimePrecision"].astype(str)
+        for info in (op.get_rt_info() for op in ran.get_runtime_model().get_ordered_ops())
+    }
+    assert kinds["Convolution"] == precision
+
+
+@pytest.mark.parametrize("kind", ["float8e4m3fn", "float8e5m2"])
+def test_float8_is_written_as_it_is(kind: str) -> None:
+    model = parse(
+        """g (float[1,4] x) => (float[1,2] y)
+        <float[4,2] w = {1.27, -0.3, 0.7, 2.1, 0.1, 0.9, 0, 1}> { y = MatMul(x, w) }"""
+    )
+    quantize(model, "x", qtype=kind, scale=np.float32(0.01))
+    weight(model, "w", qtype=kind, scale=np.float32([0.01, 0.005]), axis=1)
+    done = onnxq.convert(model, "openvino")
+    assert done.proven
+    assert {str(row.qtype) for row in done.table} == {kind}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import onnxq
 from onnxq.backend import find_backend
 from onnxq.graph import Model
+from onnxq.quant.qparams import Role
+from tests.models.build import parse, quantize, weight
 from tests.models.networks import NETWORKS, quantized
 from tests.onnxq.backends.check import proven_by_files
 
@@ -44,3 +47,18 @@ def test_the_toolkit_finds_every_attribute() -> None:
         norms = model.nodes("LayerNormalization")
         assert len(norms) == 2
         assert all(n.attrs["epsilon"] == pytest.approx(1e-5) for n in norms)
+
+
+def test_weights_of_one_scale_may_have_a_zero_point() -> None:
+    model = parse(
+        """g (float[1,4] x) => (float[1,2] y)
+        <float[4,2] w = {1.27, -0.3, 0.7, 2.1, 0.1, 0.9, 0, 1}> { y = MatMul(x, w) }"""
+    )
+    for name in ("x", "y"):
+        quantize(model, name, qtype="uint8", zero_point=120, scale=np.float32(0.05))
+    weight(model, "w", qtype="uint8", zero_point=60, scale=np.float32(0.0118))
+    done = onnxq.convert(model, "rknn")
+    assert done.proven
+    assert done.change is None
+    (row,) = done.table.of(Role.WEIGHT)
+    assert (str(row.qtype), int(row.zero_point)) == ("int8", -68)

@@ -10,11 +10,13 @@ import pytest
 
 import onnxq
 from onnxq.backend import find_backend
+from onnxq.errors import BackendError
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.quant.qparams import Role
 from onnxq.workflows import demo
 from onnxq.workflows.convert import Conversion
+from tests.models.build import parse, quantize, weight
 from tests.onnxq.backends.off_axis import off_axis_product
 
 
@@ -78,3 +80,22 @@ def test_scales_along_a_summed_axis_are_not_written() -> None:
     assert done.proven
     assert done.change is None
     assert done.table.of(Role.WEIGHT) == []
+
+
+def test_float8_is_written_as_qdq_alone() -> None:
+    model = parse(
+        """g (float[1,4] x) => (float[1,2] y)
+        <float[4,2] w = {1.27, -0.3, 0.7, 2.1, 0.1, 0.9, 0, 1}> { y = MatMul(x, w) }"""
+    )
+    quantize(model, "x", qtype="float8e4m3fn", scale=np.float32(0.01))
+    weight(model, "w", qtype="float8e4m3fn", scale=np.float32([0.01, 0.005]), axis=1)
+    done = onnxq.convert(model, "tensorrt")
+    assert done.proven
+    assert done.change is None
+    assert [a.suffix for a in done.artifacts] == ["_qdq.onnx"]
+    assert {str(row.qtype) for row in done.table} == {"float8e4m3fn"}
+    other = quantize(
+        parse("g (float[4] x) => (float[4] y) { y = Neg(x) }"), "x", qtype="float8e5m2"
+    )
+    with pytest.raises(BackendError, match="type float8e5m2"):
+        onnxq.convert(other, "tensorrt")

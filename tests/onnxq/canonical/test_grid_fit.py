@@ -218,3 +218,24 @@ def test_the_error_beyond_the_old_range_is_what_it_says(zero: int, non_negative:
         off = np.abs(new.fake(clipped(x, clamp)) - old.fake(x)).max() / (high - low)
         said = clamp_error(old, new, non_negative=non_negative, clamp=clamp)
         assert np.isclose(said, off, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "zero"), [("int8", -1), ("int8", 3), ("uint8", 127)])
+def test_a_zero_point_is_kept_where_one_scale_may_have_it(kind: str, zero: int) -> None:
+    """The same values as codes of the type that may have a zero point."""
+    rules = parse_rules("int8 symmetric per-channel asymmetric:uint8 -127..127")
+    params = QParams("w", qtype(kind), np.asarray(0.1), np.asarray(zero), role=Role.WEIGHT)
+    values = params.fake(np.linspace(-30, 30, 997, dtype=np.float32))
+    fit = exact_fit(params, rules, values=values)
+    assert fit is not None
+    assert fit.params.qtype == qtype("uint8")
+    assert np.array_equal(fit.params.fake(values), values)
+    # Symmetric int8 comes first if it has all the values.
+    few = params.fake(np.linspace(-9, 9, 97, dtype=np.float32))
+    fit = exact_fit(params, rules, values=few)
+    assert fit is not None
+    assert (str(fit.params.qtype), fit.params.is_symmetric) == ("int8", True)
+    zeros = np.full(2, params.qtype.lo + 20)
+    channels = params.with_(scale=np.array([0.1, 0.2]), zero_point=zeros, axis=0)
+    wide = channels.fake(np.linspace(-30, 30, 40, dtype=np.float32).reshape(2, 20))
+    assert exact_fit(channels, rules, values=wide) is None

@@ -99,18 +99,22 @@ def test_what_does_not_fit_ends_with_2_and_one_message(
 ) -> None:
     given = (folder / "demo_float.onnx", "--encodings", folder / "demo_tensorrt-ranges.json")
     out = ("-b", "tensorrt", "-o", tmp_path / "out")
-    assert call("convert", *given, *out) == 2
+    assert call("convert", *given, *out, "--strict") == 2
     message = capsys.readouterr().err
     assert "6 weights without a range" in message
     assert "--weights max" in message
+    assert call("convert", *given, *out, "--strict", "--allow-missing") == 2
+    assert "give one of --strict and --allow-missing" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+    assert call("convert", *given, *out) == 0
+    assert "weights without a range stay float" in capsys.readouterr().out
     assert call("convert", *given, *out, "--weights", "max") == 0
     assert "6 weights quantized from their own values" in capsys.readouterr().out
     assert call("convert", *given, *out, "--allow-missing") == 0
     assert "6 weights without a range" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("option", [["--weights", "max"], ["--allow-missing"]])
+@pytest.mark.parametrize("option", [["--weights", "max"], ["--allow-missing"], ["--strict"]])
 def test_options_that_need_encodings(
     option: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -195,3 +195,62 @@ def test_memory_does_not_grow_with_the_tensor(dtype: type, step: StepSize | None
     finally:
         tracemalloc.stop()
     assert peak < 8 << 20  # a copy in float64 alone takes 32 MiB
+
+
+FINE = Tolerance(max_fine_steps=0.25)
+
+
+def on_grid(bits: int, *steps_off: float, tolerance: Tolerance = FINE) -> TensorDiff:
+    """Values that differ by so many steps of a grid with step 1."""
+    running = RunningDiff("t", "u", StepSize(np.ones(()), bits=bits))
+    running.add(np.zeros(len(steps_off)), np.array(steps_off))
+    return running.result("", "", tolerance)
+
+
+@pytest.mark.parametrize(
+    ("bits", "off", "passes"),
+    [
+        (16, [64.0] + [0.0] * 7, True),
+        (16, [65.0] + [0.0] * 8, False),
+        (16, [8.0] * 9, True),  # an eighth of it on average: what is always off is a fault
+        (16, [9.0] * 9, False),
+        (14, [16.0] + [0.0] * 7, True),
+        (14, [17.0] + [0.0] * 8, False),
+        (12, [1.0] * 9, False),  # more than a hundredth of the elements
+        (8, [2.0] + [0.0] * 200, False),
+        (8, [1.0] + [0.0] * 200, True),
+    ],
+)
+def test_fine_grids_are_judged_in_steps_of_8_bits(
+    bits: int, off: list[float], passes: bool
+) -> None:
+    assert on_grid(bits, *off).passed is passes
+
+
+def test_fine_grids_are_nothing_special_unless_asked_for() -> None:
+    assert not on_grid(16, 1.0, 1.0, tolerance=Tolerance()).passed
+    wide = Tolerance(max_steps=1024.0, max_moved=1.0, max_fine_steps=0.25)
+    assert on_grid(16, 1024.0, tolerance=wide).passed, "a wider limit stays"
+
+
+@pytest.mark.parametrize(
+    ("single", "others", "passes"),
+    [
+        (7e-3, 0.0, True),
+        (7e-3, 5e-4, True),
+        (8e-3, 0.0, False),
+        (2e-3, 2e-3, False),  # the average is beyond what is tolerated
+        (1e-3, 1e-3, True),
+    ],
+)
+def test_single_elements_without_a_step_may_have_flipped(
+    single: float, others: float, passes: bool
+) -> None:
+    off = np.full(20, others)
+    off[3] = single
+    running = RunningDiff("t", "u", None)
+    running.add(np.ones(20), np.ones(20) - off)
+    limits = Tolerance(max_relative=1.0001e-3, max_single_relative=1 / 127.5)
+    assert running.result("", "", limits).passed is passes
+    if single > 1e-3:
+        assert not running.result("", "", Tolerance()).passed

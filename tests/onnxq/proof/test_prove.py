@@ -12,6 +12,7 @@ import pytest
 
 import onnxq
 from onnxq.backend import TableFile, find_backend
+from onnxq.edit import constant, set_input
 from onnxq.graph import Model, from_proto
 from onnxq.opsets import upgrade_rules
 from onnxq.proof.prove import prove
@@ -334,3 +335,52 @@ def test_an_opset_raised_the_wrong_way_is_not_proven(monkeypatch: Any) -> None:
     done = onnxq.convert(averaged(), "qnn", data=pixels())
     assert done.model.nodes("MaxPool")
     assert not done.proven
+
+
+def deep16(layers: int) -> Model:
+    """Convolutions with a norm to fold, all on grids of 16 bits."""
+    random = np.random.default_rng(0)
+    body, constants, x = "", [], "x"
+    for i in range(layers):
+        body += f"c{i} = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>({x}, w{i}) "
+        body += f"n{i} = BatchNormalization(c{i}, g{i}, b{i}, m{i}, v{i}) r{i} = Relu(n{i}) "
+        x = f"r{i}"
+        values = {"w": random.normal(size=8 * 8 * 9) / 6}
+        values |= {k: random.uniform(0.5, 2, 8) for k in "gv"}
+        values |= {k: random.normal(size=8) for k in "bm"}
+        for name, value in values.items():
+            shape = "8,8,3,3" if name == "w" else "8"
+            numbers = ", ".join(map(str, value.astype(np.float32)))
+            constants.append(f"float[{shape}] {name}{i} = {{{numbers}}}")
+    image = "float[1,8,12,12]"
+    model = parse(f"g ({image} x) => ({image} {x}) <{', '.join(constants)}> {{ {body} }}")
+    scale = np.float32(12 / 65535)
+    quantize(model, "x", qtype="uint16", scale=scale, zero_point=32768)
+    for i in range(layers):
+        quantize(model, f"r{i}", qtype="uint16", scale=scale)
+        weight(model, f"w{i}", scale=np.float32(0.006))
+    return model
+
+
+def test_a_16_bit_network_is_not_failed_by_the_rounding_of_floats() -> None:
+    done = onnxq.convert(deep16(8), "qnn")
+    report = done.proofs[0].report
+    assert report.worst is not None
+    assert report.worst.moved > 0.01, "else the network does not show it"
+    assert report.worst.max < 64
+    assert done.proven
+
+
+@pytest.mark.parametrize(("shift", "passes"), [(0, True), (12, False)])
+def test_a_16_bit_network_is_failed_by_a_shift(shift: int, passes: bool, tmp_path: Path) -> None:
+    """An output off by 12 codes of 65536 everywhere is a fault, not rounding."""
+    backend = find_backend("qnn")
+    source = deep16(2)
+    made = onnxq.convert(source, backend, verify=False)
+    last = made.model.graph.outputs[0].inputs[0]
+    assert last.op == "DequantizeLinear"
+    moved = np.asarray(last.inputs[2].values + shift, np.uint16)
+    set_input(last, 2, constant(made.model, "moved", moved))
+    files = {a.suffix: f for a, f in zip(made.artifacts, made.save(tmp_path), strict=True)}
+    found = prove(backend, source, files, made.table)
+    assert found.proofs[0].passed is passes

@@ -116,3 +116,20 @@ def test_values_of_float8_have_no_step() -> None:
     ends = [n.output[0] for n in proto.graph.node if n.op_type.endswith("uantizeLinear")]
     assert len(ends) == 9
     assert all(found.of(name) is None for name in ends)
+
+
+@pytest.mark.parametrize(
+    ("body", "bits"),
+    [
+        ("y = DequantizeLinear(q, s, z)", 8),
+        ("y = DequantizeLinear(q, s)", 8),
+        ("v = QuantizeLinear(x, s, w)  y = DequantizeLinear(v, s, w)", 16),
+        ("v = QuantizeLinear(x, s, w)  d = DequantizeLinear(v, s, w)  y = Flatten(d)", 16),
+        ("y = onnxq.FakeQuantize<quant_min = 0, quant_max = 65535>(x, s, w)", 16),
+        ("y = onnxq.FakeQuantize<quant_min = -2048, quant_max = 2047>(x, s, w)", 12),
+    ],
+)
+def test_the_bits_of_codes_come_along(body: str, bits: int) -> None:
+    step = steps(body, "uint16 w = {7}").of("y")
+    assert step is not None
+    assert step.bits == bits

@@ -16,6 +16,9 @@ STRICT = QSpec(("int8",), symmetric=True)
 WIDE = QSpec(("uint8", "int8", "int4"), per_channel=True, blocks=True)
 
 
+EXEMPT = QSpec(("int8",), symmetric=True, per_channel=True, asymmetric=("uint8",))
+
+
 def params(kind: str = "int8", scale: Any = 0.5, zero_point: Any = 0, **more: Any) -> QParams:
     return QParams("t", qtype(kind), np.asarray(scale), np.asarray(zero_point), **more)
 
@@ -36,6 +39,8 @@ BLOCKS: dict[str, Any] = {"scale": np.ones((2, 3)), "zero_point": 0, "axis": 1, 
         (QSpec(("int8",), blocks=True), params(**BLOCKS)),
         (QSpec(("uint8",), symmetric=True), params("uint8")),
         (QSpec(("int8",), full_range=True), params()),
+        (EXEMPT, params("uint8", zero_point=127)),
+        (EXEMPT, params(**CHANNELS)),
     ],
 )
 def test_accepted(spec: QSpec, row: QParams) -> None:
@@ -48,6 +53,8 @@ def test_accepted(spec: QSpec, row: QParams) -> None:
         (STRICT, params("uint8"), ["type uint8 (accepted: int8)"]),
         (WIDE, params("int16"), ["type int16 (accepted: uint8, int8, int4)"]),
         (STRICT, params(zero_point=3), ["zero point 3 (must be 0)"]),
+        (EXEMPT, params(zero_point=3), ["zero point 3 (must be 0)"]),
+        (EXEMPT, params("uint8", **CHANNELS), ["type uint8 (accepted: int8)"]),
         (STRICT, params(**CHANNELS), ["one scale per channel (must be one per tensor)"]),
         (STRICT, params(**BLOCKS), ["one scale per block (not accepted)"]),
         (
@@ -185,3 +192,11 @@ def test_a_range_that_must_be_used_whole_is_told() -> None:
     told = str(QSpec(("int8",), symmetric=True, full_range=True, lo=-127))
     assert told == "int8, codes -127..127, symmetric, per tensor"
     assert "codes" not in str(QSpec(("int8",), full_range=True))
+
+
+def test_types_with_a_zero_point_are_rules_of_their_own() -> None:
+    assert STRICT.ways() == (STRICT,)
+    first, second = EXEMPT.ways()
+    assert first == QSpec(("int8",), symmetric=True, per_channel=True)
+    assert second == QSpec(("uint8",))
+    assert str(EXEMPT).endswith("uint8 per tensor with any zero point")

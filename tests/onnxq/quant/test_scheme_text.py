@@ -35,10 +35,18 @@ def test_the_rules_of_every_backend_survive(name: str) -> None:
 
 
 def test_all_words() -> None:
-    text = "int8/int4 symmetric per-channel blocks full-range power-of-two -127..127"
+    text = (
+        "int8/int4 symmetric per-channel blocks full-range power-of-two asymmetric:uint8/int8 "
+        "-127..127"
+    )
     spec = parse_rules(text)
     assert spec == QSpec(
-        ("int8", "int4"), True, True, True, full_range=True, lo=-127, hi=127, power_of_two=True
+        *(("int8", "int4"), True, True, True),
+        full_range=True,
+        lo=-127,
+        hi=127,
+        power_of_two=True,
+        asymmetric=("uint8", "int8"),
     )
     assert rules_text(spec) == text
 
@@ -50,6 +58,7 @@ def test_all_words() -> None:
         ("int9", "'int9' is not a type"),
         ("int8 symetric", "'symetric'"),
         ("int8 -300..127", "contradict themselves"),
+        ("int8 asymmetric:uint9", "'uint9' is not a type"),
     ],
 )
 def test_bad_rules_name_the_word(text: str, says: str) -> None:

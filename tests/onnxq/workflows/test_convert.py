@@ -61,7 +61,7 @@ def test_every_offending_tensor_is_named() -> None:
         onnxq.convert(model, "tensorrt")
     assert "'x' (activation): zero point -125 (must be 0)" in caught.value.what
     assert "'y' (activation): type int16" in caught.value.what
-    assert "activations (int8, symmetric, per tensor)" in caught.value.fix
+    assert "activations (int8/float8e4m3fn, symmetric, per tensor)" in caught.value.fix
     one = quantize(parse("g (float[4] x) => (float[4] y) { y = Neg(x) }"), "x", qtype="int16")
     with pytest.raises(BackendError, match="1 quantizer not supported by tensorrt:"):
         onnxq.convert(one, "tensorrt")

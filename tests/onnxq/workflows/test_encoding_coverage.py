@@ -61,6 +61,14 @@ def test_what_stays_float_on_purpose_is_not_missing() -> None:
     assert list(examine(table(WHOLE), MODEL, stay_float=frozenset({"q"})).unknown) == ["q"]
 
 
+def test_what_is_left_out_is_no_fault() -> None:
+    found = examine(table({"x": Role.ACTIVATION, "conv.w": Role.WEIGHT}), MODEL)
+    assert (found.complete, found.faulty) == (False, False)
+    assert examine(table(WHOLE, row("zzz", Role.ACTIVATION)), MODEL).faulty
+    assert examine(table(WHOLE, row("c", Role.WEIGHT)), MODEL).faulty
+    assert examine(table(WHOLE, row("c", Role.BIAS, "int32")), MODEL).faulty
+
+
 def test_wrong_groups() -> None:
     swapped = (
         row("conv.w", Role.ACTIVATION),
@@ -102,15 +110,12 @@ def test_a_tensor_of_integers_has_no_range() -> None:
     assert found.wrong_type == {"to": "it contains int64, which is never quantized"}
 
 
-def test_a_target_has_its_own_needs_and_types() -> None:
+def test_a_target_has_its_own_needs() -> None:
     tensorrt = find_backend("tensorrt")
-    wide = row("x", Role.ACTIVATION, "int16")
-    found = examine(table(WHOLE, wide), MODEL, backend=tensorrt)
-    assert found.wrong_type == {"x": "int16; tensorrt accepts int8"}
-    assert examine(table(WHOLE, wide), MODEL).complete
-    # uint8 is brought to int8 by the target's passes, or refused there.
-    other = row("x", Role.ACTIVATION, "uint8")
-    assert examine(table(WHOLE, other), MODEL, backend=tensorrt).complete
+    # Types are brought to those of the target by its passes, or refused by its scheme.
+    for kind in ("int16", "uint8"):
+        other = row("x", Role.ACTIVATION, kind)
+        assert examine(table(WHOLE, other), MODEL, backend=tensorrt).complete
     roles = {k: v for k, v in WHOLE.items() if k != "u"}
     assert list(examine(table(roles), MODEL, backend=tensorrt).missing) == ["u"]  # AveragePool
     assert examine(table(roles), MODEL).complete

@@ -11,10 +11,11 @@ import pytest
 
 import onnxq
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
-from onnxq.errors import LoadError, OptionError, SaveError
+from onnxq.errors import BackendError, LoadError, OptionError, SaveError
 from onnxq.graph import Model, load, save
 from onnxq.parsing import strict_json
 from onnxq.quant.qparam_table import QParamTable
+from onnxq.quant.qtypes import qtype
 from onnxq.side_files.side_file import SideFile, find_format, formats
 from onnxq.workflows import demo
 from onnxq.workflows.encodings import detect, read_all, read_content, with_encodings
@@ -202,13 +203,54 @@ def test_a_renamed_weight_is_listed_with_the_name_that_was_meant(
 
 def test_a_target_wants_weights_and_says_where_they_come_from(folder: Path) -> None:
     path = folder / "demo_float.onnx"
-    with pytest.raises(LoadError, match="6 weights without a range") as caught:
-        onnxq.convert(path, "tensorrt", encodings=side(folder, "tensorrt-ranges"))
+    ranges = side(folder, "tensorrt-ranges")
+    with pytest.raises(LoadError, match="the encodings leave tensors out:") as caught:
+        onnxq.convert(path, "tensorrt", encodings=ranges, strict=True)
+    assert "6 weights without a range" in caught.value.what
     assert "tensorrt-ranges contains no weights: add --weights max" in caught.value.fix
-    done = onnxq.convert(
-        path, "tensorrt", encodings=side(folder, "tensorrt-ranges"), allow_missing=True
+    for allow_missing in (False, True):
+        done = onnxq.convert(path, "tensorrt", encodings=ranges, allow_missing=allow_missing)
+        assert done.proven
+        assert not [row for row in done.table if row.role == "weight"]
+        assert "6 weights without a range:" in done.notes
+        assert any(
+            "tensorrt-ranges contains no weights: add --weights max" in n for n in done.notes
+        )
+
+
+def test_a_tensor_that_is_left_out_stays_float_unless_strict(folder: Path, tmp_path: Path) -> None:
+    clean = load(folder / "demo_float.onnx")
+    document = json.loads(side(folder, "aimet-2.0.0").read_text())
+    document["encodings"] = [e for e in document["encodings"] if e["name"] != "stem.relu.out"]
+    path = tmp_path / "less.json"
+    path.write_text(json.dumps(document))
+    model, notes = with_encodings(clean, path)
+    assert "stem.relu.out" not in {params_of(n).tensor for n in model.nodes(FAKE_QUANTIZE)}
+    assert "1 in the graph, without a range:" in notes
+    with pytest.raises(LoadError, match="1 in the graph, without a range") as caught:
+        with_encodings(clean, path, strict=True)
+    assert "without --strict" in caught.value.fix
+    with pytest.raises(OptionError, match="strict"):
+        with_encodings(clean, path, strict=True, allow_missing=True)
+    whole = side(folder, "aimet-2.0.0")
+    assert with_encodings(clean, whole, strict=True)[1] == ["encodings read as aimet-2.0.0"]
+
+
+def test_a_type_that_the_target_does_not_have_is_a_matter_of_its_scheme(folder: Path) -> None:
+    clean = load(folder / "demo_float.onnx")
+    rows = read_all([side(folder, "aimet-2.0.0")], clean).table
+    wide = QParamTable(
+        [
+            row.with_(qtype=qtype("int16"), scale=row.scale / 256, lo=-32768, hi=32767)
+            if row.tensor == "image"
+            else row
+            for row in rows
+        ]
     )
-    assert not [row for row in done.table if row.role == "weight"]
+    with_encodings(clean, wide)
+    with pytest.raises(BackendError, match=r"'image' \(activation\): type int16"):
+        onnxq.convert(clean, "tensorrt", encodings=wide)
+    assert onnxq.convert(clean, "tensorrt", encodings=wide, allow_requantize=True).proven
 
 
 def test_weights_given_are_not_quantized_again(folder: Path) -> None:
@@ -248,6 +290,8 @@ def test_tensors_that_stay_float_are_told(folder: Path, tmp_path: Path) -> None:
 def test_options_without_encodings_or_of_no_meaning(folder: Path, source: Model) -> None:
     with pytest.raises(OptionError, match="no encodings were given"):
         onnxq.convert(source, "tensorrt", weights="max")
+    with pytest.raises(OptionError, match="there are none"):
+        onnxq.convert(source, "tensorrt", strict=True)
     with pytest.raises(OptionError, match="'min'"):
         with_encodings(source, QParamTable(), weights="min")  # type: ignore[arg-type]
 

@@ -10,9 +10,12 @@ import pytest
 from onnxq.backend import find_backend
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
 from onnxq.errors import BackendError
+from onnxq.graph import Model
 from onnxq.pipeline import Pipeline
 from onnxq.proof.prove import COST
+from onnxq.proof.verify import verify
 from onnxq.quant.qparams import Role
+from onnxq.reading import canonical
 from onnxq.running.sessions import reference
 from onnxq.workflows.convert import convert
 from onnxq.workflows.fit_to_backend import fit, legal_pipeline
@@ -166,8 +169,8 @@ def test_a_weight_may_not() -> None:
     for name in ("x", "h", "y"):
         quantize(model, name, qtype="uint8", zero_point=120)
     weight(model, "w", qtype="uint8", zero_point=17, scale=np.float32(0.004))
-    with pytest.raises(BackendError, match=r"'w' \(weight\): type uint8"):
-        convert(model, "qnn")
+    with pytest.raises(BackendError, match=r"'w' \(weight\): type uint8 .*; zero point 17"):
+        convert(model, "openvino")
 
 
 def test_readers_are_left_out_at_the_head_of_a_pipeline_alone() -> None:
@@ -181,3 +184,51 @@ def test_readers_are_left_out_at_the_head_of_a_pipeline_alone() -> None:
         assert len(fitted.traces) == run + len(plain) + 1  # and fit-grids
         made.append(fitted.model.to_proto())
     assert all(proto == made[0] for proto in made)
+
+
+NARROW = "g (float[1,8] x) => (float[1,8] y) { y = Flatten(x) }"
+
+
+def narrow() -> Model:
+    """Trained on -127..127, which TensorRT widens by a code."""
+    return quantize(parse(NARROW), "x", lo=-127)
+
+
+def test_a_code_that_the_target_adds_counts_only_where_inputs_reach_it() -> None:
+    fitted = fit(canonical(narrow())[0], TRT)
+    assert fitted.change is None
+    assert fitted.widened is not None
+    assert [t.name for t in fitted.widened.traces] == ["widen-range"]
+    before, after = (
+        {(p.lo, p.hi) for p in map(params_of, m.nodes(FAKE_QUANTIZE))}
+        for m in (fitted.widened.before, fitted.widened.after)
+    )
+    assert (before, after) == ({(-127, 127)}, {(-128, 127)})
+    inside = np.linspace(-12.7, 12.7, 8, dtype=np.float32)[None]
+    done = convert(narrow(), "tensorrt", data={"x": inside})
+    assert done.proven
+    assert (done.change, done.cost) == (None, None)
+    outside = np.array([[-13, -20, 1, 2, 3, 4, 5, 6]], np.float32)
+    done = convert(narrow(), "tensorrt", data={"x": outside})
+    assert done.proven
+    assert done.change is not None
+    assert done.cost is not None
+    assert done.cost.outputs[0].max == 1
+    assert done.cost.outputs[0].moved == 0.25
+    assert any(n.startswith("widen-range changes what the model computes") for n in done.notes)
+
+
+def test_the_added_code_excuses_nothing_else() -> None:
+    """On every input beyond the end the added code is all the difference there may be."""
+    outside = np.full((1, 8), -20, np.float32)
+    done = convert(narrow(), "tensorrt", data={"x": outside}, verify=False)
+    for node in done.model.nodes("QuantizeLinear", "DequantizeLinear"):
+        node.inputs[1].values = np.asarray(node.inputs[1].values * np.float32(1.05))
+    fitted = fit(canonical(narrow())[0], TRT)
+    assert fitted.widened is not None
+    assert not verify(fitted.widened.after, done.model, {"x": outside}).passed
+
+
+def test_a_model_without_narrow_ranges_is_kept_once() -> None:
+    fitted = fit(canonical(quantize(parse(NARROW), "x"))[0], TRT)
+    assert (fitted.change, fitted.widened) == (None, None)
