@@ -62,6 +62,7 @@ class Variant:
     summary: str
     pipeline: Pipeline | None = None
     outputs: tuple[Output, ...] | None = None
+    scheme: Scheme | None = None
     placement: Placement | None = None
 
 
@@ -148,6 +149,7 @@ class Backend:
             self,
             pipeline=self.pipeline if chosen.pipeline is None else chosen.pipeline,
             outputs=self.outputs if chosen.outputs is None else chosen.outputs,
+            scheme=self.scheme if chosen.scheme is None else chosen.scheme,
             placement=self.placement if chosen.placement is None else chosen.placement,
             variants={},
         )

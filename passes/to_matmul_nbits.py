@@ -1,7 +1,7 @@
 """Block-quantized weights of MatMul to onnxruntime's MatMulNBits.
 
     w -> FakeQuantize per block -> MatMul(a, .)             MatMulNBits(a, B, s, z)
-    w -> FakeQuantize per block -> Gemm<transB=1>(a, .)     the same, if Gemm adds nothing
+    w -> FakeQuantize per block -> Gemm<transB=1>(a, .)     the same; Add its bias, if it has one
 
 The weight is 2-D, its blocks run along the sums (axis 0 of MatMul's weight, axis 1 of the
 transposed one) and have 16, 32, 64 ... codes. Codes are stored unsigned: signed ones count from
@@ -12,7 +12,7 @@ reason; `to-qdq` after this pass writes them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -20,7 +20,15 @@ import onnx_graphsurgeon as gs
 from onnxq.arrays.bit_packing import BITS, pack
 from onnxq.canonical import fake_quantize
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE
-from onnxq.edit import constant, describe, replace_by_node, users
+from onnxq.edit import (
+    constant,
+    describe,
+    inputs_of,
+    new_node,
+    replace_by_node,
+    users,
+    variable,
+)
 from onnxq.graph import Model, domain_of
 from onnxq.graph.constants import array
 from onnxq.pass_ import Pass, Trace
@@ -56,13 +64,31 @@ class ToMatmulNbits(Pass):
             attrs |= {"bits": params.qtype.bits, "block_size": params.block}
             for layer, _ in users(node.outputs[0]):
                 trace.rewrote(layer, f"{params.qtype} in blocks of {params.block}")
-                inputs = [layer.inputs[0], *stored]
-                made = replace_by_node(layer, MATMUL, inputs, model, dict(attrs))
+                made = _product(layer, [layer.inputs[0], *stored], dict(attrs), model)
                 if params.qtype.signed or params.is_narrow:
                     entries = {QUANT_TYPE: str(params.qtype)}
                     entries |= {QUANT_MIN: str(params.lo), QUANT_MAX: str(params.hi)}
                     add_metadata(made, entries)
             model.opsets.setdefault("com.microsoft", 1)
+
+
+def _product(
+    layer: gs.Node, inputs: list[gs.Tensor], attrs: dict[str, Any], model: Model
+) -> gs.Node:
+    """Let MatMulNBits take the place of a layer, with an Add after it for the bias of a Gemm.
+
+    MatMulNBits has a bias of its own, but only in later versions of onnxruntime.
+    """
+    bias = inputs_of(layer, 3)[2]
+    if bias is None:
+        return replace_by_node(layer, MATMUL, inputs, model, attrs)
+    out = layer.outputs[0]
+    product, name = variable(model, f"{out.name}.product", like=out), layer.name or out.name
+    made = new_node(
+        model, MATMUL, inputs, [product], name=f"{name}.product", attrs=attrs, instead_of=layer
+    )
+    replace_by_node(layer, "Add", [product, bias], model)
+    return made
 
 
 def _problem(node: gs.Node, params: QParams, weight: Array | None, model: Model) -> str:
@@ -99,8 +125,8 @@ def _mismatch(layer: gs.Node, index: int, axis: int) -> str:
     if layer.op == "Gemm":
         attrs = layer.attrs
         scaled = (attrs.get("alpha", 1.0), attrs.get("beta", 1.0)) != (1.0, 1.0)
-        if scaled or attrs.get("transA", 0) or any(t.name for t in layer.inputs[2:]):
-            return "a Gemm that computes more than a product"
+        if scaled or attrs.get("transA", 0):
+            return "a Gemm that scales or transposes what it multiplies"
         along = int(attrs.get("transB", 0))
     return "" if axis == along else "whose sums do not run along its blocks"
 

@@ -21,7 +21,9 @@ onnxruntime rounds their biases too, and loses a code that does not fit int32: i
 a bias has a coarser step. `qoperator` writes the integer operators that onnxruntime would make
 itself, for runtimes that do not: biases are int32 codes there too, and all results are codes.
 `avx2` stores weights as uint8 if int8 ones could saturate on CPUs without VNNI, which changes no
-value.
+value. `weight-only` leaves activations float and stores the matrices of products in 4 bits, one
+scale for 32 inputs, as MatMulNBits: for large language models, whose speed is that of reading
+their weights.
 """
 
 from dataclasses import replace
@@ -42,6 +44,7 @@ from passes.propagate_ranges import PropagateRanges
 from passes.quantize_bias import QuantizeBias
 from passes.retype_activations import RetypeActivations
 from passes.round_bias import RoundBias
+from passes.to_matmul_nbits import ToMatmulNbits
 from passes.to_qdq import ToQdq
 from passes.to_qoperator import ToQoperator
 from passes.unsign_weights import UnsignWeights
@@ -61,6 +64,7 @@ _PIPELINE = Pipeline(
     *(PropagateRanges(), RetypeActivations(to="uint8"), AbsorbClip()),
     *(DequantizeOffAxis(), FactorChannelScales(), GuardFloatLayers()),
 )
+_ACTIVATION = QSpec(("uint8", "int8", *_OTHERS), per_channel=True, observer="ema-minmax")
 _BIASES_IN_CODES = Pipeline(*_PIPELINE, QuantizeBias(coarser=True), RoundBias())
 
 BACKEND = Backend(
@@ -74,7 +78,7 @@ BACKEND = Backend(
             lo=-127,
             train_symmetric=True,
         ),
-        activation=QSpec(("uint8", "int8", *_OTHERS), per_channel=True, observer="ema-minmax"),
+        activation=_ACTIVATION,
     ),
     pipeline=_PIPELINE,
     outputs=(
@@ -117,6 +121,27 @@ BACKEND = Backend(
         "avx2": Variant(
             "uint8 weights if int8 ones could saturate without VNNI",
             pipeline=Pipeline(*_PIPELINE, UnsignWeights()),
+        ),
+        "weight-only": Variant(
+            "4-bit weights of matrix products in blocks of 32, float activations",
+            outputs=(
+                OnnxFile(
+                    "_nbits.onnx",
+                    Pipeline(ToMatmulNbits(), ToQdq(bias="float", pack="blocked", opset=13)),
+                    "MatMulNBits where possible, otherwise QDQ",
+                ),
+            ),
+            scheme=Scheme(
+                weight=QSpec(
+                    ("int4", "uint4", "int8", "uint8", "int2", "uint2", "int16", "uint16"),
+                    per_channel=True,
+                    blocks=True,
+                    block=32,
+                    train_symmetric=True,
+                ),
+                activation=_ACTIVATION,
+            ),
+            placement=Placement(inputs=frozenset(), weights=kinds("Linear")),
         ),
     },
     lint=(ONNXRUNTIME_KERNELS, GEMM_BIAS_SCALE, PAIR_SATURATION),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 import onnx_graphsurgeon as gs
@@ -13,12 +13,14 @@ from onnxq.calibration.placing import Placed, Placing
 from onnxq.calibration.range_methods import Method
 from onnxq.calibration.ranges import KnownRange, RangeTable
 from onnxq.calibration.recipe import Recipe
+from onnxq.calibration.rounding.weight_rounding import WeightRounding
 from onnxq.calibration.smoothing import Smoothed, smooth
 from onnxq.calibration.statistics import Statistics
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.quant.scheme import QSpec
 from onnxq.quant.settings import Settings
+from onnxq.running.samples import Feed
 
 FADES = 20.0
 """exp(-20) is 2e-9: what lies this far below the largest value of a row does not change a Softmax.
@@ -34,8 +36,13 @@ class Calibrated:
         backend: Backend,
         statistics: Statistics,
         smoothing: Mapping[str, float] | None = None,
+        feeds: Sequence[Feed] = (),
+        progress: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Smooth a copy of `model`: as `smoothing` says, or if None, wherever it pays."""
+        """Smooth a copy of `model`: as `smoothing` says, or if None, wherever it pays.
+
+        `feeds` are samples for GPTQ.
+        """
         self.backend, self.statistics = backend, statistics
         self.model = model.clone()
         self._channels = {
@@ -50,6 +57,7 @@ class Calibrated:
         for each in self.smoothed:
             self._channels[each.smoothed] = self._channels[each.tensor].divided(each.factors)
         self._smooth = {each.smoothed for each in self.smoothed}
+        self._rounding = WeightRounding(self.model, feeds, progress)
 
     @cached_property
     def exponents(self) -> dict[str, float]:
@@ -65,7 +73,8 @@ class Calibrated:
         placing = self.placing(recipe.settings)
         averages = {name: each.average for name, each in self._channels.items()}
         ranges = self.ranges(placing, Method.parse(recipe.method))
-        return placing.place(ranges, averages if recipe.bias_correction else None)
+        rounding = self._rounding.rounded if recipe.rounding == "gptq" else None
+        return placing.place(ranges, averages if recipe.bias_correction else None, rounding)
 
     def ranges(self, placing: Placing, method: Method) -> RangeTable:
         """The range of every observed tensor that is quantized, by its rule or by `method`."""

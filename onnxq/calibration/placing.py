@@ -6,7 +6,7 @@ the quantizers a model came with, a side file, or the values of weights.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,8 +18,9 @@ from onnxq.backend import Backend
 from onnxq.calibration.bias_correction import correct_biases
 from onnxq.calibration.range_methods import Method
 from onnxq.calibration.ranges import KnownRange, RangeTable, united
-from onnxq.calibration.weight_ranges import weight_range
-from onnxq.edit import describe
+from onnxq.calibration.weight_ranges import block_range, weight_range
+from onnxq.canonical.quantized_weights import quantized_weights
+from onnxq.edit import describe, new_values, set_input
 from onnxq.errors import OptionError
 from onnxq.graph import Model
 from onnxq.graph.constants import array
@@ -38,6 +39,9 @@ from passes.apply_qparams import ApplyQParams
 
 _PLAIN = LayerSettings()
 
+Rounding = Callable[[QParamTable], tuple[Mapping[str, Array], list[str]]]
+"""From the grids of weights to values on them, by name, and notes: another choice than nearest."""
+
 
 @dataclass(frozen=True)
 class Placed:
@@ -53,6 +57,8 @@ class Placed:
     """Tensors that stay float although the placement wants them quantized."""
     corrected: list[str] = field(default_factory=list)
     """Outputs of layers whose bias makes up for rounded weights."""
+    rounded: list[str] = field(default_factory=list)
+    """Weights that are not rounded to their nearest codes."""
 
 
 @dataclass
@@ -145,6 +151,12 @@ class Placing:
             spec = replace(spec, per_channel=chosen.per_channel)
         return spec
 
+    @property
+    def has_few_bits(self) -> bool:
+        """Whether a weight has fewer than 8 bits, so that it matters how it is rounded."""
+        specs = (self.weight_spec(node) for node, _ in self.weights)
+        return any(spec.bits < 8 and not spec.logarithmic for spec in specs)
+
     def _with_bits(self, spec: QSpec, bits: int, what: str) -> QSpec:
         changed = spec.with_bits(bits)
         if changed.types[0] not in spec.types and bits > min(QTYPES[t].bits for t in spec.types):
@@ -160,10 +172,12 @@ class Placing:
         self,
         ranges: RangeTable,
         averages: Mapping[str, Array] | None = None,
+        rounding: Rounding | None = None,
     ) -> Placed:
         """Put the quantizers in; tensors without a range stay float, and are noted.
 
-        With the `averages` of tensors per channel, biases make up for rounded weights.
+        With the `averages` of tensors per channel, biases make up for rounded weights, except
+        those that `rounding` rounds: it has made up for errors already.
         """
         rows = _Rows()
         for place in self.places:
@@ -172,10 +186,18 @@ class Placing:
             if weight.name not in rows.sources:
                 self._add_weight(node, weight, rows)
         model = self.model.clone()
-        corrected = correct_biases(model, rows.table, averages) if averages else []
+        rounded, notes = rounding(rows.table) if rounding else ({}, [])
+        left = QParamTable([row for row in rows.table if row.tensor not in rounded])
+        corrected = correct_biases(model, left, averages) if averages else []
         model.qparams = rows.table
         made = Pipeline(ApplyQParams()).run(model, in_place=True).model
-        return Placed(made, rows.sources, rows.rules, rows.notes, corrected)
+        for node, _, _ in quantized_weights(made):
+            weight = node.inputs[0]
+            if weight.name in rounded:
+                set_input(node, 0, new_values(made, weight, rounded[weight.name], node))
+        made.sweep()
+        rows.notes += notes
+        return Placed(made, rows.sources, rows.rules, rows.notes, corrected, list(rounded))
 
     def _add_place(self, place: Place[gs.Node, gs.Tensor], ranges: RangeTable, rows: _Rows) -> None:
         known = {t.name: _own_range(t) or ranges.get(t.name) for t in place.tensors}
@@ -203,9 +225,14 @@ class Placing:
         layout = weight_axis(node, values.ndim)
         axis = layout.axis if layout is not None and spec.per_channel else None
         method = self.chosen.get(id(node), _PLAIN).weight_method
-        low, high, source = weight_range(values, axis, spec, method)
+        block = spec.block if axis is not None and values.ndim == 2 else 0
+        if axis is not None and block:
+            axis = 1 - axis  # blocks run along the sums
+            low, high, source = block_range(values, axis, spec, method)
+        else:
+            low, high, source = weight_range(values, axis, spec, method)
         rule = f"weight of {describe(node)}"
-        rows.add(weight.name, KnownRange(low, high, source), spec, axis, Role.WEIGHT, rule)
+        rows.add(weight.name, KnownRange(low, high, source), spec, axis, Role.WEIGHT, rule, block)
 
     def wanted_layers(self) -> Iterator[tuple[gs.Node, gs.Tensor]]:
         """The layers with quantized weights, and what they read."""
@@ -231,14 +258,23 @@ class _Rows:
     notes: list[str] = field(default_factory=list)
 
     def add(
-        self, name: str, known: KnownRange, spec: QSpec, axis: int | None, role: Role, rule: str
+        self,
+        name: str,
+        known: KnownRange,
+        spec: QSpec,
+        axis: int | None,
+        role: Role,
+        rule: str,
+        block: int = 0,
     ) -> None:
         self.sources[name], self.rules[name] = known.source, rule
         if spec.logarithmic:
             reach = max(float(np.max(-known.low)), float(np.max(known.high)), 1e-4)
             self.table.logarithmic.append(LogParams(name, reach, role))
         else:
-            grid = grid_of_range(name, known.low, known.high, spec, axis=axis, role=role)
+            grid = grid_of_range(
+                name, known.low, known.high, spec, axis=axis, block=block, role=role
+            )
             self.table.add(grid)
 
 
@@ -272,4 +308,4 @@ def kinds_of(node: gs.Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(k for k in (str(node.op), kind_of(node)) if k))
 
 
-__all__ = ["Placed", "Placing", "kinds_of", "names_of"]
+__all__ = ["Placed", "Placing", "Rounding", "kinds_of", "names_of"]

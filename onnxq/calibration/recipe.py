@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from onnxq.calibration.range_methods import Method
-from onnxq.errors import LoadError, OnnxqError
+from onnxq.errors import LoadError, OnnxqError, OptionError, near_matches
 from onnxq.parsing import strict_json
 from onnxq.quant.settings import Settings
 from onnxq.storage.model_files import read_bytes
 
 VERSION = 1
 _FIX = "give a recipe written by 'onnxq quantize'"
-_KEYS = ("onnxq", "version", "backend", "variant", "method", "smooth", "bias_correction")
+_KEYS = (
+    *("onnxq", "version", "backend", "variant", "method", "smooth", "bias_correction"),
+    "rounding",
+)
+ROUNDINGS = ("nearest", "gptq")
 
 
 @dataclass(frozen=True)
@@ -35,9 +39,16 @@ class Recipe:
     bias_correction: bool = True
     settings: Settings = field(default_factory=Settings)
     """Rules for layers; those that stay float are among them."""
+    rounding: str = "nearest"
+    """How weights of fewer than 8 bits are rounded: one of `ROUNDINGS`. Others go to nearest."""
 
     def __post_init__(self) -> None:
         Method.parse(self.method)
+        if self.rounding not in ROUNDINGS:
+            raise OptionError(
+                f"there is no rounding '{self.rounding}'",
+                fix=near_matches(self.rounding, ROUNDINGS),
+            )
 
     def with_float(self, selectors: Iterable[str]) -> Recipe:
         """The same with further layers in float."""
@@ -54,6 +65,7 @@ class Recipe:
             "method": self.method,
             "smooth": dict(sorted(self.smooth.items())),
             "bias_correction": self.bias_correction,
+            "rounding": self.rounding,
             "settings": self.settings.to_json(),
         }
 
@@ -70,7 +82,7 @@ class Recipe:
         entry.choice("version", VERSION)
         given: dict[str, Any] = entry.value
         smooth, variant = given.get("smooth", {}), given.get("variant")
-        correct = given.get("bias_correction", True)
+        correct, rounding = given.get("bias_correction", True), given.get("rounding", "nearest")
         numbers = isinstance(smooth, dict) and all(type(v) in (int, float) for v in smooth.values())
         if not numbers or not isinstance(correct, bool) or not isinstance(variant, str | None):
             raise LoadError(
@@ -85,6 +97,7 @@ class Recipe:
             {name: float(value) for name, value in smooth.items()},
             correct,
             Settings.of(given.get("settings")),
+            rounding if isinstance(rounding, str) else repr(rounding),
         )
 
     @classmethod
@@ -98,4 +111,4 @@ class Recipe:
             raise type(error)(f"'{path}': {error.what}", fix=error.fix) from error
 
 
-__all__ = ["Recipe"]
+__all__ = ["ROUNDINGS", "Recipe"]

@@ -38,6 +38,17 @@ def weight_range(
     return low, high, text
 
 
+def block_range(
+    values: Array, axis: int, spec: QSpec, method: str | None = None
+) -> tuple[Array, Array, str]:
+    """Ends of each block of `spec.block` elements along `axis` of a matrix, shaped like scales."""
+    rows = np.moveaxis(values, axis, -1)
+    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % spec.block)))  # 0 is on every grid
+    found = weight_range(padded.reshape(-1, spec.block), 0, spec, method)
+    low, high = (np.moveaxis(each.reshape(len(rows), -1), -1, axis) for each in found[:2])
+    return low, high, found[2].replace("channel", "block")
+
+
 def _rows(values: Array, axis: int) -> Array:
     return np.asarray(np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1))
 
@@ -49,4 +60,4 @@ def _error(rows: Array, low: Array, high: Array, spec: QSpec) -> Array:
     return np.asarray(np.square((codes - zero) * scale - rows).sum(axis=1))
 
 
-__all__ = ["METHODS", "weight_range"]
+__all__ = ["METHODS", "block_range", "weight_range"]

@@ -27,6 +27,7 @@ from onnxq.cli.options import (
 from onnxq.cli.screen import new_table, shown
 from onnxq.disk.file_set import check_folder
 from onnxq.errors import OnnxqError, OptionError
+from onnxq.quant.qparams import Role
 from onnxq.quant.settings import Settings
 from onnxq.running.records import Data
 from onnxq.storage.model_files import read_bytes
@@ -83,6 +84,14 @@ def quantize_(
         bool,
         typer.Option("--no-bias-correction", help="Do not make up for rounded weights in biases."),
     ] = False,
+    rounding: Annotated[
+        str | None,
+        typer.Option(
+            "--rounding",
+            help="How weights of fewer than 8 bits are rounded: gptq (default, needs data) or "
+            "nearest.",
+        ),
+    ] = None,
     samples: Annotated[
         int | None, typer.Option("--samples", min=1, help="Most samples of the data to use.")
     ] = None,
@@ -110,6 +119,7 @@ def quantize_(
             method=method,
             smooth=not no_smooth,
             bias_correction=not no_bias_correction,
+            rounding=rounding,
             keep_float=keep_float,
             target_sqnr=target_sqnr,
             metric=rated,
@@ -146,13 +156,13 @@ def report(found: Quantization, explain: bool) -> RenderableType:
         for name, share in found.noise.shares.items():
             rows.add_row(shown(name), _db(decibels(share)))
         parts.append(rows)
-        parts.append(
-            shown(
-                f"ranges by {found.recipe.method} from {found.samples} samples; signal to noise "
-                f"{_db(found.noise.sqnr)} against the float model"
-                + ("" if found.latency is None else f", {found.latency:.2f} x its time")
-            )
-        )
+        text = f"signal to noise {_db(found.noise.sqnr)} against the float model, measured on "
+        text += f"{found.measured} samples"
+        if found.latency is not None:
+            text += f", {found.latency:.2f} x its time"
+        if found.table.of(Role.ACTIVATION):
+            text = f"ranges by {found.recipe.method} from {found.samples} samples; {text}"
+        parts.append(shown(text))
     return Group(*parts)
 
 

@@ -40,12 +40,22 @@ def grid_numbers(low: Array, high: Array, spec: QSpec) -> tuple[Array, Array]:
 
 
 def grid_of_range(
-    tensor: str, low: Array, high: Array, spec: QSpec, *, axis: int | None = None, role: Role
+    tensor: str,
+    low: Array,
+    high: Array,
+    spec: QSpec,
+    *,
+    axis: int | None = None,
+    block: int = 0,
+    role: Role,
 ) -> QParams:
-    """The quantizer of `spec` that covers low..high, one range per channel along `axis`."""
+    """The quantizer of `spec` that covers low..high, one range per channel along `axis`.
+
+    With a `block`, one range for each block of so many elements along `axis`.
+    """
     scale, zero_point = grid_numbers(low, high, spec)
     lo, hi = spec.range
-    return QParams(tensor, spec.qtype, scale, zero_point, axis=axis, lo=lo, hi=hi, role=role)
+    return QParams(tensor, spec.qtype, scale, zero_point, axis, block, lo, hi, role)
 
 
 __all__ = ["grid_numbers", "grid_of_range"]

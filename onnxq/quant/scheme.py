@@ -29,6 +29,9 @@ class QSpec:
     """Whether there may be one scale per output channel."""
     blocks: bool = False
     """Whether there may be one scale per block."""
+    block: int = 0
+    """Elements per block along the sums of a matrix product, as `onnxq quantize` makes them; 0: no
+    blocks."""
     full_range: bool = False
     """Whether all of lo..hi are used (of another type: all its codes): the target clamps there."""
     lo: int | None = None

@@ -108,8 +108,10 @@ def choose_float_layers(
     first = search.tried(())
     if first.reached:
         return recipe, search.found
-    # A corrected bias belongs to its rounded weight: without the one the other adds noise.
-    placed = calibrated.placed(replace(recipe, bias_correction=False))
+    # A corrected bias belongs to its rounded weight: without the one the other adds noise. And
+    # without its quantizer a weight that GPTQ rounded would still be rounded.
+    plain = replace(recipe, bias_correction=False, rounding="nearest")
+    placed = calibrated.placed(plain)
     placing = calibrated.placing(recipe.settings)
     steps = rank(placing, placed, trial.fewer(RANKING), progress)
     if goal.count:

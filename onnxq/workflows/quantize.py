@@ -3,10 +3,11 @@
     float model -> float form ----------------------------------------.
                       |                                               |
          data -> statistics -> recipe -> canonical model -> convert -> cost
-                      (smoothing, ranges, biases, layers that stay float)
+                      (smoothing, ranges, rounding, biases, layers that stay float)
 
 Ranges come from the data alone, never from random inputs. Every choice is in the recipe, which is
-written beside the model and can be applied again.
+written beside the model and can be applied again. Weights of fewer than 8 bits are rounded by GPTQ
+if there are samples. A target whose activations stay float needs none.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from onnxq.calibration.observing import constant_tensors, observe
 from onnxq.calibration.placing import Placed, Placing
 from onnxq.calibration.range_sources import note_sources
 from onnxq.calibration.recipe import Recipe
+from onnxq.calibration.rounding.weight_cost import weight_cost
+from onnxq.calibration.rounding.weight_rounding import SAMPLES as ROUNDING_SAMPLES
 from onnxq.calibration.statistics import Statistics, fingerprint
 from onnxq.calibration.trial import SAMPLES, Noise, Trial
 from onnxq.calibration.wanted import wanted
@@ -56,6 +59,8 @@ class Quantization(Conversion):
     """Samples that the ranges come from."""
     noise: Noise | None = None
     """The error of the quantized model at the outputs; None if it was not measured."""
+    measured: int = 0
+    """Samples that it was measured on: the first ones."""
     trade_off: list[TradeOff] = field(default_factory=list)
     """The tried numbers of float layers, and what each gives."""
     latency: float | None = None
@@ -68,6 +73,7 @@ class Quantization(Conversion):
         return super().to_json() | {
             "samples": self.samples,
             "noise": found,
+            "measured": self.measured,
             "trade_off": [each.to_json() for each in self.trade_off],
             "recipe": self.recipe.to_json(),
             "latency": self.latency,
@@ -86,6 +92,7 @@ class Quantization(Conversion):
     metric=(Callable, None),
     smooth=FLAG,
     bias_correction=FLAG,
+    rounding=(str, None),
     samples=(*INTEGER, None),
     verify=FLAG,
     measure_latency=FLAG,
@@ -104,6 +111,7 @@ def quantize(
     method: str | None = None,
     smooth: bool = True,
     bias_correction: bool = True,
+    rounding: str | None = None,
     keep_float: int = 0,
     target_sqnr: float | None = None,
     metric: Metric | None = None,
@@ -119,7 +127,8 @@ def quantize(
 
     `data` are typical inputs, as for `convert`; `statistics` of them can be given as well, or
     instead (see `onnxq calibrate`). `settings` is a list of rules for layers, and `recipe` one that
-    was written before: then all choices are taken from it.
+    was written before: then all choices are taken from it. `rounding` of weights of fewer than
+    8 bits is 'gptq' or 'nearest'; by default the first, which needs data.
 
     The worst layers stay float: `keep_float` of them, or as few as reach `target_sqnr` in dB, or
     as few as keep `metric` within `max_drop` of the float model. `metric` is called with a
@@ -128,7 +137,8 @@ def quantize(
     """
     stored = Recipe.load(recipe) if isinstance(recipe, str | Path) else recipe
     if stored is not None:
-        _check_alone(stored, backend, variant, settings, method, keep_float, target_sqnr, max_drop)
+        others = (variant, settings, method, rounding, keep_float, target_sqnr, max_drop)
+        _check_alone(stored, backend, *others)
         backend, variant = stored.backend, stored.variant
     if backend is None:
         raise OptionError("no backend is given", fix="give --backend; 'onnxq backends' lists them")
@@ -142,11 +152,20 @@ def quantize(
     # onnxruntime's own kernels have no float16; other targets take it as it is.
     model, traces = float_form(source, single="deployed" in target.sessions)
     rules = stored.settings if stored is not None else Settings.of(settings)
-    kept: list[Feed] = []
-    found = _statistics(model, target, rules, data, statistics, samples, resume, progress, kept)
+    placing = Placing(model, target, rules)  # a wrong rule is found before the data is run
+    _check_something(placing)
+    asked = stored.rounding if stored is not None else rounding
+    few = placing.has_few_bits and asked != "nearest"
+    kept = _Kept(SAMPLES + ROUNDING_SAMPLES if few else SAMPLES)
+    found = _statistics(model, target, data, statistics, samples, resume, progress, kept)
     exponents = stored.smooth if stored is not None else None if smooth else {}
-    calibrated = Calibrated(model, target, found, exponents)
-    trial = Trial(model, kept) if kept else None
+    calibrated = Calibrated(model, target, found, exponents, kept.for_rounding, progress)
+    trial = Trial(model, kept.feeds) if kept.feeds else None
+    if few and asked == "gptq" and trial is None:
+        raise OptionError(
+            "GPTQ rounds weights by what their layers compute, which needs samples",
+            fix="give --data, or --rounding nearest",
+        )
     tradeoff: list[TradeOff] = []
     chosen = stored
     if chosen is None:
@@ -157,8 +176,9 @@ def quantize(
             calibrated.exponents,
             bias_correction,
             rules,
+            asked or ("gptq" if few and trial is not None else "nearest"),
         )
-        if method is None and trial is not None:
+        if method is None and trial is not None and placing.places:
             progress("comparing ways to choose ranges")
             chosen = best_method(calibrated, chosen, trial)
         chosen, tradeoff = choose_float_layers(calibrated, chosen, trial, goal, progress)
@@ -167,7 +187,7 @@ def quantize(
     done = convert(
         placed.model,
         target,
-        data=kept or None,
+        data=kept.feeds[:SAMPLES] or None,
         verify=verify,
         stem=stem,
         progress=progress,
@@ -188,6 +208,8 @@ def quantize(
             "notes": [
                 *(r for t in traces if t.name == "single-precision" for r in t.rewrites),
                 *_notes(found, placed, calibrated, trial),
+                *_rounding_notes(chosen, placing, placed, calibrated, trial),
+                *([_SEEN] if placed.rounded and not kept.is_enough else []),
                 *done.notes,
                 *judged,
                 *slow,
@@ -199,6 +221,7 @@ def quantize(
         recipe=chosen,
         samples=found.samples,
         noise=noise,
+        measured=0 if trial is None else len(trial.results),
         trade_off=tradeoff,
         latency=ratio,
     )
@@ -209,6 +232,11 @@ def best_method(calibrated: Calibrated, recipe: Recipe, trial: Trial) -> Recipe:
     tried = [replace(recipe, method=name) for name in METHODS_TRIED]
     return min(tried, key=lambda each: trial.noise(calibrated.placed(each).model).share)
 
+
+_SEEN = (
+    "the cost is measured on samples that GPTQ has seen, and looks less than it is: give "
+    f"{2 * SAMPLES} samples or more to measure it on others"
+)
 
 LOST = 1.0
 """Most dB that an optimised session may be worse than the reference session."""
@@ -240,29 +268,47 @@ def judged_by_noise(
     return tuple(proofs), notes
 
 
+@dataclass
+class _Kept:
+    """The first samples of the data: as many as are needed for more than ranges."""
+
+    most: int
+    feeds: list[Feed] = field(default_factory=list)
+
+    def add(self, feed: Feed) -> None:
+        if len(self.feeds) < self.most:
+            self.feeds.append(feed)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether GPTQ can do without the samples that the cost is measured on."""
+        return len(self.feeds) >= 2 * SAMPLES
+
+    @property
+    def for_rounding(self) -> list[Feed]:
+        """Samples for GPTQ: on what it has seen, rounded weights look better than they are."""
+        return self.feeds[SAMPLES:] if self.is_enough else self.feeds
+
+
 def _statistics(
     model: Model,
     backend: Backend,
-    rules: Settings,
     data: Data,
     given: Statistics | str | Path | None,
     most: int | None,
     resume: Path | None,
     progress: Callable[[str], None],
-    kept: list[Feed],
+    kept: _Kept,
 ) -> Statistics:
     """What is known of the tensors; the first samples are added to `kept`."""
     # Rules may need other methods, but not other tensors than those of the whole network do.
-    asked = wanted(Placing(model, backend, Settings()))
+    whole = Placing(model, backend, Settings())
+    asked = wanted(whole) if whole.places else {}  # float activations have no ranges
+    if given is None and data is None and not asked:
+        return Statistics.of(fingerprint(model), asked)
     if given is None:
-
-        def keep(feed: Feed) -> None:
-            if len(kept) < SAMPLES:
-                kept.append(feed)
-
-        placing = Placing(model, backend, rules)  # a wrong rule is found before the data is run
-        _check_something(placing)
-        return observe(model, asked, data, most=most, resume=resume, progress=progress, watch=keep)
+        watch = kept.add
+        return observe(model, asked, data, most=most, resume=resume, progress=progress, watch=watch)
     found = given if isinstance(given, Statistics) else Statistics.load(Path(given))
     if found.model != fingerprint(model):
         raise LoadError(
@@ -276,7 +322,8 @@ def _statistics(
             fix=f"run 'onnxq calibrate' with --backend {backend.name}",
         )
     if data is not None:
-        kept += itertools.islice(feeds_of(reference(model), data), SAMPLES)
+        for feed in itertools.islice(feeds_of(reference(model), data), kept.most):
+            kept.add(feed)
     return found
 
 
@@ -328,8 +375,29 @@ def _notes(
         notes.append(f"{len(calibrated.smoothed)} tensors are smoothed (SmoothQuant)")
     if placed.corrected:
         notes.append(f"{len(placed.corrected)} biases make up for rounded weights")
-    if trial is None:
+    if trial is None and found.samples:
         notes.append("the cost is not measured: that needs --data beside the statistics")
+    return notes
+
+
+def _rounding_notes(
+    recipe: Recipe, placing: Placing, placed: Placed, calibrated: Calibrated, trial: Trial | None
+) -> list[str]:
+    """What is to be known about weights of few bits."""
+    if not placing.has_few_bits:
+        return ["no weight has fewer than 8 bits to be rounded by GPTQ"] * (
+            recipe.rounding == "gptq"
+        )
+    notes = [f"GPTQ rounds the weights of {len(placed.rounded)} layers"] if placed.rounded else []
+    cost = weight_cost(calibrated.model, placed.model)
+    if cost is not None:
+        notes.append(cost.text)
+    if cost is not None and trial is None:
+        notes.append(
+            f"the weights are {cost.sqnr:.1f} dB from the float ones; what that costs at the "
+            "outputs is not measured, and weights are rounded to their nearest codes: --data lets "
+            "GPTQ round them better, and measures"
+        )
     return notes
 
 

@@ -117,6 +117,22 @@ def test_two_readers_share_the_codes() -> None:
     assert first.inputs[1] is second.inputs[1]
 
 
+@pytest.mark.parametrize("shape", [[], [1], [6], [3, 1], [3, 6]])
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_the_bias_of_a_gemm_is_added(shape: list[int], transposed: int) -> None:
+    stored = (6, 40) if transposed else (40, 6)
+    proto = layer(f"y = Gemm<transB={transposed}>(x, w)", stored).to_proto()
+    proto.graph.node[0].input.append("b")
+    bias = np.random.default_rng(4).normal(size=shape).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(bias, "b"))
+    model = blocks(from_proto(proto), axis=transposed, shape=stored)
+    written, _ = apply(model, ToMatmulNbits())
+    assert ops(written) == ["MatMulNBits", "Add"]
+    assert_computes(written, model)
+    back, _ = apply(written, ReadMatmulNbits())
+    assert_computes(back, model)
+
+
 @pytest.mark.parametrize(
     ("text", "grid", "why"),
     [
@@ -124,7 +140,7 @@ def test_two_readers_share_the_codes() -> None:
         ("y = MatMul(x, w)", {"block": 20}, "20 codes"),
         ("y = MatMul(x, w)", {"kind": "int16"}, "int16"),
         ("y = MatMul(x, w)", {"axis": 1}, "do not run along its blocks"),
-        ("y = Gemm<alpha=2.0>(x, w)", {}, "more than a product"),
+        ("y = Gemm<alpha=2.0>(x, w)", {}, "a Gemm that scales"),
         ("n = Neg(w)\n y = MatMul(x, n)", {}, "not a MatMul"),
     ],
 )

@@ -46,6 +46,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     network = demo.quantize(demo.build())
     for name in ("model.onnx", "a.onnx", "b.onnx", "m.onnx"):
         save(network, tmp_path / name)
+    save(demo.build(), tmp_path / "float.onnx")
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "data.npz", image=random.normal(size=(6, 3, 32, 32)).astype(np.float32))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

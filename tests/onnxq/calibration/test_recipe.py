@@ -26,6 +26,8 @@ def test_a_recipe_survives_its_file(tmp_path: Path) -> None:
     path.write_text(FULL.dumps(), encoding="utf-8")
     assert Recipe.load(path) == FULL
     assert Recipe.loads(Recipe("vitis").dumps()) == Recipe("vitis")
+    rounded = Recipe("vitis", rounding="gptq")
+    assert Recipe.loads(rounded.dumps()) == rounded
 
 
 def test_float_layers_come_first() -> None:
@@ -41,6 +43,8 @@ def test_float_layers_come_first() -> None:
         ({"method": "best"}, "no calibration method 'best'"),
         ({"smooth": {"x": "much"}}, "'smooth' must map"),
         ({"bias_correction": 1}, "'bias_correction' must be"),
+        ({"rounding": "gpt"}, "no rounding 'gpt'"),
+        ({"rounding": 4}, "no rounding '4'"),
         ({"settings": {"head": "float"}}, "list of rules"),
         ({"more": 1}, "more"),
     ],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from onnxq.calibration.weight_ranges import weight_range
+from onnxq.calibration.weight_ranges import block_range, weight_range
 from onnxq.errors import OptionError
 from onnxq.quant.grid_of_range import grid_numbers
 from onnxq.quant.scheme import QSpec
@@ -54,6 +56,22 @@ def test_a_stated_method_decides() -> None:
     assert np.array_equal(low, VALUES.min(axis=(1, 2)))
     assert text.startswith("extremes")
     assert weight_range(VALUES, 0, INT8, "mse")[2].startswith("least squared error")
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("method", [None, "min-max"])
+def test_blocks_have_their_own_ranges(axis: int, method: str | None) -> None:
+    """Each as if it were a channel; the last one is shorter."""
+    values = np.random.default_rng(2).normal(size=(10, 6)).astype(np.float32)
+    spec = replace(INT4, blocks=True, block=4)
+    low, high, text = block_range(values, axis, spec, method)
+    blocks = np.split(values, range(4, values.shape[axis], 4), axis=axis)
+    assert low.shape == high.shape == ((3, 6) if axis == 0 else (10, 2))
+    assert text.endswith("of each block's values")
+    for at, block in enumerate(blocks):
+        wanted = weight_range(block, 1 - axis, spec, method)
+        assert np.array_equal(np.minimum(low.take(at, axis), 0), np.minimum(wanted[0], 0))
+        assert np.array_equal(np.maximum(high.take(at, axis), 0), np.maximum(wanted[1], 0))
 
 
 def test_an_unknown_method_is_an_error() -> None:

@@ -90,3 +90,19 @@ def test_bad_input(
     assert words in err.replace("\n", " ")
     assert "next:" in err
     assert not (tmp_path / "out").exists()
+
+
+def test_weights_alone(net: Path, tmp_path: Path, onnxq: Run) -> None:
+    chosen = ("-b", "onnxruntime", "--variant", "weight-only")
+    code, out, err = onnxq("quantize", net, *chosen, "-o", tmp_path / "a")
+    assert code == 0, err
+    assert "kB in float" in out
+    assert "Cost of quantization" not in out
+    data = ("--data", tmp_path / "data.npz", "-o", tmp_path / "b")
+    code, out, err = onnxq("quantize", net, *chosen, *data)
+    assert code == 0, err
+    assert "measured on 8 samples" in out
+    assert "ranges by" not in out
+    code, _, err = onnxq("quantize", net, *chosen, "--rounding", "gptq", "-o", tmp_path / "c")
+    assert code == 2
+    assert "needs samples" in err

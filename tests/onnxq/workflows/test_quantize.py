@@ -106,7 +106,12 @@ def test_statistics_of_another_model_are_refused(tmp_path: Path) -> None:
 
 def test_choices_beside_a_recipe_are_refused(tmp_path: Path) -> None:
     done = quantize(network("conv1d"), "onnxruntime", samples("conv1d"), method="mse")
-    for more in ({"method": "mse"}, {"backend": "tensorrt"}, {"keep_float": 1}):
+    for more in (
+        {"method": "mse"},
+        {"backend": "tensorrt"},
+        {"keep_float": 1},
+        {"rounding": "nearest"},
+    ):
         with pytest.raises(OptionError, match="holds all choices"):
             quantize(network("conv1d"), data=samples("conv1d"), recipe=done.recipe, **more)
 

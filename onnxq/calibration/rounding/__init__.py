@@ -1,0 +1,1 @@
+"""Weights of few bits, rounded by what their layers compute."""
