@@ -88,8 +88,8 @@ def quantize_(
         str | None,
         typer.Option(
             "--rounding",
-            help="How weights of fewer than 8 bits are rounded: gptq (default, needs data) or "
-            "nearest.",
+            help="How weights of fewer than 8 bits are rounded: gptq (needs data) or nearest. "
+            "Default: the better one, measured.",
         ),
     ] = None,
     samples: Annotated[

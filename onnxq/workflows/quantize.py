@@ -128,7 +128,7 @@ def quantize(
     `data` are typical inputs, as for `convert`; `statistics` of them can be given as well, or
     instead (see `onnxq calibrate`). `settings` is a list of rules for layers, and `recipe` one that
     was written before: then all choices are taken from it. `rounding` of weights of fewer than
-    8 bits is 'gptq' or 'nearest'; by default the first, which needs data.
+    8 bits is 'gptq', which needs data, or 'nearest'; by default what is better.
 
     The worst layers stay float: `keep_float` of them, or as few as reach `target_sqnr` in dB, or
     as few as keep `metric` within `max_drop` of the float model. `metric` is called with a
@@ -180,7 +180,12 @@ def quantize(
         )
         if method is None and trial is not None and placing.places:
             progress("comparing ways to choose ranges")
-            chosen = best_method(calibrated, chosen, trial)
+            tried = [replace(chosen, method=name) for name in METHODS_TRIED]
+            chosen = best_recipe(calibrated, tried, trial)
+        if asked is None and few and trial is not None:
+            progress("comparing ways to round weights")
+            tried = [replace(chosen, rounding=way) for way in ("gptq", "nearest")]
+            chosen = best_recipe(calibrated, tried, trial)
         chosen, tradeoff = choose_float_layers(calibrated, chosen, trial, goal, progress)
     placed = calibrated.placed(chosen)
     note_sources(placed.model, placed.sources)
@@ -196,7 +201,7 @@ def quantize(
     ratio, slow = None, list[str]()
     if measure_latency and "deployed" in target.sessions:
         progress("measuring the latency")
-        ratio, slow = _latency(model, done.model, kept)
+        ratio, slow = _latency(model, done.model, kept.feeds[:SAMPLES])
     proofs, judged = done.proofs, list[str]()
     if trial is not None and noise is not None:
         proofs, judged = judged_by_noise(done, trial, noise)
@@ -227,9 +232,8 @@ def quantize(
     )
 
 
-def best_method(calibrated: Calibrated, recipe: Recipe, trial: Trial) -> Recipe:
-    """The recipe with the method that leaves the least noise on the samples of the trial."""
-    tried = [replace(recipe, method=name) for name in METHODS_TRIED]
+def best_recipe(calibrated: Calibrated, tried: list[Recipe], trial: Trial) -> Recipe:
+    """The recipe that leaves the least noise on the samples of the trial."""
     return min(tried, key=lambda each: trial.noise(calibrated.placed(each).model).share)
 
 
