@@ -38,12 +38,13 @@ class FloatParts(Selection):
 
     def __init__(self, excluded: Selection, choices: LayerChoices) -> None:
         super().__init__(excluded.modules, excluded.nodes)
-        self._choices = choices
+        # Asked by itself: a rule for a module gives way to an earlier one for a layer inside it.
+        self._excluded, self._choices = excluded, choices
 
     def has_module(self, path: str) -> bool:
         """Whether the module at `path` stays float."""
-        return super().has_module(path) or self._choices.of_module(path).float
+        return self._excluded.has_module(path) or self._choices.of_module(path).float
 
     def has_node(self, node: fx.Node) -> bool:
         """Whether the node stays float."""
-        return super().has_node(node) or self._choices.of_node(node).float
+        return self._excluded.has_node(node) or self._choices.of_node(node).float
