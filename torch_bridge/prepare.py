@@ -119,6 +119,8 @@ def prepare(
     report = Report(backend.name)
     if recipe is not None and recipe.smooth:
         report.cautions.append(_not_smoothed(recipe))
+    if recipe is not None and recipe.variant is not None:
+        report.notes.append(f"the recipe's variant: deploy with variant='{recipe.variant}'")
     report.notes += [f"{p}: frozen batch norm" for p in replace_foreign_frozen(ours)]
     ours, notes = expand_attention(ours)
     report.notes += notes
