@@ -260,6 +260,12 @@ def test_wrong_rules(rule: Any, words: str) -> None:
     assert caught.value.fix
 
 
+def test_errors_name_the_tensor() -> None:
+    with pytest.raises(OptionError, match="no weights of 16 bits") as caught:
+        prepared([["head", {"weight_bits": 16}]])
+    assert caught.value.__notes__ == ["in the quantizer of 'head.weight'"]
+
+
 class Untraceable(nn.Module):
     def __init__(self) -> None:
         super().__init__()

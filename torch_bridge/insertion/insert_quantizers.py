@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -86,12 +87,11 @@ class Maker:
             chosen.weight_method or (self.method and how.observer is None)
         ):
             by = Watch(WeightByMethod, {"method": chosen.weight_method})
-        given = self.backend.scheme.weight.trained()
-        spec = layer_spec.weight_spec(given, chosen, self.backend.name)
-        spec = (how if by is None else by.instead_of(how)).applied(
-            spec, "weights", self.backend.name
-        )
-        return self._made(spec, how, axis, name, by)
+        backend, changes = self.backend, how if by is None else by.instead_of(how)
+        with _about(name):
+            spec = layer_spec.weight_spec(backend.scheme.weight.trained(), chosen, backend.name)
+            spec = changes.applied(spec, "weights", backend.name)
+            return self._made(spec, how, axis, name, by)
 
     def for_bias(self, name: str) -> FakeQuantize | None:
         """The quantizer of a bias; None if biases are trained in float."""
@@ -114,14 +114,14 @@ class Maker:
         by: Watch | None = None
         if chosen.observer is None and method is not None:
             by = Watch(ByMethod, {"method": method, "rows": rows})
-        given = self.backend.scheme.activation.trained()
-        spec = layer_spec.activation_spec(given, chosen, self.backend.name)
-        spec = (how if by is None else by.instead_of(how)).applied(
-            spec, "activations", self.backend.name
-        )
-        if unsigned and spec.symmetric:
-            spec = spec.unsigned()
-        return self._made(spec, how, None, name, by)
+        backend, changes = self.backend, how if by is None else by.instead_of(how)
+        given = backend.scheme.activation.trained()
+        with _about(name):
+            spec = layer_spec.activation_spec(given, chosen, backend.name)
+            spec = changes.applied(spec, "activations", backend.name)
+            if unsigned and spec.symmetric:
+                spec = spec.unsigned()
+            return self._made(spec, how, None, name, by)
 
     def _made(
         self, spec: QSpec, how: Override, axis: int | None, name: str, by: Watch | None = None
@@ -136,6 +136,16 @@ class Maker:
         else:
             watch = by.kind(what, logarithmic=spec.logarithmic, **by.options)
         return quantizing(what, watch, name=name, **how.options)
+
+
+@contextlib.contextmanager
+def _about(name: str) -> Iterator[None]:
+    """Errors say which tensor they are about: rules differ from layer to layer."""
+    try:
+        yield
+    except OptionError as error:
+        error.add_note(f"in the quantizer of '{name}'")
+        raise
 
 
 def _check_options(kind: type[nn.Module], name: str, options: Mapping[str, Any]) -> None:
