@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import types
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, fx, nn
 
-from onnxq.backend import Backend, find_backend
+from onnxq.backend import Backend, chosen_backend
+from onnxq.calibration.recipe import Recipe, recipe_or_rules
 from onnxq.errors import OptionError, UnsupportedModelError, near_matches
 from onnxq.parsing.argument_types import takes
+from onnxq.quant.settings import Settings
 from torch_bridge.capture.example_call import ExampleCall
 from torch_bridge.capture.quantized_graph import Method, QuantizedGraph
 from torch_bridge.capture.report import Report
@@ -27,10 +30,11 @@ from torch_bridge.insertion.insert_quantizers import (
     insert_weight_quantizers,
     list_quantizers,
 )
+from torch_bridge.insertion.layer_choices import FloatParts, LayerChoices
 from torch_bridge.insertion.op_kinds import module_kind
 from torch_bridge.insertion.overrides import Override
 from torch_bridge.insertion.rules import Rules
-from torch_bridge.insertion.selectors import Selection, Selector, select
+from torch_bridge.insertion.selectors import Selection, Selector, parts_of, select
 from torch_bridge.insertion.unwritable_readers import unwritable_readers
 from torch_bridge.nn import freeze_bn_stats, replace_foreign_frozen
 from torch_bridge.nn.attention import ActivationProduct, Attention, expand_attention
@@ -39,16 +43,17 @@ How = Override | Mapping[str, Any] | str | None
 
 
 @takes(
-    backend=(str, Backend),
+    backend=(str, Backend, None),
     example_inputs=(Sequence, Tensor),
     example_kwargs=(Mapping, None),
 )
 def prepare(
     model: nn.Module,
-    backend: str | Backend,
+    backend: str | Backend | None = None,
     example_inputs: Sequence[Any] | Tensor = (),
     example_kwargs: Mapping[str, Any] | None = None,
     *,
+    settings: Recipe | Settings | Iterable[Sequence[Any]] | str | Path | None = None,
     weight: How = None,
     activation: How = None,
     exclude: Selector | Iterable[Selector] = (),
@@ -72,9 +77,13 @@ def prepare(
 
     Args:
         model: a float model; it is not changed.
-        backend: a name ('onnxq backends' lists them) or a Backend.
+        backend: a name ('onnxq backends' lists them) or a Backend; None: that of the recipe.
         example_inputs: positional arguments of a typical call.
         example_kwargs: keyword arguments of that call.
+        settings: rules for layers, as `onnxq quantize` takes them: a list, Settings, a Recipe, or
+            the path of a JSON file of either. The first rule that matches a layer decides, and it
+            goes before `weight` and `activation`. Rules can also select module classes and
+            functions. A recipe's ranges come from the same statistics by the same methods.
         weight: changes for weights: an Override, a mapping of its fields, or an algorithm's name.
         activation: the same for activations.
         exclude: parts that stay float: paths, node names, globs, module classes, functions.
@@ -90,7 +99,9 @@ def prepare(
     Returns:
         The prepared model, with `onnxq_report` (a record of it) and `onnxq_backend` (a name).
     """
-    backend = find_backend(backend) if isinstance(backend, str) else backend
+    given = recipe_or_rules(settings)
+    recipe = given if isinstance(given, Recipe) else None
+    backend = _target(backend, recipe)
     if not isinstance(model, nn.Module):
         raise OptionError(
             f"a {type(model).__name__} is not a torch module",
@@ -101,25 +112,32 @@ def prepare(
             f"{type(model).__name__} is prepared already",
             fix="prepare the float model, and load a checkpoint into the result of prepare",
         )
-    maker = Maker(backend, Override.of(weight), Override.of(activation))
+    method = None if recipe is None else recipe.method
+    maker = Maker(backend, Override.of(weight), Override.of(activation), method)
     call = ExampleCall(model, example_inputs, example_kwargs)
     ours = _copied(model)
     report = Report(backend.name)
+    if recipe is not None and recipe.smooth:
+        report.cautions.append(_not_smoothed(recipe))
+    if recipe is not None and recipe.variant is not None:
+        report.notes.append(f"the recipe's variant: deploy with variant='{recipe.variant}'")
     report.notes += [f"{p}: frozen batch norm" for p in replace_foreign_frozen(ours)]
     ours, notes = expand_attention(ours)
     report.notes += notes
     options = _trace_options(ours, backend, leaf_modules, concrete_args, tracer)
     graph_module, report.leaves = _captured(ours, call, options)
     graph = None if graph_module is None else graph_module.graph
-    left_out = select(exclude, ours, graph, "exclude")
+    rules = given.settings if isinstance(given, Recipe) else given
+    choices = LayerChoices(rules, parts_of(ours, graph) if rules.rules else {})
+    left_out = FloatParts(select(exclude, ours, graph, "exclude"), choices)
     taken_in = select(include, ours, graph, "include")
     prepared: nn.Module = ours
     if graph_module is None:
         report.traced = False
-        _without_graph(ours, maker, left_out, report)
+        _without_graph(ours, maker, left_out, choices, report)
     else:
         prepared = graph_module
-        _with_graph(graph_module, maker, left_out, taken_in, report)
+        _with_graph(graph_module, maker, left_out, taken_in, choices, report)
         _preserve(ours, graph_module, preserve_attributes)
     _follow_device(prepared)
     if freeze_bn:
@@ -129,6 +147,34 @@ def prepare(
     prepared.onnxq_backend = backend.name  # type: ignore[assignment]
     report.warn()
     return prepared
+
+
+def _target(backend: str | Backend | None, recipe: Recipe | None) -> Backend:
+    """The backend to prepare for: the one given, or that of the recipe."""
+    if recipe is None:
+        if backend is None:
+            raise OptionError(
+                "no backend is given", fix="give its name; 'onnxq backends' lists them"
+            )
+        return chosen_backend(backend)
+    name = backend.name if isinstance(backend, Backend) else backend
+    if name is not None and name != recipe.backend:
+        raise OptionError(
+            f"the recipe is for {recipe.backend}, and the backend given is {name}",
+            fix="leave the backend out, or give the recipe's settings alone: settings=recipe"
+            ".settings",
+        )
+    return chosen_backend(recipe.backend if backend is None else backend, recipe.variant)
+
+
+def _not_smoothed(recipe: Recipe) -> str:
+    one = len(recipe.smooth) == 1
+    return (
+        f"the recipe smooths {len(recipe.smooth)} {'tensor' if one else 'tensors'} "
+        f"('{min(recipe.smooth)}'{'' if one else ' among them'}), which is not done in training: "
+        "ranges there and after there differ from those of 'onnxq quantize'. Quantize with "
+        "smooth=False (--no-smooth) for a recipe that training can follow"
+    )
 
 
 def _copied(model: nn.Module) -> nn.Module:
@@ -185,35 +231,39 @@ def _with_graph(
     maker: Maker,
     left_out: Selection,
     taken_in: Selection,
+    choices: LayerChoices,
     report: Report,
 ) -> None:
     placement = maker.backend.placement
     if placement.fuse:
         report.notes += fusion.fuse(graph_module, maker.backend.name)
-    rules = Rules(graph_module, placement, left_out, taken_in)
+    rules = Rules(graph_module, placement, left_out, taken_in, choices)
     called = {str(n.target) for n in graph_module.graph.nodes if n.op == "call_module"}
     at_the_ends = {str(n.target) for n in rules.boundary if n.op == "call_module"}
     untraced = [p for p in called if module_kind(graph_module.get_submodule(p)) is None]
-    _swap(graph_module, maker, left_out, untraced, at_the_ends, report)
+    _swap(graph_module, maker, left_out, choices, untraced, at_the_ends, report)
     rules.modules.update(graph_module.named_modules(remove_duplicate=False))
     spots = rules.spots()
     report.notes += unwritable_readers(rules, spots, maker.backend.name)
     insert_weight_quantizers(graph_module, rules, maker)
     insert_activation_quantizers(graph_module, rules, spots, maker)
-    fill_untraced(graph_module, untraced, maker)
+    fill_untraced(graph_module, untraced, maker, choices)
 
 
-def _without_graph(model: nn.Module, maker: Maker, left_out: Selection, report: Report) -> None:
+def _without_graph(
+    model: nn.Module, maker: Maker, left_out: Selection, choices: LayerChoices, report: Report
+) -> None:
     if maker.backend.placement.boundary_bits is not None:
         report.notes.append("first and last layers are not known without a graph")
-    _swap(model, maker, left_out, [""], set(), report)
-    fill_untraced(model, [""], maker)
+    _swap(model, maker, left_out, choices, [""], set(), report)
+    fill_untraced(model, [""], maker, choices)
 
 
 def _swap(
     model: nn.Module,
     maker: Maker,
     left_out: Selection,
+    choices: LayerChoices,
     untraced: list[str],
     boundary: set[str],
     report: Report,
@@ -226,8 +276,10 @@ def _swap(
         path = path_of[id(layer)]
         if module_kind(layer) not in backend.placement.weights or left_out.has_module(path):
             return None
-        bits = backend.placement.boundary_bits if path in boundary else None
-        quantizer = maker.for_weight(axis, f"{path}.weight", bits)
+        chosen = choices.of_module(path)
+        if path in boundary:
+            chosen = chosen.with_default_bits(backend.placement.boundary_bits)
+        quantizer = maker.for_weight(axis, f"{path}.weight", chosen)
         return quantizer.size_for(layer.get_parameter("weight").shape).train(layer.training)
 
     def bias(layer: nn.Module) -> nn.Module | None:
@@ -237,7 +289,8 @@ def _swap(
         path = path_of[id(layer)]
         if not inside(path, untraced) or not asks_for_inputs(layer, backend):
             return None
-        return maker.for_activation(f"{path}.input").train(layer.training)
+        chosen = choices.of_module(path)
+        return maker.for_activation(f"{path}.input", chosen=chosen).train(layer.training)
 
     report.notes += fusion.swap(
         model,

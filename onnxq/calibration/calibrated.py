@@ -9,6 +9,7 @@ import onnx_graphsurgeon as gs
 
 from onnxq.analysis.placement_walk import Place
 from onnxq.backend import Backend
+from onnxq.calibration.observed_range import observed_range
 from onnxq.calibration.placing import Placed, Placing
 from onnxq.calibration.range_methods import Method
 from onnxq.calibration.ranges import KnownRange, RangeTable
@@ -21,10 +22,6 @@ from onnxq.graph.constants import array
 from onnxq.quant.scheme import QSpec
 from onnxq.quant.settings import Settings
 from onnxq.running.samples import Feed
-
-FADES = 20.0
-"""exp(-20) is 2e-9: what lies this far below the largest value of a row does not change a Softmax.
-Masks put -1e4 or less there, and a range that covers the mask leaves no codes for the rest."""
 
 
 class Calibrated:
@@ -103,11 +100,7 @@ class Calibrated:
         stats = self.statistics.tensors.get(tensor.name)
         if stats is None or not stats.extremes.count:
             return None
-        low, high = method.range(stats.seen, spec)
-        text = f"{method} over {stats.extremes.count} samples"
-        if stats.wanted.rows is not None and low < float(stats.row_top) - FADES < high:
-            low, text = float(stats.row_top) - FADES, f"{text}, without what Softmax ignores"
-        return KnownRange.of(min(low, 0.0), max(high, 0.0), text)
+        return observed_range(stats, spec, method)
 
 
 __all__ = ["Calibrated"]

@@ -7,7 +7,7 @@ the quantizers a model came with, a side file, or the values of weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -21,20 +21,19 @@ from onnxq.calibration.ranges import KnownRange, RangeTable, united
 from onnxq.calibration.weight_ranges import block_range, weight_range
 from onnxq.canonical.quantized_weights import quantized_weights
 from onnxq.edit import describe, new_values, set_input
-from onnxq.errors import OptionError
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.operators.op_kind import kind_of, weight_of
 from onnxq.operators.traits import WEIGHTED
 from onnxq.operators.weight_axis import weight_axis
 from onnxq.pipeline import Pipeline
+from onnxq.quant import layer_spec
 from onnxq.quant.grid_of_range import grid_of_range
 from onnxq.quant.log_params import LogParams
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import Array, Role
-from onnxq.quant.qtypes import QTYPES
 from onnxq.quant.scheme import QSpec
-from onnxq.quant.settings import LayerSettings, Settings
+from onnxq.quant.settings import LayerSettings, Settings, joined
 from passes.apply_qparams import ApplyQParams
 
 _PLAIN = LayerSettings()
@@ -114,42 +113,18 @@ class Placing:
     def activation_spec(self, place: Place[gs.Node, gs.Tensor]) -> QSpec:
         """The rules for the quantizer of a place."""
         spec = self.backend.scheme.activation.trained()
-        bits = [b for b in (self._activation_bits(op) for op in place.asked_by) if b is not None]
-        symmetric = [self.chosen.get(id(op), _PLAIN).symmetric for op in place.asked_by]
-        if bits and not spec.logarithmic:
-            spec = self._with_bits(spec, max(bits), "activations")
-        if any(symmetric) and not spec.symmetric:
-            spec = _signed(replace(spec, symmetric=True), self.backend.name)
+        spec = layer_spec.activation_spec(spec, self._asked(place), self.backend.name)
         return spec.unsigned() if place.unsigned else spec
-
-    def _activation_bits(self, op: gs.Node) -> int | None:
-        stated = self.chosen.get(id(op), _PLAIN).activation_bits
-        if stated is None and id(op) in self._boundary:
-            return self.backend.placement.boundary_bits
-        return stated
 
     def method_of(self, place: Place[gs.Node, gs.Tensor]) -> Method | None:
         """The method that a rule states for a place."""
-        stated = (self.chosen.get(id(op), _PLAIN).method for op in place.asked_by)
-        found = next((text for text in stated if text is not None), None)
+        found = self._asked(place).method
         return None if found is None else Method.parse(found)
 
     def weight_spec(self, node: gs.Node) -> QSpec:
         """The rules for the weight of a layer."""
-        spec, chosen = self.backend.scheme.weight.trained(), self.chosen.get(id(node), _PLAIN)
-        bits = chosen.weight_bits
-        if bits is None and id(node) in self._boundary:
-            bits = self.backend.placement.boundary_bits
-        if bits is not None and not spec.logarithmic:
-            spec = self._with_bits(spec, bits, "weights")
-        if chosen.per_channel is not None:
-            if chosen.per_channel and not spec.per_channel:
-                raise OptionError(
-                    f"{self.backend.name} has one scale per tensor for weights",
-                    fix="leave per_channel out",
-                )
-            spec = replace(spec, per_channel=chosen.per_channel)
-        return spec
+        spec = self.backend.scheme.weight.trained()
+        return layer_spec.weight_spec(spec, self._settings(node), self.backend.name)
 
     @property
     def has_few_bits(self) -> bool:
@@ -157,14 +132,15 @@ class Placing:
         specs = (self.weight_spec(node) for node, _ in self.weights)
         return any(spec.bits < 8 and not spec.logarithmic for spec in specs)
 
-    def _with_bits(self, spec: QSpec, bits: int, what: str) -> QSpec:
-        changed = spec.with_bits(bits)
-        if changed.types[0] not in spec.types and bits > min(QTYPES[t].bits for t in spec.types):
-            raise OptionError(
-                f"{self.backend.name} has no {what} of {bits} bits ({', '.join(spec.types)})",
-                fix="choose other bits, or 'float' for these layers",
-            )
-        return changed
+    def _asked(self, place: Place[gs.Node, gs.Tensor]) -> LayerSettings:
+        return joined(map(self._settings, place.asked_by))
+
+    def _settings(self, node: gs.Node) -> LayerSettings:
+        """What the rules say about a layer, with the bits of first and last layers."""
+        chosen = self.chosen.get(id(node), _PLAIN)
+        if id(node) not in self._boundary:
+            return chosen
+        return chosen.with_default_bits(self.backend.placement.boundary_bits)
 
     # -- the table ----------------------------------------------------------------------------
 
@@ -278,29 +254,19 @@ class _Rows:
             self.table.add(grid)
 
 
-def _signed(spec: QSpec, backend: str) -> QSpec:
-    """The same rules with a signed type: zero point 0 of an unsigned one clips all negatives."""
-    if spec.qtype.signed:
-        return spec
-    signed = spec.qtype.name.removeprefix("u")
-    if signed not in spec.types:
-        raise OptionError(
-            f"{backend} has no signed activations, so they cannot be symmetric",
-            fix="leave 'symmetric' out",
-        )
-    others = tuple(t for t in spec.types if t != signed)
-    return replace(spec, types=(signed, *others), lo=None, hi=None)
-
-
 def names_of(node: gs.Node) -> tuple[str, ...]:
     """The names a rule can select a node by: its own, those of its outputs, and as a path."""
     name = str(node.name)
     path = name.strip("/").replace("/", ".")
     weight = weight_of(node)
-    stem = "" if weight is None else weight.name.removesuffix(".smoothed")
-    module = stem.removesuffix(".weight")
+    module = "" if weight is None else weight_stem(weight).removesuffix(".weight")
     found = (name, *(t.name for t in node.outputs), path, path.rpartition(".")[0], module)
     return tuple(dict.fromkeys(n for n in found if n))
+
+
+def weight_stem(weight: gs.Tensor) -> str:
+    """The name that a weight had in the source, before its layer was folded or smoothed."""
+    return str(weight.name).removesuffix(".smoothed").removesuffix(".folded")
 
 
 def kinds_of(node: gs.Node) -> tuple[str, ...]:
@@ -308,4 +274,4 @@ def kinds_of(node: gs.Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(k for k in (str(node.op), kind_of(node)) if k))
 
 
-__all__ = ["Placed", "Placing", "Rounding", "kinds_of", "names_of"]
+__all__ = ["Placed", "Placing", "Rounding", "kinds_of", "names_of", "weight_stem"]

@@ -6,16 +6,18 @@ The numbers are not in it: ranges, factors and biases follow from the recipe and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from onnxq.calibration.range_methods import Method
 from onnxq.errors import LoadError, OnnxqError, OptionError, near_matches
 from onnxq.parsing import strict_json
 from onnxq.quant.settings import Settings
 from onnxq.storage.model_files import read_bytes
+
+T = TypeVar("T")
 
 VERSION = 1
 _FIX = "give a recipe written by 'onnxq quantize'"
@@ -103,12 +105,29 @@ class Recipe:
     @classmethod
     def load(cls, path: str | Path) -> Recipe:
         """Read a file."""
-        try:
-            return cls.loads(read_bytes(Path(path)).decode())
-        except UnicodeDecodeError as error:
-            raise LoadError(f"'{path}' is not a text file", fix=_FIX) from error
-        except OnnxqError as error:
-            raise type(error)(f"'{path}': {error.what}", fix=error.fix) from error
+        return _read(path, cls.loads)
 
 
-__all__ = ["ROUNDINGS", "Recipe"]
+def recipe_or_rules(given: Any) -> Recipe | Settings:
+    """What a user gave: a recipe, settings, a list of rules, or the path of a JSON file of one."""
+    if isinstance(given, Recipe):
+        return given
+    return _read(given, _loads) if isinstance(given, str | Path) else Settings.of(given)
+
+
+def _loads(text: str) -> Recipe | Settings:
+    fix = "give a recipe written by 'onnxq quantize', or a list of rules"
+    found = strict_json.parse(text, "a recipe or a list of rules", fix)
+    return Recipe.loads(text) if isinstance(found, dict) else Settings.of(found)
+
+
+def _read(path: str | Path, loads: Callable[[str], T]) -> T:
+    try:
+        return loads(read_bytes(Path(path)).decode())
+    except UnicodeDecodeError as error:
+        raise LoadError(f"'{path}' is not a text file", fix=_FIX) from error
+    except OnnxqError as error:
+        raise type(error)(f"'{path}': {error.what}", fix=error.fix) from error
+
+
+__all__ = ["ROUNDINGS", "Recipe", "recipe_or_rules"]

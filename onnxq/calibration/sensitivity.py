@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.calibration.placing import Placed, Placing, names_of
+from onnxq.calibration.placing import Placed, Placing, names_of, weight_stem
 from onnxq.calibration.trial import Trial
 from onnxq.canonical.quantizers import QUANTIZERS, row_of
 from onnxq.edit import constant, new_node, set_input, users, variable
@@ -132,7 +132,7 @@ def selector_of(node: gs.Node) -> str:
     """The name to select a layer by: that of its module if its weight shows it."""
     weight = weight_of(node)
     if weight is not None and len(weight.outputs) == 1:
-        stem = str(weight.name).removesuffix(".smoothed")
+        stem = weight_stem(weight)
         if stem.endswith(".weight"):
             return stem.removesuffix(".weight")
     return names_of(node)[0]

@@ -5,6 +5,7 @@ r"""Per-layer settings: an ordered list of rules, of which the first that matche
      ["re:layer[12]\\..*", {"method": "mse"}],     a regular expression for the whole name
      ["Conv", {"per_channel": false}]]           a kind of operator
 
+A name, glob or expression means all below it too: a layer has the names of the modules around it.
 The same list drives `onnxq quantize` and `torch_bridge.prepare`. A selector that matches no layer
 is an error that lists similar names.
 """
@@ -14,12 +15,18 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from onnxq.errors import OptionError, near_matches
 from onnxq.parsing import strict_json
+
+Layers = Mapping[Any, tuple[Iterable[str], Iterable[Any]]]
+"""Layers by any key, each with its names and kinds.
+
+A kind is the name of an operator or, in torch, also a module class or a function.
+"""
 
 _FIX = 'write rules like ["head", "float"] or ["re:layer1.*", {"bits": 4}]'
 
@@ -43,7 +50,7 @@ class LayerSettings:
     algorithm: str | None = None
     """The algorithm of training, for weights and activations."""
     observer: str | None = None
-    """The observer of training, for weights and activations."""
+    """The observer of training, for weights and activations. In training it goes before methods."""
 
     def __post_init__(self) -> None:
         for name in ("weight_bits", "activation_bits"):
@@ -78,6 +85,12 @@ class LayerSettings:
                 )
         return cls(**values)
 
+    def with_default_bits(self, bits: int | None) -> LayerSettings:
+        """The same, with these bits where none are stated."""
+        weight = bits if self.weight_bits is None else self.weight_bits
+        activation = bits if self.activation_bits is None else self.activation_bits
+        return replace(self, weight_bits=weight, activation_bits=activation)
+
     def to_json(self) -> Any:
         """What `of` takes."""
         changed = {
@@ -96,17 +109,60 @@ class Rule:
     """A text, or what a front end understands (torch: a module class or a function)."""
     change: LayerSettings
 
-    def matches(self, names: Iterable[str], kinds: Iterable[str]) -> bool:
+    @classmethod
+    def of(cls, selector: Any, change: Any) -> Rule:
+        """From the two parts of a rule, as written in Python or JSON."""
+        if isinstance(selector, str) and selector.startswith("re:"):
+            try:
+                re.compile(selector[3:])
+            except re.error as error:
+                raise OptionError(
+                    f"'{selector}' is not a regular expression: {error}", fix=_FIX
+                ) from None
+        return cls(selector, LayerSettings.of(change))
+
+    def matches(self, names: Iterable[str], kinds: Iterable[Any]) -> bool:
         """Whether a layer of these names and kinds is meant."""
         text = self.selector
         if not isinstance(text, str):
-            return False
+            return any(text is kind for kind in kinds)
         if text.startswith("re:"):
-            return any(re.fullmatch(text[3:], name) for name in names)
+            return any(re.fullmatch(text[3:], p) for name in names for p in _around(name))
         if any(sign in text for sign in "*?["):
-            return any(fnmatch.fnmatchcase(name, text) for name in names)
+            return any(fnmatch.fnmatchcase(p, text) for name in names for p in _around(name))
         inside = (f"{text}.", f"{text}/")
         return text in kinds or any(n == text or n.startswith(inside) for n in names)
+
+
+def _around(name: str) -> Iterator[str]:
+    """The name itself, and those of all that contain it: 'a.b.c', 'a.b', 'a'."""
+    yield name
+    for at in range(len(name) - 1, 0, -1):
+        if name[at] in "./":
+            yield name[:at]
+
+
+def joined(asked: Iterable[LayerSettings]) -> LayerSettings:
+    """What the layers that read one tensor ask for it together.
+
+    It gets the most bits, and the zero point 0 if one of them needs that. Of the rest, what the
+    first of them states that states anything.
+    """
+    every = list(asked)
+
+    def stated(name: str) -> list[Any]:
+        return [value for each in every if (value := getattr(each, name)) is not None]
+
+    def first(name: str) -> Any:
+        return next(iter(stated(name)), None)
+
+    return LayerSettings(
+        activation_bits=max(stated("activation_bits"), default=None),
+        symmetric=any(stated("symmetric")) if stated("symmetric") else None,
+        method=first("method"),
+        algorithm=first("algorithm"),
+        observer=first("observer"),
+    )
 
 
 @dataclass(frozen=True)
@@ -128,15 +184,7 @@ class Settings:
         for rule in given:
             if isinstance(rule, str | Mapping) or not isinstance(rule, Sequence) or len(rule) != 2:
                 raise OptionError(f"{rule!r} is not a rule", fix=_FIX)
-            selector, change = rule
-            if isinstance(selector, str) and selector.startswith("re:"):
-                try:
-                    re.compile(selector[3:])
-                except re.error as error:
-                    raise OptionError(
-                        f"'{selector}' is not a regular expression: {error}", fix=_FIX
-                    ) from None
-            rules.append(Rule(selector, LayerSettings.of(change)))
+            rules.append(Rule.of(*rule))
         return cls(tuple(rules))
 
     @classmethod
@@ -158,9 +206,7 @@ class Settings:
         """The JSON text."""
         return json.dumps(self.to_json(), ensure_ascii=False, indent=1)
 
-    def of_layers(
-        self, layers: Mapping[Any, tuple[Iterable[str], Iterable[str]]]
-    ) -> dict[Any, LayerSettings]:
+    def of_layers(self, layers: Layers) -> dict[Any, LayerSettings]:
         """The settings of each layer that a rule matches; `layers` holds names and kinds."""
         chosen: dict[Any, LayerSettings] = {}
         for rule in self.rules:
@@ -172,14 +218,17 @@ class Settings:
         return chosen
 
     @staticmethod
-    def _unknown(
-        rule: Rule, layers: Mapping[Any, tuple[Iterable[str], Iterable[str]]]
-    ) -> OptionError:
-        known = {text for names, kinds in layers.values() for text in (*names, *kinds)}
+    def _unknown(rule: Rule, layers: Layers) -> OptionError:
+        known = {_shown(one) for names, kinds in layers.values() for one in (*names, *kinds)}
+        shown = _shown(rule.selector)
         return OptionError(
-            f"settings: no layer matches '{rule.selector}'",
-            fix=near_matches(str(rule.selector).removeprefix("re:"), known),
+            f"settings: no layer matches '{shown}'",
+            fix=near_matches(shown.removeprefix("re:"), known),
         )
 
 
-__all__ = ["LayerSettings", "Rule", "Settings"]
+def _shown(selector: Any) -> str:
+    return selector if isinstance(selector, str) else getattr(selector, "__name__", str(selector))
+
+
+__all__ = ["LayerSettings", "Layers", "Rule", "Settings", "joined"]

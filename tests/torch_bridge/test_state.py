@@ -233,7 +233,7 @@ def test_wrong_types_are_told_with_the_parameter(tmp_path: Path) -> None:
     x = torch.randn(1, 3, 8, 8)
     q = tb.prepare(nn.Sequential(nn.Conv2d(3, 4, 3)), "tensorrt", (x,))
     calls: dict[str, Callable[[Any], object]] = {
-        "backend": lambda wrong: tb.prepare(q, wrong),
+        "backend": lambda wrong: tb.prepare(q, wrong or 7),
         "example_inputs": lambda wrong: tb.prepare(q, "tensorrt", wrong),
         "example_kwargs": lambda wrong: tb.prepare(q, "tensorrt", (x,), wrong or 7),
         "q": lambda wrong: tb.export(wrong, (x,), tmp_path / "q.onnx"),

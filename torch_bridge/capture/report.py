@@ -46,11 +46,14 @@ class Report:
     notes: list[str] = field(default_factory=list)
     """Layers that were fused, and tensors that stay float and why."""
     rows: list[Row] = field(default_factory=list)
+    cautions: list[str] = field(default_factory=list)
+    """Choices of the user that training does not follow."""
 
     def problems(self) -> Iterator[str]:
         """Facts that a user should know before training."""
         for leaf in self.leaves:
             yield f"could not be traced: {leaf}"
+        yield from self.cautions
         if not self.rows:
             yield f"nothing in the model is quantized for {self.backend}"
 
@@ -65,5 +68,5 @@ class Report:
         lines = [f"prepared for {self.backend}: {len(self.rows)} quantizers"]
         lines += [f"  {row.module}: {row.tensor}, {row.what}" for row in self.rows]
         lines += [f"  not traced: {leaf}" for leaf in self.leaves]
-        lines += [f"  {note}" for note in self.notes]
+        lines += [f"  {note}" for note in (*self.cautions, *self.notes)]
         return "\n".join(lines)

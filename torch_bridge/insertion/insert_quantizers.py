@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,18 +14,22 @@ from torch.nn import functional as F
 
 from onnxq.backend import Backend
 from onnxq.errors import OptionError, near_matches
+from onnxq.quant import layer_spec
 from onnxq.quant.scheme import QSpec
+from onnxq.quant.settings import LayerSettings
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.capture.mode_differences import OWNER
 from torch_bridge.capture.report import Report, Row
 from torch_bridge.capture.tracing import fresh_name, inside
 from torch_bridge.capture.value_types import FLOAT
 from torch_bridge.fake_quant import FakeQuantize, algorithm
+from torch_bridge.insertion.layer_choices import LayerChoices
 from torch_bridge.insertion.op_kinds import module_kind
 from torch_bridge.insertion.overrides import Override
 from torch_bridge.insertion.rules import Rules, Spot
 from torch_bridge.nn.attention import ActivationProduct
 from torch_bridge.observers import observer
+from torch_bridge.observers.by_method import ByMethod, WeightByMethod
 
 READS_SHAPE = frozenset({"size", "dim", "shape", "ndim", "dtype", "device", "numel", "ndimension"})
 """Names of methods and attributes that do not read values."""
@@ -38,6 +43,22 @@ observer gives only as a start (LSQ's spreads the codes over many times the rang
 """
 
 
+_PLAIN = LayerSettings()
+
+
+@dataclass(frozen=True)
+class Watch:
+    """An observer that chooses ranges by a method of `onnxq quantize`."""
+
+    kind: type[ByMethod | WeightByMethod]
+    options: Mapping[str, Any]
+
+    @staticmethod
+    def instead_of(how: Override) -> Override:
+        """The changes without their observer; it gives ranges to keep, as the extremes are."""
+        return replace(how, observer="minmax", observer_options={})
+
+
 @dataclass(frozen=True)
 class Maker:
     """Makes quantizers by a backend's scheme and a user's changes to it."""
@@ -45,47 +66,86 @@ class Maker:
     backend: Backend
     weight: Override = field(default_factory=Override)
     activation: Override = field(default_factory=Override)
+    method: str | None = None
+    """How ranges are chosen by default, as `onnxq quantize` does; None: by the scheme's observers.
+    """
 
-    def for_weight(self, axis: int | None, name: str, bits: int | None = None) -> FakeQuantize:
+    def for_weight(
+        self, axis: int | None, name: str, chosen: LayerSettings = _PLAIN
+    ) -> FakeQuantize:
         """The quantizer of a weight with output channels along `axis`; None if it has none."""
-        if axis is None and self.weight.per_channel:
+        how = self.weight.after(chosen, weights=True)
+        if axis is None and (how.per_channel or chosen.per_channel):
             raise OptionError(
                 f"'{name}' has no output channels (an Embedding's weight is a table), so it cannot "
                 "have one scale per channel",
                 fix=f"exclude '{name.removesuffix('.weight')}', or leave per_channel out: layers "
                 "that have channels then follow the backend's scheme",
             )
-        spec = self.weight.applied(self.backend.scheme.weight, "weights", self.backend.name)
-        return self._made(spec, self.weight, axis, name, bits)
+        by: Watch | None = None
+        if chosen.observer is None and (
+            chosen.weight_method or (self.method and how.observer is None)
+        ):
+            by = Watch(WeightByMethod, {"method": chosen.weight_method})
+        backend, changes = self.backend, how if by is None else by.instead_of(how)
+        with _about(name):
+            spec = layer_spec.weight_spec(backend.scheme.weight.trained(), chosen, backend.name)
+            spec = changes.applied(spec, "weights", backend.name)
+            return self._made(spec, how, axis, name, by)
 
     def for_bias(self, name: str) -> FakeQuantize | None:
         """The quantizer of a bias; None if biases are trained in float."""
         spec = self.backend.scheme.bias
         if spec is None or spec.bits > 16:  # 32-bit biases are made when the model is converted
             return None
-        return self._made(spec.trained(), Override(), None, name, None)
+        return self._made(spec.trained(), Override(), None, name)
 
     def for_activation(
-        self, name: str, *, unsigned: bool = False, bits: int | None = None
+        self,
+        name: str,
+        *,
+        unsigned: bool = False,
+        chosen: LayerSettings = _PLAIN,
+        rows: int | None = None,
     ) -> FakeQuantize:
-        """The quantizer of an activation."""
-        given = self.backend.scheme.activation
-        spec = self.activation.applied(given, "activations", self.backend.name)
-        if unsigned and spec.symmetric:
-            spec = spec.unsigned()
-        return self._made(spec, self.activation, None, name, bits)
+        """The quantizer of an activation; `rows` is the axis of a Softmax that reads it."""
+        how = self.activation.after(chosen, weights=False)
+        method = chosen.method or (self.method if how.observer is None else None)
+        by: Watch | None = None
+        if chosen.observer is None and method is not None:
+            by = Watch(ByMethod, {"method": method, "rows": rows})
+        backend, changes = self.backend, how if by is None else by.instead_of(how)
+        given = backend.scheme.activation.trained()
+        with _about(name):
+            spec = layer_spec.activation_spec(given, chosen, backend.name)
+            spec = changes.applied(spec, "activations", backend.name)
+            if unsigned and spec.symmetric:
+                spec = spec.unsigned()
+            return self._made(spec, how, None, name, by)
 
     def _made(
-        self, spec: QSpec, how: Override, axis: int | None, name: str, bits: int | None
+        self, spec: QSpec, how: Override, axis: int | None, name: str, by: Watch | None = None
     ) -> FakeQuantize:
-        if bits is not None:
-            spec = spec.with_bits(bits)
         what = QuantizerSpec.of(replace(spec, train_symmetric=None), axis)
-        watching, quantizing = observer(spec.observer), algorithm(spec.algorithm)
-        _check_options(watching, spec.observer, how.observer_options)
+        quantizing = algorithm(spec.algorithm)
         _check_options(quantizing, spec.algorithm, how.options)
-        watch = watching(what, **how.observer_options)
+        if by is None:
+            watching = observer(spec.observer)
+            _check_options(watching, spec.observer, how.observer_options)
+            watch = watching(what, **how.observer_options)
+        else:
+            watch = by.kind(what, logarithmic=spec.logarithmic, **by.options)
         return quantizing(what, watch, name=name, **how.options)
+
+
+@contextlib.contextmanager
+def _about(name: str) -> Iterator[None]:
+    """Errors say which tensor they are about: rules differ from layer to layer."""
+    try:
+        yield
+    except OptionError as error:
+        error.add_note(f"in the quantizer of '{name}'")
+        raise
 
 
 def _check_options(kind: type[nn.Module], name: str, options: Mapping[str, Any]) -> None:
@@ -108,8 +168,9 @@ def insert_activation_quantizers(
 
 def _insert(graph_module: fx.GraphModule, spot: Spot, maker: Maker, rules: Rules) -> None:
     first = spot.producers[0]
-    bits = rules.placement.boundary_bits if spot.boundary else None
-    quantizer = maker.for_activation(_tensor_name(first), unsigned=spot.unsigned, bits=bits)
+    quantizer = maker.for_activation(
+        _tensor_name(first), unsigned=spot.unsigned, chosen=spot.chosen, rows=spot.rows
+    )
     fine = quantizer.spec.bits >= LEARN_INPUTS_BELOW and not quantizer.observer.only_a_start
     if fine and all(producer.op == "placeholder" for producer in spot.producers):
         quantizer.requires_grad_(False)
@@ -154,11 +215,10 @@ def insert_weight_quantizers(graph_module: fx.GraphModule, rules: Rules, maker: 
         if weight is None or kind not in rules.placement.weights or rules.exclude.has_node(node):
             continue
         axis = {"ConvTranspose": 1, "Embedding": None}.get(kind, 0)
-        bits = rules.placement.boundary_bits if node in rules.boundary else None
         holder = fresh_name(graph_module, f"{node.name}_parameters")
         path = f"{holder}.weight_fake_quant"
         graph_module.add_submodule(holder, nn.Module().train(graph_module.training))
-        quantizer = maker.for_weight(axis, str(weight.target), bits)
+        quantizer = maker.for_weight(axis, str(weight.target), rules.settings(node))
         if weight.op == "get_attr":
             quantizer.size_for(operator.attrgetter(str(weight.target))(graph_module).shape)
         graph_module.add_submodule(path, quantizer.train(graph_module.training))
@@ -171,18 +231,25 @@ def insert_weight_quantizers(graph_module: fx.GraphModule, rules: Rules, maker: 
     graph_module.recompile()
 
 
-def fill_untraced(model: nn.Module, untraced: list[str], maker: Maker) -> None:
+def fill_untraced(
+    model: nn.Module, untraced: list[str], maker: Maker, choices: LayerChoices
+) -> None:
     """Add quantizers to modules without a graph: products of activations, FloatFunctional."""
     wanted = maker.backend.placement.inputs
     for path, module in list(model.named_modules()):
-        if not inside(path, untraced):
+        chosen = choices.of_module(path)
+        if not inside(path, untraced) or chosen.float:
             continue
+
+        def made(name: str, to: nn.Module = module, how: LayerSettings = chosen) -> FakeQuantize:
+            return maker.for_activation(name, chosen=how).train(to.training)
+
         if isinstance(module, ActivationProduct) and "MatMul" in wanted:
-            module.left_fake_quant = maker.for_activation(f"{path}.left").train(module.training)
-            module.right_fake_quant = maker.for_activation(f"{path}.right").train(module.training)
+            module.left_fake_quant = made(f"{path}.left")
+            module.right_fake_quant = made(f"{path}.right")
         elif type(module).__name__ == "FloatFunctional" and "Add" in wanted:
             # torch's helper for sums and products: its results go through this child.
-            module.activation_post_process = maker.for_activation(path).train(module.training)
+            module.activation_post_process = made(path)
 
 
 def asks_for_inputs(module: nn.Module, backend: Backend) -> bool:

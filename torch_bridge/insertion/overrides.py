@@ -8,6 +8,7 @@ from typing import Any
 
 from onnxq.errors import OptionError, near_matches
 from onnxq.quant.scheme import QSpec
+from onnxq.quant.settings import LayerSettings
 from torch_bridge.fake_quant import algorithm
 from torch_bridge.observers import observer
 
@@ -64,6 +65,26 @@ class Override:
                     f"a quantizer has no option '{key}'", fix=near_matches(key, known)
                 )
         return cls(**given)
+
+    def after(self, rule: LayerSettings, *, weights: bool) -> Override:
+        """The changes that are left beside those of a rule for a layer, which go first."""
+        given: dict[str, Any] = {}
+        if (rule.weight_bits if weights else rule.activation_bits) is not None:
+            given["bits"] = None
+        if weights and rule.per_channel is not None:
+            given["per_channel"] = None
+        if not weights and rule.symmetric is not None:
+            given["symmetric"] = None
+        if rule.algorithm is not None:
+            given["algorithm"] = rule.algorithm
+            given["options"] = self.options if rule.algorithm == self.algorithm else {}
+        if rule.observer is not None:
+            same = rule.observer == self.observer
+            given |= {
+                "observer": rule.observer,
+                "observer_options": self.observer_options if same else {},
+            }
+        return replace(self, **given)
 
     def applied(self, spec: QSpec, what: str, backend: str) -> QSpec:
         """The rules with these changes; `what` and `backend` are for messages."""

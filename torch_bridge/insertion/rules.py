@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from torch import fx, nn
 
 from onnxq.analysis.placement_walk import PlacementWalk
 from onnxq.operators.placement import Placement
 from onnxq.operators.traits import KEEPS_SIGN, SEVERAL, WEIGHTED
+from onnxq.quant.settings import LayerSettings, joined
 from torch_bridge.capture.argument_checks import Required
 from torch_bridge.capture.value_types import is_float
+from torch_bridge.insertion.layer_choices import LayerChoices
 from torch_bridge.insertion.op_kinds import ends_not_negative, kind_of
 from torch_bridge.insertion.selectors import Selection
 
@@ -28,6 +30,10 @@ class Spot:
     """Whether none of them can be negative, and the target has another type for those."""
     boundary: bool
     """Whether a first or last layer reads one of them."""
+    chosen: LayerSettings = field(default_factory=LayerSettings)
+    """What rules say about those who read them, with the bits of first and last layers."""
+    rows: int | None = None
+    """The axis that a Softmax sums over, if one reads them."""
 
 
 class Rules(PlacementWalk[fx.Node, fx.Node]):
@@ -39,12 +45,14 @@ class Rules(PlacementWalk[fx.Node, fx.Node]):
         placement: Placement,
         exclude: Selection | None = None,
         include: Selection | None = None,
+        choices: LayerChoices | None = None,
     ) -> None:
         super().__init__(placement)
         self.graph = graph_module.graph
         self.modules = dict(graph_module.named_modules(remove_duplicate=False))
         self.exclude = exclude or Selection()
         self.include = include or Selection()
+        self.choices = choices or LayerChoices()
         self._varying = self._of_inputs()
         self.of_weights = self._of_weights()
         """Nodes that serve weights alone: w * gain in F.conv2d(x, w * gain), and w itself."""
@@ -148,9 +156,35 @@ class Rules(PlacementWalk[fx.Node, fx.Node]):
     def spots(self) -> list[Spot]:
         """All quantizers of activations, in the order of the graph."""
         return [
-            Spot(place.tensors, place.unsigned, not self.boundary.isdisjoint(place.asked_by))
+            Spot(
+                place.tensors,
+                place.unsigned,
+                not self.boundary.isdisjoint(place.asked_by),
+                joined(map(self.settings, place.asked_by)),
+                self._softmax_axis(place.tensors),
+            )
             for place in self.activations()
         ]
+
+    def settings(self, op: fx.Node) -> LayerSettings:
+        """What rules say about a layer, with the bits of first and last layers."""
+        chosen = self.choices.of_node(op)
+        if op not in self.boundary:
+            return chosen
+        return chosen.with_default_bits(self.placement.boundary_bits)
+
+    def _softmax_axis(self, values: Iterable[fx.Node]) -> int | None:
+        for user in (user for value in values for user in value.users):
+            if self.kind(user) == "Softmax":
+                is_module = user.op == "call_module"
+                dim = (
+                    getattr(self.modules[str(user.target)], "dim", None)
+                    if is_module
+                    else _operand(user, 1, "dim")
+                )
+                if isinstance(dim, int):
+                    return dim
+        return None
 
     def asks(self, op: fx.Node) -> bool:
         if self.include.has_node(op):

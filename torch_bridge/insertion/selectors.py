@@ -1,24 +1,35 @@
-"""Chooses parts of a model by name, glob, class, function or node.
+"""Chooses parts of a model, by the rules of `onnxq.quant.settings` and what only torch has.
 
 "layer1"            the module of that path and all below it
 "add_1"             the node of that name in the traced graph
-"layer?.*.conv2"    every module or node that matches
+"layer?.*.conv2"    every module or node that matches, and all below it
+"re:layer[12]"      the same with a regular expression
+"Conv", "Conv2d"    every layer of that kind, every module of that class
 nn.Conv2d           every module of that class or a subclass
 torch.add           every call of that function
 """
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
 from torch import fx, nn
 
 from onnxq.errors import OptionError, near_matches
+from onnxq.quant.settings import Layers, LayerSettings, Rule
 from torch_bridge.capture.mode_differences import OWNER
+from torch_bridge.insertion.op_kinds import kind_of, module_kind
+from torch_bridge.insertion.script_names import script_names
 
 Selector = str | type[nn.Module] | Callable[..., Any] | fx.Node
+
+
+class Part(NamedTuple):
+    """A module, by its path, or a node of the graph, by its name."""
+
+    what: Literal["module", "node"]
+    name: str
 
 
 class Selection:
@@ -30,8 +41,7 @@ class Selection:
 
     def has_module(self, path: str) -> bool:
         """Whether the module at `path`, or one that contains it, was chosen."""
-        parts = path.split(".")
-        return any(".".join(parts[: i + 1]) in self.modules for i in range(len(parts)))
+        return any(each in self.modules for each in _around(path))
 
     def has_node(self, node: fx.Node) -> bool:
         """Whether the node, the module it calls or the module of its code was chosen."""
@@ -41,6 +51,59 @@ class Selection:
             return True
         owner = node.meta.get(OWNER, "")
         return bool(owner) and self.has_module(owner)
+
+
+def parts_of(model: nn.Module, graph: fx.Graph | None) -> Layers:
+    """All modules and nodes of a model, each with the names and kinds that select it."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    same: dict[int, list[str]] = {}
+    for path, module in modules.items():
+        same.setdefault(id(module), []).append(path)
+    scripted = script_names(modules, graph)
+    # Tracing adds modules of its own.
+    traced = None if graph is None else graph.owning_module
+    called = modules | (
+        {} if traced is None else dict(traced.named_modules(remove_duplicate=False))
+    )
+    found: dict[Part, tuple[tuple[str, ...], tuple[Any, ...]]] = {}
+    for path, module in modules.items():
+        if path:
+            names = (*same[id(module)], *scripted.get(path, ()))
+            kinds = (module_kind(module) or "", *_classes(path, modules))
+            found[Part("module", path)] = names, kinds
+    flat = {path.replace(".", "_") for path in modules}
+    for node in graph.nodes if graph is not None else ():
+        if node.op in ("placeholder", "output"):
+            continue
+        # A call of a module often has its path with other signs: that is no second name.
+        own = () if node.name in flat else (node.name,)
+        kind = kind_of(node, called) or ""
+        if node.op == "call_module" and node.target in modules:
+            names, kinds = found[Part("module", str(node.target))]
+            found[Part("node", node.name)] = (*own, *names), kinds
+        else:
+            owner = node.meta.get(OWNER, "")
+            more = (owner,) if owner else ()
+            names = (*own, *more, *scripted.get(node.name, ()))
+            function = (node.target,) if node.op == "call_function" else ()
+            found[Part("node", node.name)] = names, (kind, *function, *_classes(owner, modules))
+    return found
+
+
+def _classes(path: str, modules: Mapping[str, nn.Module]) -> Iterator[Any]:
+    """The classes, and their names, of a module and of all that contain it, but the model."""
+    for each in _around(path):
+        if each in modules:
+            kind = type(modules[each])
+            yield kind.__name__
+            yield from kind.__mro__
+
+
+def _around(path: str) -> Iterator[str]:
+    """The path, and those of the modules that contain it."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
 
 
 def select(
@@ -59,53 +122,43 @@ def select(
     """
     if isinstance(selectors, str | type | fx.Node) or callable(selectors):
         selectors = (selectors,)
-    nodes = [] if graph is None else list(graph.nodes)
-    chosen = Selection()
-    for selector in selectors:
-        modules, names = _one(selector, model, nodes, what)
-        if not modules and not names:
-            raise _unknown(selector, model, nodes, what)
-        chosen.modules |= modules
-        chosen.nodes |= names
+    chosen, every = Selection(), tuple(selectors)
+    parts = parts_of(model, graph) if every else {}
+    for selector in every:
+        found = _chosen(selector, parts, what)
+        if not found:
+            raise _unknown(selector, parts, what)
+        chosen.modules |= {part.name for part in found if part.what == "module"}
+        chosen.nodes |= {part.name for part in found if part.what == "node"}
     return chosen
 
 
-def _one(
-    selector: Selector, model: nn.Module, nodes: list[fx.Node], what: str
-) -> tuple[set[str], set[str]]:
-    """The paths of modules and the names of nodes that one selector chooses."""
+def _chosen(selector: Selector, parts: Layers, what: str) -> list[Part]:
     if isinstance(selector, fx.Node):
-        return set(), {n.name for n in nodes if n.name == selector.name}
-    if isinstance(selector, str):
-        paths = {path for path, _ in model.named_modules(remove_duplicate=False) if path}
-        names = {n.name for n in nodes if n.op not in ("placeholder", "output")}
-        if any(sign in selector for sign in "*?["):
-            return set(fnmatch.filter(paths, selector)), set(fnmatch.filter(names, selector))
-        return {selector} & paths, {selector} & names - {p.replace(".", "_") for p in paths}
-    if isinstance(selector, type) and issubclass(selector, nn.Module):
-        return {p for p, m in model.named_modules() if p and isinstance(m, selector)}, set()
-    if callable(selector):
-        called = (n for n in nodes if n.op == "call_function" and n.target is selector)
-        return set(), {n.name for n in called}
-    raise OptionError(
-        f"{what}: {selector!r} selects nothing",
-        fix="give a module's path, a node's name, a glob, a module class or a function",
-    )
+        part = Part("node", selector.name)
+        return [part] if part in parts else []
+    if not isinstance(selector, str) and not callable(selector):
+        raise OptionError(
+            f"{what}: {selector!r} selects nothing",
+            fix="give a module's path, a node's name, a glob, a module class or a function",
+        )
+    rule = Rule.of(selector, LayerSettings())
+    return [part for part, (names, kinds) in parts.items() if rule.matches(names, kinds)]
 
 
-def _unknown(selector: Selector, model: nn.Module, nodes: list[fx.Node], what: str) -> OptionError:
+def _unknown(selector: Selector, parts: Layers, what: str) -> OptionError:
     if isinstance(selector, str):
-        known = {p for p, _ in model.named_modules(remove_duplicate=False) if p}
-        known |= {n.name for n in nodes} - {"output"}
+        known = {text for names, _ in parts.values() for text in names}
         return OptionError(
-            f"{what}: no module or node matches '{selector}'", fix=near_matches(selector, known)
+            f"{what}: no module or node matches '{selector}'",
+            fix=near_matches(selector.removeprefix("re:"), known),
         )
     name = getattr(selector, "__name__", None) or str(selector)
+    kinds = [kind for _, kinds in parts.values() for kind in kinds if callable(kind)]
     if isinstance(selector, type):
-        used = {type(m).__name__ for _, m in model.named_modules()}
+        used = {kind.__name__ for kind in kinds if isinstance(kind, type)}
         return OptionError(f"{what}: the model has no {name}", fix=near_matches(name, used))
-    called = (n.target for n in nodes if n.op == "call_function")
-    calls = {getattr(target, "__name__", str(target)) for target in called}
+    calls = {kind.__name__ for kind in kinds if not isinstance(kind, type)}
     return OptionError(
         f"{what}: the traced model does not call {name}", fix=near_matches(name, calls)
     )

@@ -1,6 +1,7 @@
 """Observers: statistics of a tensor, and the scale and zero point that follow from them.
 
-Each is one file; its docstring holds the formula. A new one needs a file and an entry here.
+Each is one file; its docstring holds the formula. A new one needs a file and an entry here. Those
+of `by_method` have no name: rules and recipes ask for them by a method of `onnxq quantize`.
 """
 
 from __future__ import annotations

@@ -81,6 +81,11 @@ class Observer(nn.Module):
         """The scale in float64, positive and finite."""
         return scales.scale_of(*self.range(), self.spec)
 
+    def grid(self) -> tuple[Tensor, Tensor]:
+        """The scale in float64 and the zero point in int32."""
+        scale = self.scale()
+        return scale, scales.zero_point_of(self.range()[0], scale, self.spec)
+
     # -- methods that owners call -------------------------------------------------------------
 
     @torch.no_grad()
@@ -105,8 +110,8 @@ class Observer(nn.Module):
                 f"has {self.min_val.numel()} ranges, but quantizes per tensor",
                 "load a checkpoint of the same scheme, or call reset() and calibrate again",
             )
-        scale = self.scale()
-        return scale.float(), scales.zero_point_of(self.range()[0], scale, self.spec)
+        scale, zero_point = self.grid()
+        return scale.float(), zero_point
 
     @property
     def ready(self) -> bool:

@@ -41,3 +41,10 @@ def test_as_text() -> None:
         "  not traced: 'head': TraceError: no; sums stay float",
         "  a: fused",
     ]
+
+
+def test_choices_that_are_not_followed_are_told() -> None:
+    report = Report("chip", rows=[Row("q", "x", "int8")], cautions=["nothing is smoothed"])
+    with pytest.warns(UserWarning, match="nothing is smoothed"):
+        report.warn()
+    assert str(report).endswith("\n  nothing is smoothed")

@@ -12,6 +12,7 @@ from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from onnxq.backend import backends, find_backend  # noqa: E402
+from onnxq.quant.settings import LayerSettings  # noqa: E402
 from torch_bridge.fake_quant import FakeQuantize  # noqa: E402
 from torch_bridge.insertion.insert_quantizers import Maker  # noqa: E402
 from torch_bridge.insertion.overrides import Override  # noqa: E402
@@ -382,7 +383,7 @@ def test_weights_follow_the_scheme() -> None:
     assert (weight.spec.lo, weight.spec.hi) == (-127, 127)
     assert weight.name == "w"
     assert Maker(find_backend("snpe")).for_weight(0, "w").spec.axis is None
-    assert maker.for_weight(0, "w", bits=4).spec.hi == 7
+    assert maker.for_weight(0, "w", LayerSettings(weight_bits=4)).spec.hi == 7
 
 
 def test_biases_only_where_they_are_trained_in_codes() -> None:

@@ -10,6 +10,7 @@ from torch import nn  # noqa: E402
 
 from onnxq.errors import OptionError  # noqa: E402
 from onnxq.quant.scheme import QSpec  # noqa: E402
+from onnxq.quant.settings import LayerSettings  # noqa: E402
 from torch_bridge.insertion.overrides import Override  # noqa: E402
 from torch_bridge.prepare import prepare  # noqa: E402
 from torch_bridge.state import calibrating, enable_quantization  # noqa: E402
@@ -103,3 +104,25 @@ def test_one_clipped_value_does_not_throw_a_wide_scale_off(rate: float) -> None:
         moved[name] = float((inner.scale.detach() / before).abs())
     assert moved["as ppl trains"] == 1.0
     assert moved["learned"] > 2.0
+
+
+def test_a_rule_for_a_layer_goes_first() -> None:
+    given = Override(
+        algorithm="dsq",
+        observer="mse",
+        bits=4,
+        symmetric=True,
+        per_channel=True,
+        options={"softness": 0.2},
+        observer_options={"candidates": 9},
+    )
+    assert given.after(LayerSettings(method="mse"), weights=True) == given
+    rule = LayerSettings(
+        weight_bits=3, per_channel=False, symmetric=False, algorithm="lsq", observer="minmax"
+    )
+    left = given.after(rule, weights=True)
+    assert left == Override(algorithm="lsq", observer="minmax", symmetric=True)
+    left = given.after(rule, weights=False)
+    assert left == Override(algorithm="lsq", observer="minmax", bits=4, per_channel=True)
+    same = given.after(LayerSettings(algorithm="dsq", observer="mse"), weights=True)
+    assert same == given

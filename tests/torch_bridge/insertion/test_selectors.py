@@ -78,3 +78,26 @@ def test_what_fits_nothing(traced: tuple[nn.Module, fx.Graph], selector: object)
     with pytest.raises(OptionError, match=r"^exclude: ") as caught:
         select([selector], *traced, "exclude")
     assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("re:(first|third)", {"first_layer", "add"}),
+        ("f*t", {"first_layer", "add"}),
+        ("Add", {"add", "add_1"}),
+        ("Linear", {"first_layer", "second_layer"}),
+        ("Block", {"first_layer", "second_layer", "add", "add_1"}),
+    ],
+)
+def test_forms_shared_with_settings(
+    traced: tuple[nn.Module, fx.Graph], selector: str, names: set[str]
+) -> None:
+    model, graph = traced
+    chosen = select(selector, model, graph, "exclude")
+    assert {n.name for n in graph.nodes if chosen.has_node(n)} == names
+
+
+def test_a_wrong_expression(traced: tuple[nn.Module, fx.Graph]) -> None:
+    with pytest.raises(OptionError, match="not a regular expression"):
+        select("re:(", *traced, "exclude")

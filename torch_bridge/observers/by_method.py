@@ -1,0 +1,157 @@
+r"""Ranges as `onnxq quantize` chooses them, from the same statistics by the same functions.
+
+    ByMethod          of activations: `onnxq.calibration.tensor_statistics` of every call, merged
+                      exactly, and a method of `onnxq.calibration.range_methods`
+    WeightByMethod    of weights: `onnxq.calibration.weight_ranges` of the values seen last
+
+Scale and zero point come from `onnxq.quant.grid_of_range`, so the same values give the same
+numbers as on the ONNX side. One call is one sample. In a distributed run the batch of each process
+is a sample of its own: counts and sums are exact, so their order does not matter.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onnxq.calibration.observed_range import observed_range
+from onnxq.calibration.range_methods import Method
+from onnxq.calibration.tensor_statistics import TensorStatistics, Wanted
+from onnxq.calibration.weight_ranges import weight_range
+from onnxq.errors import OptionError
+from onnxq.quant.grid_of_range import grid_numbers
+from onnxq.quant.qparams import Array
+from onnxq.quant.scheme import QSpec
+from torch_bridge.arithmetic.spec import QuantizerSpec
+from torch_bridge.observers.base import Observer
+from torch_bridge.observers.reduce import gathered
+
+_SEEN = "seen_"
+
+
+class _OnnxqGrid(Observer):
+    """An observer whose grid is that of `onnxq quantize`.
+
+    Args:
+        logarithmic: Whether the quantizer takes only the largest magnitude from the range.
+    """
+
+    def __init__(self, spec: QuantizerSpec, *, logarithmic: bool = False) -> None:
+        super().__init__(spec)
+        self.logarithmic = logarithmic
+
+    @cached_property
+    def rules(self) -> QSpec:
+        """The codes of the quantizer, in the form that methods take."""
+        spec = self.spec
+        return QSpec(
+            (spec.qtype.name,),
+            symmetric=spec.symmetric,
+            per_channel=spec.per_channel,
+            lo=spec.lo,
+            hi=spec.hi,
+            power_of_two=spec.power_of_two,
+        )
+
+    def grid(self) -> tuple[Tensor, Tensor]:
+        """Scale and zero point of the range."""
+        if self.logarithmic:
+            return super().grid()
+        low, high = (end.cpu().numpy() for end in self.range())
+        scale, zero_point = grid_numbers(low, high, self.rules)
+        device = self.batches.device
+        return _tensor(scale, device), _tensor(zero_point, device).to(torch.int32)
+
+
+class ByMethod(_OnnxqGrid):
+    """The range of an activation by a method of `onnxq quantize`.
+
+    Args:
+        method: As text: 'min-max', 'percentile:99.99', 'mse' ...
+        rows: The axis that a Softmax sums over, if one reads the tensor.
+    """
+
+    def __init__(
+        self,
+        spec: QuantizerSpec,
+        *,
+        method: str,
+        rows: int | None = None,
+        logarithmic: bool = False,
+    ) -> None:
+        super().__init__(spec, logarithmic=logarithmic)
+        self.method = Method.parse(method)
+        if spec.per_channel:
+            raise OptionError(
+                f"the method '{self.method}' finds one range per tensor",
+                fix="leave the method out, or make the quantizer per tensor",
+            )
+        self._wanted = Wanted(rows=rows)
+        for name, value in TensorStatistics(self._wanted).state().items():
+            self.remember(_SEEN + name, torch.tensor(np.asarray(value)))
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> None:
+        """Include `x` in the statistics; an empty tensor changes nothing."""
+        super().forward(x)  # refuses what is not finite, on all processes
+        batch = TensorStatistics(self._wanted)
+        batch.add(x.detach().float().cpu().numpy())
+        every = self._statistics()
+        for state in gathered(batch.state()):
+            every.merge(TensorStatistics.from_state(self._wanted, state))
+        for name, value in every.state().items():
+            setattr(self, _SEEN + name, _tensor(np.asarray(value), self.batches.device))
+
+    def range(self) -> tuple[Tensor, Tensor]:
+        """The range by the method, in float64."""
+        known = observed_range(self._statistics(), self.rules, self.method)
+        device = self.batches.device
+        return _tensor(known.low, device), _tensor(known.high, device)
+
+    def _statistics(self) -> TensorStatistics:
+        names = [name for name in self._initial if name.startswith(_SEEN)]
+        # Copies: the statistics add to their arrays in place, and checkpoints may hold the buffers.
+        state = {n.removeprefix(_SEEN): getattr(self, n).cpu().numpy().copy() for n in names}
+        return TensorStatistics.from_state(self._wanted, state)
+
+
+class WeightByMethod(_OnnxqGrid):
+    """The range of a weight by a method of `onnxq quantize`: of the values seen last.
+
+    Args:
+        method: 'min-max' or 'mse'; None for what suits the number of bits.
+    """
+
+    def __init__(
+        self, spec: QuantizerSpec, *, method: str | None = None, logarithmic: bool = False
+    ) -> None:
+        super().__init__(spec, logarithmic=logarithmic)
+        if spec.block:
+            raise OptionError(
+                "a method for weights finds one range per tensor or channel",
+                fix="leave the method out, or choose no blocks",
+            )
+        # A wrong name is found here; the values do not matter.
+        weight_range(np.ones(1, np.float32), None, self.rules, method)
+        self.method = method
+        self.remember("min_val", torch.tensor(torch.inf, dtype=torch.float64))
+        self.remember("max_val", torch.tensor(-torch.inf, dtype=torch.float64))
+
+    def propose(self, rows: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """The range of the weight, in float64."""
+        if not rows.numel():
+            return low.double(), high.double()
+        axis = 0 if self.spec.per_channel else None
+        found = weight_range(rows.cpu().numpy(), axis, self.rules, self.method)
+        return _tensor(found[0], rows.device), _tensor(found[1], rows.device)
+
+    def merge(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """That of the values seen last: a weight is one value, and not a stream."""
+        return low, high
+
+
+def _tensor(values: Array, device: torch.device) -> Tensor:
+    return torch.tensor(values, device=device)
