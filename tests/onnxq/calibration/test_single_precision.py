@@ -12,7 +12,12 @@ from tests.models.build import parse, run
 def test_results_are_those_of_float32_and_types_at_the_border_stay() -> None:
     half = parse(
         """g (float16[2,3] x) => (float16[2,3] y)
-        <float[3] v = {0.5, 0.25, 3.0}> { w = Cast<to=10>(v) a = Mul(x, w) b = Add(a, w) y = Sqrt(b) }"""
+        <float[3] v = {0.5, 0.25, 3.0}> {
+            w = Cast<to=10>(v)
+            a = Mul(x, w)
+            b = Add(a, w)
+            y = Sqrt(b)
+        }"""
     )
     x = np.abs(np.random.default_rng(0).normal(size=(2, 3))).astype(np.float16)
     w = np.array([0.5, 0.25, 3.0])
