@@ -33,7 +33,7 @@ def main() -> int:
     if options.page:
         page.write(numbers)
     ran = {n: f for n, f in numbers.items() if n in names and page.outcome(f) != "skipped"}
-    done = [f for f in ran.values() if page.outcome(f) == "done"]
+    done = {n: f for n, f in ran.items() if page.outcome(f) == "done"}
     failed = [n for n, f in ran.items() if page.outcome(f) == "failed"]
     short = [
         f"{n}: {m}" for n, f in ran.items() if page.outcome(f) == "done" for m in page.misses(f)
