@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.canonical.quantizers import QUANTIZERS
+from onnxq.canonical.quantizers import is_quantizer
 from onnxq.edit import constant, describe, new_node, producer, set_input, users, variable
 from onnxq.graph import Model
 from onnxq.graph.constants import array
@@ -64,14 +64,14 @@ def _reads_codes(tensor: gs.Tensor) -> bool:
     while node is not None and kind_of(node) in MOVES:
         tensor = node.inputs[0]
         node = producer(tensor)
-    return node is not None and node.op in QUANTIZERS
+    return node is not None and is_quantizer(node)
 
 
 def _writes_codes(tensor: gs.Tensor) -> bool:
     waiting = [tensor]
     while waiting:
         for node, index in users(waiting.pop()):
-            if node.op in QUANTIZERS:
+            if is_quantizer(node):
                 return True
             if index == 0 and kind_of(node) in _INSIDE:
                 waiting += node.outputs

@@ -6,10 +6,11 @@ Taken as an integer k, they order the positive numbers, so bin k holds the value
     (-1)^sign * [m, m'),   m and m' the float32 whose upper bits are k and k + 1
 
 of relative width 2^-7 or less. Two histograms are merged by adding integers, so the result does not
-depend on the order of the samples, on their batches, or on how they were divided among machines.
+depend on the order of the samples or on how they were divided among machines.
 
 Bins are numbered in the order of their values: bin `ZERO` holds 0, the negative numbers come before
-it. The extremes are exact. Of an array with more than `MOST_COUNTED`
+it. The extremes are exact, with -0 taken as 0: which of the two is the smaller one depends on the
+order. Of an array with more than `MOST_COUNTED`
 values every n-th is counted, which changes no range by more than chance does.
 """
 
@@ -56,8 +57,7 @@ class BitHistogram:
         flat = np.ascontiguousarray(values, np.float32).reshape(-1)
         if not flat.size:
             return
-        self.low = np.minimum(self.low, flat.min())
-        self.high = np.maximum(self.high, flat.max())
+        self.widen(flat.min(), flat.max())
         # An odd distance meets all channels and columns, whose numbers are mostly even.
         distance = -(-flat.size // MOST_COUNTED) | 1
         upper = flat.view(np.uint16)[_UPPER :: 2 * distance]
@@ -68,10 +68,16 @@ class BitHistogram:
         self._waiting[self._used : self._used + upper.size] = upper
         self._used += upper.size
 
+    def widen(self, low: np.float32, high: np.float32) -> None:
+        """Take in extremes without counting values."""
+        # Adding 0 makes 0 of -0.
+        self.low = np.minimum(self.low, low) + np.float32(0)
+        self.high = np.maximum(self.high, high) + np.float32(0)
+
     def merge(self, other: BitHistogram) -> None:
         """Add the counts of another histogram."""
         other._settle()
-        self.low, self.high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        self.widen(other.low, other.high)
         if other._counts.size:
             self._add(other._first, other._counts)
 
@@ -142,6 +148,11 @@ class BitHistogram:
         made = cls()
         made.low, made.high = np.asarray(state["extremes"], np.float32)
         made._first, made._counts = int(state["first"]), np.asarray(state["counts"], np.int64)
+        last = made._first + made._counts.size
+        if made._counts.ndim != 1 or made._first < 0 or last > 2 * ZERO + 1:
+            raise ValueError("its counts are not those of a histogram")
+        if made._counts.min(initial=0) < 0 or np.isnan([made.low, made.high]).any():
+            raise ValueError("its counts or extremes are not those of a histogram")
         return made
 
 

@@ -4,34 +4,59 @@ Only outputs of the main graph can be fetched from a runtime. So an inner tensor
 of its body, and the node that holds the body gets one more output for it. Both branches of an If
 must have the same outputs: the other one gives an empty tensor, a sign that this one did not run.
 A Loop stacks the values of its iterations. Bodies within bodies are treated from the inside out.
+
+An If within a Loop cannot be shown: the empty tensor of one iteration has not the shape of the
+others, and they could not be stacked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq.edit import constant, new_node, variable
 from onnxq.graph import Model
+from onnxq.quant.qparams import Array
 from onnxq.storage.importer import bodies
 
 _STACKS = ("Loop", "Scan")
 
+_Holder = tuple[gs.Node, gs.Graph]
 
-def expose(model: Model, names: Iterable[str]) -> dict[str, str]:
-    """Make tensors of `model` (which is changed) visible; their names in the main graph."""
+
+@dataclass(frozen=True)
+class Shown:
+    """Where the values of an inner tensor are seen."""
+
+    name: str
+    """The tensor of the main graph."""
+    stacked: int
+    """How many axes of iterations come before its own."""
+
+    def values(self, seen: Array) -> Array:
+        """The values as one array of the tensor's own rank: iterations become a larger batch."""
+        for _ in range(self.stacked):
+            if seen.ndim > 2:
+                seen = seen.reshape(-1, *seen.shape[2:])
+        return seen
+
+
+def expose(model: Model, names: Iterable[str]) -> dict[str, Shown]:
+    """Make tensors of `model` (which is changed) visible; those that cannot be are left out."""
     homes = _homes(model)
-    seen: dict[str, str] = {}
+    parents = {id(body): (node, body) for node in model.nodes() for body in bodies(node)}
+    seen: dict[str, Shown] = {}
     for name in names:
         tensor, graph = homes[name]
-        path = _path(model, graph)
+        path = _path(model, graph, parents)
         if path is None:
             continue
-        for holder, body in reversed(path):
+        for holder, body in path:
             tensor = _lift(model, tensor, holder, body)
-        seen[name] = tensor.name
+        seen[name] = Shown(tensor.name, sum(holder.op in _STACKS for holder, _ in path))
     return seen
 
 
@@ -46,17 +71,19 @@ def _homes(model: Model) -> dict[str, tuple[gs.Tensor, gs.Graph]]:
     return found
 
 
-def _path(model: Model, graph: gs.Graph) -> list[tuple[gs.Node, gs.Graph]] | None:
-    """The nodes that hold `graph`, outermost first; None where one of them cannot show it."""
-    parents = {id(body): (n, body) for n in model.nodes() for body in bodies(n)}
-    path: list[tuple[gs.Node, gs.Graph]] = []
+def _path(model: Model, graph: gs.Graph, parents: dict[int, _Holder]) -> list[_Holder] | None:
+    """The nodes that hold `graph`, innermost first; None where one of them cannot show it."""
+    path: list[_Holder] = []
+    chosen = False
     while graph is not model.graph:
         if id(graph) not in parents:
             return None
-        path.insert(0, parents[id(graph)])
-        holder = path[0][0]
-        if holder.op != "If" and holder.op not in _STACKS:
+        holder, _ = parents[id(graph)]
+        stacks = holder.op in _STACKS and "scan_output_axes" not in holder.attrs
+        if not (stacks and not chosen) and holder.op != "If":
             return None
+        chosen = chosen or holder.op == "If"
+        path.append(parents[id(graph)])
         graph = holder.owner
     return path
 
@@ -65,21 +92,23 @@ def _lift(model: Model, tensor: gs.Tensor, holder: gs.Node, body: gs.Graph) -> g
     """One more output of `holder` with the values of `tensor`."""
     outer = variable(model, f"{tensor.name}.seen", like=None)
     inner = variable(model, f"{tensor.name}.shown", like=None)
+    outer.dtype = inner.dtype = tensor.dtype
     new_node(model, "Identity", [tensor], [inner], name=f"{inner.name}.identity", graph=body)
     body.outputs.append(inner)
     if holder.op == "If":
         for other in bodies(holder):
             if other is not body:
-                other.outputs.append(_nothing(model, f"{tensor.name}.nothing", other))
+                other.outputs.append(_nothing(model, f"{tensor.name}.nothing", tensor, other))
     holder.outputs.append(outer)
     return outer
 
 
-def _nothing(model: Model, name: str, graph: gs.Graph) -> gs.Tensor:
+def _nothing(model: Model, name: str, like: gs.Tensor, graph: gs.Graph) -> gs.Tensor:
     out = variable(model, name, like=None)
-    empty = constant(model, name, np.zeros(0, np.float32))
+    out.dtype = like.dtype or np.float32
+    empty = constant(model, name, np.zeros(0, out.dtype))
     new_node(model, "Identity", [empty], [out], name=f"{name}.identity", graph=graph)
     return out
 
 
-__all__ = ["expose"]
+__all__ = ["Shown", "expose"]

@@ -12,7 +12,9 @@ values at all distances from a code, whose mean square is step^2 / 12.
 
 Entropy compares |x| in 2048 equal bins, clipped at n of them (P), with the same distribution in as
 many levels as the grid has (Q), by sum P log(P / Q), and takes the best n. Only symmetric ranges,
-and those of values that are never negative, can be found so: others are the extremes.
+and those of values of one sign, can be found so: others are the extremes, as are those of grids
+with more levels than bins. The bin of 0 gets the count of its neighbour first: 0 is on every grid,
+and the many zeros after a Relu would hide what clipping costs the others.
 """
 
 from __future__ import annotations
@@ -83,7 +85,9 @@ class Method:
         return f"{self.name}:{self.percentile:g}" if self.name == "percentile" else self.name
 
     def range(self, seen: Seen, spec: QSpec) -> Range:
-        """The range for a quantizer of `spec`; it contains 0."""
+        """The range for a quantizer of `spec`; it contains 0. There must be values."""
+        if not seen.histogram.low <= seen.histogram.high:
+            raise ValueError("no value was seen")
         low, high = METHODS[self.name](self, seen, spec)
         return min(low, 0.0), max(high, 0.0)
 
@@ -98,6 +102,7 @@ def _average(_: Method, seen: Seen, __: QSpec) -> Range:
 
 def _percentile(method: Method, seen: Seen, _: QSpec) -> Range:
     lower, upper, counts = seen.histogram.bins()
+    _need_counts(counts)
     left_out = (1 - method.percentile / 100) / 2 * counts.sum()
     below, above = np.cumsum(counts), np.cumsum(counts[::-1])[::-1]
     # The first bin that more than this share lies below or in, from each end.
@@ -109,15 +114,24 @@ def _percentile(method: Method, seen: Seen, _: QSpec) -> Range:
 def _least_error(_: Method, seen: Seen, spec: QSpec) -> Range:
     low, high = min(float(seen.histogram.low), 0.0), max(float(seen.histogram.high), 0.0)
     lower, upper, counts = seen.histogram.bins()
+    _need_counts(counts)
     shrunk = np.linspace(1.0, 0.2, _CANDIDATES)
     best = shrunk[np.argmin(squared_error(lower, upper, counts, low * shrunk, high * shrunk, spec))]
     if spec.symmetric or low == 0.0 or high == 0.0:
         return low * best, high * best
-    # Each end for itself, around what is best for both.
-    near = np.unique(np.clip(best * np.linspace(0.7, 1.4, 9), 0.0, 1.0))
-    lows, highs = (grid.reshape(-1) for grid in np.meshgrid(low * near, high * near))
-    at = np.argmin(squared_error(lower, upper, counts, lows, highs, spec))
-    return float(lows[at]), float(highs[at])
+    # Then each end for itself, twice, from what is best for both; a range of nothing is none.
+    shares = [float(best), float(best)]
+    for end in (0, 1, 0, 1):
+        tried = np.append(np.linspace(1.0, 0.0 if shares[1 - end] else 0.03, 33), shares[end])
+        lows, highs = (tried if end == at else np.full(tried.size, shares[at]) for at in (0, 1))
+        errors = squared_error(lower, upper, counts, low * lows, high * highs, spec)
+        shares[end] = float(tried[np.argmin(errors)])
+    return low * shares[0], high * shares[1]
+
+
+def _need_counts(counts: Array) -> None:
+    if not counts.size:
+        raise ValueError("only the extremes were kept")
 
 
 def squared_error(
@@ -136,15 +150,15 @@ def squared_error(
 
 def _most_information(_: Method, seen: Seen, spec: QSpec) -> Range:
     low, high = float(seen.histogram.low), float(seen.histogram.high)
-    if not spec.symmetric and low < 0 < high:
-        return low, high
-    levels = max(spec.range[1], 2) if spec.symmetric and spec.range[0] < 0 else spec.range[1] + 1
+    lo, hi = spec.range
+    levels = max(hi, 2) if spec.symmetric and lo < 0 else hi - lo + 1
     reach = max(-low, high)
-    if reach <= 0:
+    if (not spec.symmetric and low < 0 < high) or levels >= _ENTROPY_BINS or reach <= 0:
         return low, high
     counts = _magnitudes(seen.histogram, reach)
-    # Steps of a fortieth of the bins tell the optimum well enough.
-    ends = [n for n in range(levels, _ENTROPY_BINS + 1, max(1, (_ENTROPY_BINS - levels) // 40))]
+    counts[0] = counts[1]
+    # Steps of a fortieth of the bins tell the optimum well enough; the widest range is one of them.
+    ends = range(_ENTROPY_BINS, levels - 1, -max(1, (_ENTROPY_BINS - levels) // 40))
     best = min(ends, key=lambda n: _divergence(counts, n, levels))
     limit = reach * best / _ENTROPY_BINS
     return max(low, -limit), min(high, limit)
@@ -153,14 +167,19 @@ def _most_information(_: Method, seen: Seen, spec: QSpec) -> Range:
 def _magnitudes(histogram: BitHistogram, reach: float) -> Array:
     """How many values of each magnitude there are, in equal bins up to `reach`."""
     lower, upper, counts = histogram.bins()
+    _need_counts(counts)
     ends = np.sort(np.abs(np.stack([lower, upper])), axis=0)
     edges = np.linspace(0.0, reach, _ENTROPY_BINS + 1)
-    # The share of each bit bin below an edge: it is linear within the bin.
-    width = np.maximum(ends[1] - ends[0], np.finfo(np.float64).tiny)
+    # The share of each bit bin below an edge: it is linear within the bin, and a step where the bin
+    # holds a single value.
+    width = ends[1] - ends[0]
     total = np.zeros(edges.size)
     for first in range(0, counts.size, 512):
         some = slice(first, first + 512)
-        share = np.clip((edges[:, None] - ends[0, some]) / width[some], 0.0, 1.0)
+        above = edges[:, None] - ends[0, some]
+        share = above / np.where(width[some] > 0, width[some], 1.0)
+        share = np.where(width[some] > 0, np.clip(share, 0.0, 1.0), above > 0)
+        share[-1] = 1.0
         total += share @ counts[some]
     return np.diff(total)
 
@@ -174,7 +193,9 @@ def _divergence(counts: Array, end: int, levels: int) -> float:
     mass = np.bincount(groups, counts[:end], levels)
     bins = np.bincount(groups, filled, levels)
     spread = np.where(filled, (mass / np.maximum(bins, 1))[groups], 0.0)
-    p, q = kept / kept.sum(), spread / max(spread.sum(), 1.0)
+    if not kept.any():
+        return 0.0
+    p, q = kept / kept.sum(), spread / (spread.sum() or 1.0)
     both = (p > 0) & (q > 0)
     lost = float(p[(p > 0) & ~both].sum())
     return float((p[both] * np.log(p[both] / q[both])).sum()) + lost * 50

@@ -2,7 +2,8 @@
 
 A file is an .npz archive with fixed dates, so equal statistics are equal bytes. Its entry
 `header` is JSON: which tensors were observed and how, how many samples were taken, and a
-fingerprint of the model. Parts are merged only if these agree.
+fingerprint of the model. Parts are merged only if model and tensors agree. A run that is not
+finished says in `unfinished` which run it is, and is not merged.
 """
 
 from __future__ import annotations
@@ -10,23 +11,28 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import zipfile
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_graphsurgeon as gs
 
-from onnxq.arrays.array_files import open_npz
+from onnxq.arrays.array_files import Stack, open_npz
+from onnxq.arrays.pieces import blocks
 from onnxq.calibration.tensor_statistics import TensorStatistics, Wanted
 from onnxq.disk.file_set import FileSet
 from onnxq.errors import LoadError
 from onnxq.graph import Model
 from onnxq.parsing import strict_json
 from onnxq.quant.qparams import Array
+from onnxq.storage.tensors import values_of
 
 VERSION = 1
 _FIX = "give a file written by 'onnxq calibrate'"
+_BROKEN = (KeyError, ValueError, TypeError, IndexError, EOFError)
 
 
 @dataclass
@@ -37,6 +43,8 @@ class Statistics:
     """Fingerprint of the model that was run."""
     tensors: dict[str, TensorStatistics] = field(default_factory=dict)
     samples: int = 0
+    unfinished: str = ""
+    """Which samples of which data the run would take, if it is not finished."""
 
     @classmethod
     def of(cls, model: str, wanted: Mapping[str, Wanted]) -> Statistics:
@@ -50,6 +58,11 @@ class Statistics:
 
     def merge(self, other: Statistics) -> None:
         """Take in the statistics of another part of the data."""
+        if other.unfinished:
+            raise LoadError(
+                "the statistics are of a run that is not finished",
+                fix="finish it: repeat its command with --resume",
+            )
         if other.model != self.model or other.wanted != self.wanted:
             raise LoadError(
                 "the statistics are of different models, or of different tensors",
@@ -68,6 +81,7 @@ class Statistics:
             "model": self.model,
             "samples": self.samples,
             "tensors": [{"name": n, **asdict(self.tensors[n].wanted)} for n in names],
+            **({"unfinished": self.unfinished} if self.unfinished else {}),
         }
         text = json.dumps(header, ensure_ascii=False).encode()
         arrays: dict[str, Array] = {"header": np.frombuffer(text, np.uint8)}
@@ -88,25 +102,46 @@ class Statistics:
         """Read a file."""
         try:
             return cls._loaded({name: _whole(stack) for name, stack in open_npz(path).items()})
-        except (KeyError, ValueError, TypeError, IndexError) as error:
+        except LoadError as error:
+            named = error.what if str(path) in error.what else f"'{path}': {error.what}"
+            raise LoadError(named, fix=_FIX) from error
+        except _BROKEN as error:
             raise LoadError(f"'{path}' does not contain statistics ({error})", fix=_FIX) from error
+
+    @classmethod
+    def loads(cls, data: bytes) -> Statistics:
+        """Read the bytes of a file."""
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+                return cls._loaded(dict(arrays))
+        except (*_BROKEN, zipfile.BadZipFile) as error:
+            raise LoadError(f"these bytes are not statistics ({error})", fix=_FIX) from error
 
     @classmethod
     def _loaded(cls, arrays: Mapping[str, Array]) -> Statistics:
         text = arrays["header"].astype(np.uint8).tobytes().decode()
         header = strict_json.Entry.parse(text, "the header of the statistics", _FIX)
-        header.only(("onnxq", "version", "model", "samples", "tensors"))
+        header.only(("onnxq", "version", "model", "samples", "tensors"), ("unfinished",))
         header.choice("onnxq", "statistics")
         header.choice("version", VERSION)
         made = cls(header.text("model"), samples=header.integer("samples"))
+        if made.samples < 0:
+            raise header.error("'samples' is negative")
+        if "unfinished" in header.value:
+            made.unfinished = header.text("unfinished")
         states: dict[int, dict[str, Any]] = {}
         for key, value in arrays.items():
             index, _, part = key.partition(".")
             if part:
                 states.setdefault(int(index), {})[part] = value
         for number, each in enumerate(header.value["tensors"]):
-            wanted = Wanted(each["channels"], each["rows"], each["distribution"])
-            made.tensors[each["name"]] = TensorStatistics.from_state(wanted, states[number])
+            entry = strict_json.Entry.of(each, f"tensor {number} of the header", _FIX)
+            entry.only(("name", *(f.name for f in fields(Wanted))))
+            channels, rows = (
+                None if each[key] is None else entry.integer(key) for key in ("channels", "rows")
+            )
+            wanted = Wanted(channels, rows, entry.choice("distribution", True, False))
+            made.tensors[entry.text("name")] = TensorStatistics.from_state(wanted, states[number])
         return made
 
 
@@ -115,27 +150,42 @@ def merged(parts: Iterable[Statistics]) -> Statistics:
     whole: Statistics | None = None
     for part in parts:
         if whole is None:
-            whole = part
-        else:
-            whole.merge(part)
+            whole = Statistics.of(part.model, part.wanted)
+        whole.merge(part)
     if whole is None:
         raise LoadError("there are no statistics to merge", fix="give at least one file")
     return whole
 
 
 def fingerprint(model: Model) -> str:
-    """A short text that differs between models with other nodes, names or shapes of weights.
+    """A short text that differs between models with other nodes, attributes, names or weights.
 
-    Values of weights are left out: they may be many gigabytes.
+    All weights are read, as one run of the model does.
     """
     digest = hashlib.sha256()
+    constants: dict[int, gs.Constant] = {}
     for node in model.nodes():
-        parts = [str(node.op), *(t.name for t in node.inputs), *(t.name for t in node.outputs)]
-        digest.update("\0".join(parts).encode())
+        names = [t.name for t in (*node.inputs, *node.outputs)]
+        digest.update("\0".join([str(node.domain), str(node.op), *names]).encode())
+        for key, value in sorted(node.attrs.items()):
+            if isinstance(value, gs.Constant):
+                constants[id(value)] = value
+            elif not isinstance(value, gs.Graph):  # its nodes are among those of the model
+                digest.update(f"\0{key}={value}".encode())
+        constants |= {id(t): t for t in node.inputs if isinstance(t, gs.Constant)}
+    for tensor in constants.values():
+        values = values_of(tensor)
+        digest.update(f"\0{tensor.name} {values.dtype} {values.shape}\0".encode())
+        for at in blocks(values.shape):
+            digest.update(_bytes(values[at]))
     return digest.hexdigest()[:16]
 
 
-def _whole(stack: Any) -> Array:
+def _bytes(values: Array) -> bytes:
+    return repr(values.tolist()).encode() if values.dtype.hasobject else values.tobytes()
+
+
+def _whole(stack: Stack) -> Array:
     (value,) = stack.pieces(None)
     return np.asarray(value)
 

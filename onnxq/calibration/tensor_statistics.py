@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from onnxq.arrays.exact_sum import ExactSum
 from onnxq.calibration.bit_histogram import BitHistogram
-from onnxq.calibration.exact_sum import ExactSum
 from onnxq.calibration.range_methods import Seen
 from onnxq.quant.qparams import Array
 
@@ -52,7 +52,8 @@ class TensorStatistics:
 
     def add(self, values: Array) -> None:
         """Take in the values of one sample."""
-        values = np.asarray(values, np.float32)
+        with np.errstate(over="ignore"):  # of float64: found as infinity below
+            values = np.asarray(values, np.float32)
         if not values.size:
             return
         low, high = values.min(), values.max()
@@ -61,12 +62,11 @@ class TensorStatistics:
         if self.wanted.distribution:
             self.histogram.add(values)
         else:
-            self.histogram.low = np.minimum(self.histogram.low, low)
-            self.histogram.high = np.maximum(self.histogram.high, high)
+            self.histogram.widen(low, high)
         self.extremes.add(np.array([low, high], np.float32))
         rows, channels = self.wanted.rows, self.wanted.channels
         if rows is not None and -values.ndim <= rows < values.ndim:
-            self.row_top = np.minimum(self.row_top, values.max(axis=rows).min())
+            self.row_top = np.minimum(self.row_top, values.max(axis=rows).min()) + np.float32(0)
         if channels is not None and -values.ndim <= channels < values.ndim:
             each = np.moveaxis(values, channels, 0).reshape(values.shape[channels], -1)
             if self.channels is None:
@@ -78,10 +78,15 @@ class TensorStatistics:
         self.histogram.merge(other.histogram)
         self.extremes.merge(other.extremes)
         self.row_top = np.minimum(self.row_top, other.row_top)
-        if self.channels is None:
-            self.channels = other.channels
-        elif other.channels is not None:
+        if other.channels is not None:
+            if self.channels is None:
+                self.channels = ChannelStatistics(other.channels.low.size)
             self.channels.merge(other.channels)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no value was seen: the tensor was empty, or its branch never ran."""
+        return not self.extremes.count
 
     @property
     def seen(self) -> Seen:
@@ -133,7 +138,11 @@ class Channels:
 
 
 class ChannelStatistics:
-    """Extremes, average and average square of each channel of a tensor."""
+    """Extremes, average and average square of each channel of a tensor.
+
+    An axis whose size differs between samples does not count channels: nothing is kept of it, and
+    the size is 0.
+    """
 
     def __init__(self, size: int) -> None:
         self.low = np.full(size, np.inf, np.float32)
@@ -145,12 +154,13 @@ class ChannelStatistics:
 
     def add(self, values: Array) -> None:
         """Take in one sample, channels first."""
-        if len(values) != self.low.size:  # the axis has no fixed size: it does not count channels
+        if len(values) != self.low.size:
+            self._forget()
             return
-        self.low = np.minimum(self.low, values.min(axis=1))
-        self.high = np.maximum(self.high, values.max(axis=1))
+        self._widen(values.min(axis=1), values.max(axis=1))
         self.sum.add(values.mean(axis=1, dtype=np.float64))
-        self.squares.add(np.einsum("ij,ij->i", values, values, dtype=np.float64) / values.shape[1])
+        squares = np.einsum("ij,ij->i", values, values, dtype=np.float64) / values.shape[1]
+        self.squares.add(np.minimum(squares, np.finfo(np.float32).max))
 
     @property
     def numbers(self) -> Channels:
@@ -161,10 +171,20 @@ class ChannelStatistics:
     def merge(self, other: ChannelStatistics) -> None:
         """Take in what another part of the data gave."""
         if other.low.size != self.low.size:
+            self._forget()
             return
-        self.low, self.high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        self._widen(other.low, other.high)
         self.sum.merge(other.sum)
         self.squares.merge(other.squares)
+
+    def _forget(self) -> None:
+        # Not the size that came first: the result must not depend on the order.
+        self.low = self.high = np.zeros(0, np.float32)
+        self.sum, self.squares = ExactSum(0), ExactSum(0)
+
+    def _widen(self, low: Array, high: Array) -> None:
+        self.low = np.minimum(self.low, low) + np.float32(0)  # 0 and -0 are one number
+        self.high = np.maximum(self.high, high) + np.float32(0)
 
     def state(self) -> dict[str, Any]:
         """Plain arrays and numbers that `from_state` takes."""

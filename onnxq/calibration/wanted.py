@@ -1,31 +1,52 @@
-"""Which tensors are observed, and what is kept of each."""
+"""Which tensors are observed for a placement, and what is kept of each.
+
+    places of quantizers            the distribution of values
+    inputs of layers with weights   also the average and extremes of each channel, for smoothing
+                                    and the correction of biases
+    places before a Softmax         also the least maximum of a row
+
+Rules that keep layers float move a quantizer at most to the input of a layer, so these statistics
+serve any rules.
+
+The axis of a layer's input channels is 1 for convolutions and the last one for matrix products.
+Before opset 13 a Softmax sums over all axes from `axis` on, which is one axis only if it is the
+last.
+"""
 
 from __future__ import annotations
 
+import onnx_graphsurgeon as gs
+
 from onnxq.calibration.placing import Placing
 from onnxq.calibration.tensor_statistics import Wanted
+from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.operators.op_kind import kind_of
 
+_CONVOLUTIONS = ("Conv", "ConvTranspose")
+
 
 def wanted(placing: Placing) -> dict[str, Wanted]:
-    """What the ranges, the smoothing and the bias correction of these places need."""
-    found: dict[str, Wanted] = {}
-
-    def want(name: str, what: Wanted) -> None:
-        found[name] = found[name].joined(what) if name in found else what
-
-    for place in placing.places:
-        for tensor in place.tensors:
-            if array(tensor) is not None:
-                continue
-            want(tensor.name, Wanted())
-            for node in tensor.outputs:
-                if node.op == "Softmax":
-                    want(tensor.name, Wanted(rows=int(node.attrs.get("axis", -1))))
+    """What to observe, by the names of tensors."""
+    tensors = [t for place in placing.places for t in place.tensors if array(t) is None]
+    found = {tensor.name: Wanted() for tensor in tensors}
+    for node in placing.model.nodes("Softmax"):
+        axis = _softmax_axis(node, placing.model)
+        name = node.inputs[0].name
+        if name in found and axis is not None:
+            found[name] = found[name].joined(Wanted(rows=axis))
     for node, tensor in placing.wanted_layers():
-        want(tensor.name, Wanted(channels=-1 if kind_of(node) == "Linear" else 1))
+        channels = Wanted(channels=1 if kind_of(node) in _CONVOLUTIONS else -1)
+        found[tensor.name] = found.get(tensor.name, channels).joined(channels)
     return found
+
+
+def _softmax_axis(node: gs.Node, model: Model) -> int | None:
+    if model.opset >= 13:
+        return int(node.attrs.get("axis", -1))
+    axis, shape = int(node.attrs.get("axis", 1)), node.inputs[0].shape
+    last = axis == -1 or (shape is not None and axis == len(shape) - 1)
+    return -1 if last else None
 
 
 __all__ = ["wanted"]

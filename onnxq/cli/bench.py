@@ -10,8 +10,9 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from onnxq.cli.options import MODEL, DataPath, Json, Seed, progress_line, show
+from onnxq.cli.options import MODEL, Json, Seed, progress_line, show
 from onnxq.cli.screen import escaped, shown
+from onnxq.running.records import Data
 from onnxq.timing.survey import FloatNode, Survey
 from onnxq.workflows.bench import SECONDS, Bench, Latency
 from onnxq.workflows.bench import bench as measured
@@ -25,7 +26,7 @@ def bench(
     models: Annotated[
         list[Path], typer.Argument(help="ONNX files; ratios are to the first.", **MODEL)
     ],
-    data: DataPath = None,
+    data: Data = None,
     threads: Annotated[
         int, typer.Option("--threads", min=1, help="Threads inside an operator.")
     ] = 1,

@@ -14,6 +14,8 @@ from onnxq import __version__, discovery
 from onnxq.backend import Backend, backends
 from onnxq.cli import failures, screen, tables
 from onnxq.cli.bench import bench
+from onnxq.cli.calibrate import calibrate, merge
+from onnxq.cli.command_words import CommandWords
 from onnxq.cli.encodings import encodings, formats
 from onnxq.cli.lint import explain, lint
 from onnxq.cli.options import (
@@ -21,7 +23,6 @@ from onnxq.cli.options import (
     PATH,
     AllowMissing,
     BackendName,
-    DataPath,
     DumpFolder,
     EncodingFiles,
     Explain,
@@ -41,6 +42,7 @@ from onnxq.cli.options import (
     show_notes,
     show_plugins,
 )
+from onnxq.cli.pictures import with_pictures
 from onnxq.cli.quantize import quantize_
 from onnxq.dialects.quantizing_operators import check_readable
 from onnxq.disk.file_set import check_folder, check_target
@@ -52,6 +54,7 @@ from onnxq.proof.prove import Proof
 from onnxq.proof.verify import verify
 from onnxq.reading import canonical as canonical_form
 from onnxq.reading import readable_form
+from onnxq.running.records import Data
 from onnxq.workflows.convert import Conversion, convert
 from onnxq.workflows.encodings import Weights, with_encodings
 from onnxq.workflows.summary import summarize
@@ -59,6 +62,7 @@ from passes.phases import READ
 
 app = typer.Typer(
     name="onnxq",
+    cls=CommandWords,
     help="Convert a quantized ONNX network for a deployment backend, and prove the result.",
     no_args_is_help=True,
     add_completion=False,
@@ -69,6 +73,7 @@ app = typer.Typer(
 
 
 @app.command("convert")
+@with_pictures
 def convert_(
     model: ModelPath,
     backend: BackendName,
@@ -84,7 +89,7 @@ def convert_(
             help="Move unsupported quantizers to the nearest grid that the target supports.",
         ),
     ] = False,
-    data: DataPath = None,
+    data: Data = None,
     no_verify: NoVerify = False,
     explain: Explain = False,
     dump: DumpFolder = None,
@@ -184,10 +189,11 @@ def _quantized(
 
 
 @app.command("verify")
+@with_pictures
 def verify_(
     trusted: Annotated[Path, typer.Argument(help="The trusted ONNX file.", **MODEL)],
     other: Annotated[Path, typer.Argument(help="The ONNX file to check.", **MODEL)],
-    data: DataPath = None,
+    data: Data = None,
     per_layer: Annotated[
         bool, typer.Option("--per-layer", help="Also compare inner tensors with the same name.")
     ] = False,
@@ -240,11 +246,13 @@ def inspect(
     show(as_json, found.to_json, lambda: tables.summary(found))
 
 
-app.command("quantize")(quantize_)
-app.command()(encodings)
+app.command("quantize")(with_pictures(quantize_))
+app.command()(with_pictures(encodings))
+app.command()(with_pictures(calibrate))
+app.command("calibrate merge")(merge)
 app.command()(lint)
 app.command()(explain)
-app.command()(bench)
+app.command()(with_pictures(bench))
 
 
 @app.command("passes")

@@ -8,7 +8,6 @@ import typer
 
 from onnxq.cli import failures, tables
 from onnxq.cli.options import (
-    DataPath,
     Explain,
     Json,
     ModelPath,
@@ -22,6 +21,7 @@ from onnxq.cli.options import (
     show_verdict,
 )
 from onnxq.disk.file_set import check_folder
+from onnxq.running.records import Data
 from onnxq.side_files.side_file import SideFile
 from onnxq.side_files.side_file import formats as known_formats
 from onnxq.workflows.side_export import export_side_file
@@ -31,7 +31,7 @@ def encodings(
     model: ModelPath,
     format_: Annotated[str, typer.Option("--format", "-f", help="See 'onnxq formats'.")],
     output: OutputFolder,
-    data: DataPath = None,
+    data: Data = None,
     no_verify: NoVerify = False,
     explain: Explain = False,
     samples: Samples = 4,

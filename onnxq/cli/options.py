@@ -43,7 +43,10 @@ DumpFolder = Annotated[
 DataPath = Annotated[
     Path | None,
     typer.Option(
-        "--data", help="Inputs: a .npz or .npy file, or a folder of them. Default: random.", **PATH
+        "--data",
+        help="Inputs: a .npz or .npy file, or a folder of them or of pictures (--image-size). "
+        "Default: random, but not for ranges.",
+        **PATH,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]

@@ -15,7 +15,6 @@ from onnxq.calibration.trial import decibels
 from onnxq.cli import failures, tables
 from onnxq.cli.options import (
     PATH,
-    DataPath,
     Explain,
     Json,
     ModelPath,
@@ -27,8 +26,9 @@ from onnxq.cli.options import (
 )
 from onnxq.cli.screen import new_table, shown
 from onnxq.disk.file_set import check_folder
-from onnxq.errors import OptionError
+from onnxq.errors import OnnxqError, OptionError
 from onnxq.quant.settings import Settings
+from onnxq.running.records import Data
 from onnxq.storage.model_files import read_bytes
 from onnxq.workflows.float_layers import Metric
 from onnxq.workflows.quantize import Quantization, quantize
@@ -44,7 +44,7 @@ def quantize_(
     backend: Annotated[
         str | None, typer.Option("--backend", "-b", help="See 'onnxq backends'.")
     ] = None,
-    data: DataPath = None,
+    data: Data = None,
     variant: VariantName = None,
     settings: Annotated[Path | None, _file("--settings", "JSON list of rules for layers.")] = None,
     recipe: Annotated[
@@ -163,6 +163,8 @@ def _text(path: Path) -> str:
         return read_bytes(path).decode()
     except UnicodeDecodeError:
         raise OptionError(f"'{path}' is not a text file", fix="give a JSON file") from None
+    except OnnxqError as error:
+        raise type(error)(f"'{path}': {error.what}", fix=error.fix) from error
 
 
 def _metric(text: str) -> Metric:

@@ -17,6 +17,9 @@ from onnxq.quant.scheme import QSpec
 _LEAST = float(np.finfo(np.float32).tiny)
 """Scales below the smallest normal number are not exact."""
 
+_MOST = 127
+"""The exponent of the largest power of two that a float32 holds."""
+
 
 def grid_numbers(low: Array, high: Array, spec: QSpec) -> tuple[Array, Array]:
     """Scales (float32 values in float64) and zero points for ranges of any shape."""
@@ -28,7 +31,8 @@ def grid_numbers(low: Array, high: Array, spec: QSpec) -> tuple[Array, Array]:
     else:
         scale = (high - low) / (hi - lo)
     if spec.power_of_two:
-        scale = 2.0 ** np.ceil(np.log2(np.where(scale > 0, scale, 1.0)) - 1e-6)
+        exponent = np.ceil(np.log2(np.where(scale > 0, scale, 1.0)) - 1e-6)
+        scale = 2.0 ** np.minimum(exponent, _MOST)
     scale = np.where(scale < _LEAST, 1.0, scale).astype(np.float32).astype(np.float64)
     if spec.symmetric:
         return scale, np.zeros(scale.shape, np.int64)

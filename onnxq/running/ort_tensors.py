@@ -76,3 +76,8 @@ def from_ort(spec: TensorSpec, value: Any) -> Array:
     raw = ctypes.string_at(value.data_ptr(), size) if size else b""
     proto = TensorProto(data_type=_onnx_type(spec.type), dims=value.shape(), raw_data=raw)
     return numpy_helper.to_array(proto)
+
+
+def is_size(dim: int | str | None) -> bool:
+    """Whether a dimension of a model is a number, not open."""
+    return isinstance(dim, int) and dim >= 0

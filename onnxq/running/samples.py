@@ -1,8 +1,7 @@
 """Inputs for a model, one sample at a time: the user's data, or seeded random values.
 
-Data comes in records. A record is an .npz file (one array per input, by name), an .npy file (for
-a model with one input), or, in Python, a dict of arrays or an array. `data` is one record, a folder
-of them (taken in the order of their names) or any iterable of them. One rule turns a record into
+Data comes in records (see `onnxq.running.records`). `data` is one record, a folder of them (taken
+in the order of their names), `Pictures` or any iterable of them. One rule turns a record into
 samples. For an input of rank r whose first dimension in the model is b, an array of rank
 
 * r + 1: its first axis counts samples;
@@ -20,23 +19,22 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import ml_dtypes
 import numpy as np
 
-from onnxq.arrays.array_files import Stack, StoredStack, in_memory, open_npz, readable
+from onnxq.arrays.array_files import Stack
 from onnxq.errors import LoadError, OnnxqError, VerifyError
 from onnxq.quant.qparams import Array
-from onnxq.running.ort_tensors import TensorSpec
+from onnxq.running.ort_tensors import TensorSpec, is_size
+from onnxq.running.records import Data as Data
+from onnxq.running.records import files_of as files_of
+from onnxq.running.records import matches, records
 from onnxq.running.sessions import Session
 
 Feed: TypeAlias = dict[str, Array]
-Data: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | Array | Iterable[Any] | None"
-Record: TypeAlias = "tuple[str, Mapping[str, Stack]]"
 
 LADDER = (8, 16, 32, 64, 128, 224)
 """Sizes tried, in this order, for a dimension the model leaves open."""
@@ -69,12 +67,45 @@ def samples(
         for index in range(count):
             yield random_feed(filled, seed, index, ranges)
         return
-    found = False
-    for where, record in _records(data, inputs):
-        for feed in _feeds(where, record, inputs):
-            found = True
-            yield feed
-    if not found:
+    for sample in given_samples(inputs, data):
+        yield sample.feed
+
+
+class Sample(NamedTuple):
+    """One sample of the data."""
+
+    number: int
+    """Counted from 0 over all data."""
+    where: str
+    """The file it comes from, in words."""
+    feed: Feed
+
+
+def given_samples(
+    inputs: Sequence[TensorSpec],
+    data: Data,
+    *,
+    first: int = 0,
+    every: int = 1,
+    most: int | None = None,
+) -> Iterator[Sample]:
+    """Every `every`-th sample from number `first` on, among the first `most` of the data.
+
+    A record without a sample of these numbers is checked, but its values are not read.
+    """
+    number = 0
+    for where, record in records(data, inputs):
+        count, feeds = _feeds(where, record, inputs)
+        end = number + count if most is None else min(number + count, most)
+        # The least number that is not before this record.
+        if first + every * max(0, -((first - number) // every)) < end:
+            for at, feed in zip(range(number, end), feeds, strict=False):
+                if at >= first and (at - first) % every == 0:
+                    yield Sample(at, where, feed)
+        number += count
+        if most is not None and number >= most:
+            break
+    if not number:
         raise LoadError("the data contains no samples", fix="give at least one sample")
 
 
@@ -143,7 +174,7 @@ def fill_dims(session: Session, seed: int = 0) -> tuple[TensorSpec, ...]:
     too. A size that makes empty tensors or NaN, as a pooling larger than its input does, is used
     only if there is no better one.
     """
-    if all(_is_size(d) for i in session.inputs for d in i.shape):
+    if all(is_size(d) for i in session.inputs for d in i.shape):
         return session.inputs
     tried = list(dict.fromkeys(_filled(session.inputs, *rung) for rung in _rungs(session.inputs)))
     tried = [filled for filled in tried if _values(filled) <= MOST_VALUES] or tried[:1]
@@ -187,10 +218,6 @@ def _is_meaningful(value: Array) -> bool:
     return value.size > 0 and not (is_float(value.dtype) and bool(np.isnan(value).any()))
 
 
-def _is_size(dim: int | str | None) -> bool:
-    return isinstance(dim, int) and dim >= 0
-
-
 def _filled(inputs: Iterable[TensorSpec], batch: int, size: int) -> tuple[TensorSpec, ...]:
     inputs = tuple(inputs)
     leading = [i.shape[0] for i in inputs if len(i.shape) > 1]
@@ -210,64 +237,10 @@ def _filled(inputs: Iterable[TensorSpec], batch: int, size: int) -> tuple[Tensor
     )
 
 
-def _records(data: Data, inputs: Sequence[TensorSpec]) -> Iterator[Record]:
-    if isinstance(data, (str, os.PathLike)):
-        for file in _files(Path(data)):
-            yield _file_record(file, inputs)
-    elif isinstance(data, (Mapping, np.ndarray)):
-        yield _item_record("data", data, inputs)
-    else:
-        for index, item in enumerate(data or ()):
-            yield _item_record(f"sample {index} of the data", item, inputs)
-
-
-def _files(path: Path) -> list[Path]:
-    if not os.path.isdir(path):
-        return [path]
-    try:
-        files = sorted(p for p in path.iterdir() if p.suffix in (".npy", ".npz"))
-    except OSError as error:
-        raise LoadError(
-            f"folder '{path}' cannot be read ({error.strerror})", fix="check its permissions"
-        ) from error
-    if not files:
-        raise LoadError(
-            f"folder '{path}' contains no .npy or .npz file", fix="put the samples into it"
-        )
-    return files
-
-
-def _file_record(path: Path, inputs: Sequence[TensorSpec]) -> Record:
-    where = f"'{path}'"
-    if path.suffix == ".npz":
-        return where, open_npz(path)
-    if path.suffix == ".npy":
-        return where, {_only_input(where, inputs): StoredStack(path)}
-    with readable(path):
-        pass
-    raise LoadError(
-        f"{where} is not a data file",
-        fix="give an .npz file, an .npy file (one input) or a folder of them",
-    )
-
-
-def _item_record(where: str, item: Any, inputs: Sequence[TensorSpec]) -> Record:
-    if isinstance(item, Mapping):
-        return where, {str(name): in_memory(value) for name, value in item.items()}
-    return where, {_only_input(where, inputs): in_memory(item)}
-
-
-def _only_input(where: str, inputs: Sequence[TensorSpec]) -> str:
-    if len(inputs) != 1:
-        names = ", ".join(f"'{i.name}'" for i in inputs)
-        raise LoadError(
-            f"{where} is a single array, but the model has {len(inputs)} inputs: {names}",
-            fix="give an .npz file or a dict with one array for each input, by name",
-        )
-    return inputs[0].name
-
-
-def _feeds(where: str, record: Mapping[str, Stack], inputs: Sequence[TensorSpec]) -> Iterator[Feed]:
+def _feeds(
+    where: str, record: Mapping[str, Stack], inputs: Sequence[TensorSpec]
+) -> tuple[int, Iterator[Feed]]:
+    """The number of samples in a record, and the samples."""
     counts: dict[str, int] = {}
     parts: dict[str, Iterator[Array]] = {}
     for spec in inputs:
@@ -288,13 +261,17 @@ def _feeds(where: str, record: Mapping[str, Stack], inputs: Sequence[TensorSpec]
             f"{where}: the inputs have different numbers of samples: {listed}",
             fix="give every array a first axis that counts samples, of the same length",
         )
-    streams = {
-        name: itertools.repeat(next(part), total) if counts[name] == 1 else part
-        for name, part in parts.items()
-        if total
-    }
-    for _ in range(total):
-        yield {spec.name: cast(where, spec, next(streams[spec.name])) for spec in inputs}
+
+    def feeds() -> Iterator[Feed]:
+        streams = {
+            name: itertools.repeat(next(part), total) if counts[name] == 1 else part
+            for name, part in parts.items()
+            if total
+        }
+        for _ in range(total):
+            yield {spec.name: cast(where, spec, next(streams[spec.name])) for spec in inputs}
+
+    return total, feeds()
 
 
 def _split(where: str, spec: TensorSpec, stack: Stack) -> tuple[int, Iterator[Array]]:
@@ -308,12 +285,12 @@ def _split(where: str, spec: TensorSpec, stack: Stack) -> tuple[int, Iterator[Ar
     rank, given = len(spec.shape), stack.shape
     if rank == 0:  # a scalar, or a tensor of unknown rank: taken as it is
         return 1, stack.pieces(None)
-    batch = spec.shape[0] if _is_size(spec.shape[0]) else None
-    if len(given) == rank + 1 and _matches(given[1:], spec.shape):
+    batch = spec.shape[0] if is_size(spec.shape[0]) else None
+    if len(given) == rank + 1 and matches(given[1:], spec.shape):
         return given[0], (piece[0] for piece in stack.pieces(1))
-    if len(given) == rank - 1 and batch in (None, 1) and _matches(given, spec.shape[1:]):
+    if len(given) == rank - 1 and batch in (None, 1) and matches(given, spec.shape[1:]):
         return 1, (piece[None] for piece in stack.pieces(None))
-    if len(given) == rank and _matches(given[1:], spec.shape[1:]):
+    if len(given) == rank and matches(given[1:], spec.shape[1:]):
         if given[0] == batch or (batch is None and rank == 1):
             return 1, stack.pieces(None)
         size = 1 if batch is None else int(batch)
@@ -324,10 +301,6 @@ def _split(where: str, spec: TensorSpec, stack: Stack) -> tuple[int, Iterator[Ar
         f"but the input is {spec}",
         fix="give the shape of the input, with one more leading axis for several samples",
     )
-
-
-def _matches(shape: Sequence[int], wanted: Sequence[int | str | None]) -> bool:
-    return all(not _is_size(w) or s == w for s, w in zip(shape, wanted, strict=True))
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:

@@ -2,14 +2,15 @@
 
 Layers are ranked once by the noise they add. The fewest of the worst that reach the goal are then
 found by halving: one trial for each doubling of their number. The noises of layers do not quite add
-up, so those of them that turn out not to be needed are quantized again.
+up, so those of them that turn out not to be needed are quantized again, and of a given number of
+layers fewer stay float if that is better.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from onnxq.calibration.calibrated import Calibrated
@@ -25,6 +26,9 @@ Predict = Callable[[Mapping[str, Array]], dict[str, Array]]
 """A model as a function from inputs to outputs, by name."""
 RANKING = 4
 """Samples for the ranking, which runs the network once for every quantizer."""
+
+TRIALS = 12
+"""Most numbers of float layers that are tried for one goal in layers."""
 
 Metric = Callable[[Predict], float]
 """A quality that the user measures: more is better."""
@@ -104,12 +108,15 @@ def choose_float_layers(
     first = search.tried(())
     if first.reached:
         return recipe, search.found
-    placing, placed = calibrated.placing(recipe.settings), calibrated.placed(recipe)
+    # A corrected bias belongs to its rounded weight: without the one the other adds noise.
+    placed = calibrated.placed(replace(recipe, bias_correction=False))
+    placing = calibrated.placing(recipe.settings)
     steps = rank(placing, placed, trial.fewer(RANKING), progress)
     if goal.count:
-        layers = first_layers(steps, goal.count)
-        search.tried(layers)
-        return recipe.with_float(layers), search.found
+        for layers in _prefixes(steps, goal.count):
+            search.tried(layers)
+        best = max(search.found, key=lambda each: (each.sqnr, -len(each.layers)))
+        return recipe.with_float(best.layers), search.found
     progress("finding the fewest float layers")
     low, high = 0, 1  # `low` steps are too few
     while high < len(steps) and not search.tried(_of(steps[:high])).reached:
@@ -138,14 +145,17 @@ def _of(steps: list[FloatStep]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for step in steps for name in step.layers))
 
 
-def first_layers(steps: list[FloatStep], most: int) -> tuple[str, ...]:
-    """The layers of the first steps: at most so many."""
-    chosen: tuple[str, ...] = ()
+def _prefixes(steps: list[FloatStep], most: int) -> list[tuple[str, ...]]:
+    """The layers of the first steps, of more and more of them: at most so many layers."""
+    chosen: list[tuple[str, ...]] = []
+    layers: tuple[str, ...] = ()
     for step in steps:
-        more = (*chosen, *(name for name in step.layers if name not in chosen))
+        more = (*layers, *(name for name in step.layers if name not in layers))
         if len(more) <= most:
-            chosen = more
-    return chosen
+            layers = more
+            chosen.append(layers)
+    every = -(-len(chosen) // TRIALS)
+    return chosen[::-1][::every][::-1]  # the longest is always among them
 
 
 class _Search:

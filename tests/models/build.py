@@ -24,6 +24,17 @@ def parse(body: str, opset: int = 17, ir_version: int = 8) -> Model:
     return from_proto(onnx.parser.parse_model(text))
 
 
+def parse_filled(body: str, opset: int = 17, seed: int = 0, **shapes: tuple[int, ...]) -> Model:
+    """A model from text, with random initializers of these names and shapes."""
+    text = f'<ir_version: 8, opset_import: ["" : {opset}]>\n{body}'
+    proto = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(seed)
+    for name, shape in shapes.items():
+        values = rng.normal(size=shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    return from_proto(proto)
+
+
 def apply(model: Model, *steps: Pass) -> tuple[Model, Trace]:
     """Run passes; the model and the last trace."""
     result = Pipeline(*steps).run(model)

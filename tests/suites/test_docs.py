@@ -61,11 +61,24 @@ def test_readme_command(command: str, folder: Path) -> None:
     run(command)
 
 
+def data_for_calibration() -> None:
+    """What no command makes: samples, and pictures."""
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed (the extra 'images')")
+    random = np.random.default_rng(0)
+    np.savez("data.npz", image=random.normal(size=(6, 3, 32, 32)).astype(np.float32))
+    Path("photos").mkdir()
+    for number in range(3):
+        pixels = random.integers(0, 256, (40, 60, 3), np.uint8)
+        image.fromarray(pixels).save(f"photos/{number}.jpg")
+
+
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if commands(d)])
-def test_commands_of_a_document_run_in_order_in_an_empty_folder(
+def test_commands_of_a_document_run_in_order_in_a_folder_of_their_own(
     document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    if document == "docs/quantizing.md":
+        data_for_calibration()
     for command in commands(document):
         run(command)
     for code in blocks(document, "python"):
@@ -82,9 +95,12 @@ def test_migration_shows_every_way() -> None:
     assert "--allow-missing" in text
 
 
-def test_readme_names_every_command() -> None:
-    named = {shlex.split(c)[1] for c in COMMANDS}
-    assert named == {c.name or c.callback.__name__ for c in app.registered_commands}
+def test_every_command_is_shown() -> None:
+    known = {c.name or c.callback.__name__ for c in app.registered_commands}
+    shown = [shlex.split(c) for c in (*COMMANDS, *commands("docs/quantizing.md"))]
+    named = {" ".join(words[1:3]) for words in shown} | {words[1] for words in shown}
+    assert named & known == known
+    assert {words[1] for words in shown} <= known
 
 
 def test_readme_python(folder: Path) -> None:

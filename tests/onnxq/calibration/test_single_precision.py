@@ -1,4 +1,4 @@
-"""Float16 models computed in float32: types, values and bodies."""
+"""Float16 models in float32: the same numbers, less rounding, the same inputs and outputs."""
 
 from __future__ import annotations
 
@@ -6,26 +6,41 @@ import numpy as np
 import pytest
 
 from onnxq.calibration.single_precision import in_single_precision
-from tests.models.build import parse, run
+from tests.models.build import parse, run, tensor
+
+HALF = """g (float16[2,4] x) => (float16[2,3] y, float[2,4] z)
+    <float16[4,3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}>
+    {
+        h = Cast<to=10>(x)
+        u = MatMul(h, w)
+        y = Relu(u)
+        z = Cast<to=1>(x)
+    }"""
 
 
-def test_results_are_those_of_float32_and_types_at_the_border_stay() -> None:
-    half = parse(
-        """g (float16[2,3] x) => (float16[2,3] y)
-        <float[3] v = {0.5, 0.25, 3.0}> {
-            w = Cast<to=10>(v)
-            a = Mul(x, w)
-            b = Add(a, w)
-            y = Sqrt(b)
-        }"""
-    )
-    x = np.abs(np.random.default_rng(0).normal(size=(2, 3))).astype(np.float16)
-    w = np.array([0.5, 0.25, 3.0])
-    assert in_single_precision(half)
-    (y,) = run(half, x)
-    assert y.dtype == np.float16
-    wide = np.sqrt(x.astype(np.float64) * w + w)
-    np.testing.assert_array_equal(y, wide.astype(np.float32).astype(np.float16))
+def test_a_float16_model() -> None:
+    model = parse(HALF)
+    rng = np.random.default_rng(0)
+    weight = tensor(model, "w").values
+    assert weight.dtype == np.float16
+    made = model.clone()
+    assert in_single_precision(made)
+    x = rng.normal(size=(2, 4)).astype(np.float16)
+    y, z = run(made, x)
+    wanted = np.maximum(x.astype(np.float64) @ weight.astype(np.float64), 0)
+    assert (y.dtype, z.dtype) == (np.float16, np.float32)
+    np.testing.assert_array_equal(y, wanted.astype(np.float32).astype(np.float16))
+    np.testing.assert_array_equal(z, x.astype(np.float32))
+    assert [t.name for t in (*made.graph.inputs, *made.graph.outputs)] == ["x", "y", "z"]
+    inner = {t.dtype for n in made.nodes("MatMul", "Relu") for t in (*n.inputs, *n.outputs)}
+    assert inner <= {np.dtype(np.float32), None}
+
+
+def test_others_are_left() -> None:
+    model = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    before = model.to_proto().SerializeToString()
+    assert not in_single_precision(model)
+    assert model.to_proto().SerializeToString() == before
 
 
 def test_bodies_are_searched_in_silence(capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from onnxq.quant.qparams import Array
+from onnxq.arrays.pieces import Array
 
 _LIMBS = 10
 _HALF = np.int64((1 << 32) - 1)
@@ -26,6 +26,8 @@ class ExactSum:
 
     def __init__(self, size: int, limbs: npt.NDArray[np.int64] | None = None, count: int = 0):
         self.limbs = np.zeros((_LIMBS, size), np.int64) if limbs is None else limbs
+        if self.limbs.shape != (_LIMBS, size) or self.limbs.dtype != np.int64 or count < 0:
+            raise ValueError(f"{self.limbs.dtype} limbs of shape {self.limbs.shape} are not a sum")
         self.count = count
 
     def add(self, values: Array) -> None:

@@ -1,0 +1,67 @@
+"""The ranking of layers against quantizing them one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onnxq.backend import chosen_backend
+from onnxq.calibration.calibrated import Calibrated
+from onnxq.calibration.float_form import float_form
+from onnxq.calibration.observing import observe
+from onnxq.calibration.placing import Placing
+from onnxq.calibration.recipe import Recipe
+from onnxq.calibration.sensitivity import _greedy, quantizer_noises, rank
+from onnxq.calibration.trial import Trial
+from onnxq.calibration.wanted import wanted
+from onnxq.graph import from_proto
+from onnxq.quant.settings import Settings
+from tests.models.networks import NETWORKS, samples
+
+
+def calibrated(name: str) -> tuple[Calibrated, Trial]:
+    backend = chosen_backend("onnxruntime", None)
+    model, _ = float_form(from_proto(NETWORKS[name]()))
+    data = samples(name, 8)
+    found = observe(model, wanted(Placing(model, backend)), data)
+    return Calibrated(model, backend, found, {}), Trial(model, data)
+
+
+def test_a_coarse_layer_comes_first() -> None:
+    """One layer with 2-bit weights makes nearly all the noise."""
+    ground, trial = calibrated("resnet")
+    layers = [node.name for node, _ in ground.placing(Settings()).weights]
+    for bad in (layers[1], layers[-1]):
+        settings = Settings.of([[bad, {"weight_bits": 2}]])
+        recipe = Recipe("onnxruntime", bias_correction=False, settings=settings)
+        placing, placed = ground.placing(recipe.settings), ground.placed(recipe)
+        first = rank(placing, placed, trial)[0]
+        assert bad in first.layers
+        assert first.share > 0.9
+
+
+def test_switched_off_means_not_there() -> None:
+    """The noise of a weight is what remains of the network's without its quantizer."""
+    ground, trial = calibrated("conv1d")
+    recipe = Recipe("onnxruntime", bias_correction=False)
+    placed = ground.placed(recipe)
+    noises = quantizer_noises(placed.model, trial)
+    assert set(noises) == set(placed.sources)
+    whole = trial.noise(placed.model).share
+    node, weight = ground.placing(Settings()).weights[0]
+    without = placed.model.clone()
+    quantizer = next(n for n in without.nodes() if n.inputs and n.inputs[0].name == weight.name)
+    from onnxq.edit import replace
+
+    replace(quantizer, quantizer.inputs[0], without)
+    left = trial.noise(without).share
+    np.testing.assert_allclose(noises[weight.name], (whole - left) / whole, rtol=1e-6)
+    assert node.op == "Conv"
+
+
+def test_neighbours_go_together_if_that_pays() -> None:
+    """A quantizer between two layers goes only with both."""
+    own = {1: 0.1, 2: 0.1, 3: 0.25}
+    needs = [(frozenset({1, 2}), 0.6), (frozenset({3}), 0.05)]
+    steps = _greedy(own, needs, {1: "a", 2: "b", 3: "c"})
+    assert [step.layers for step in steps] == [("a", "b"), ("c",)]
+    np.testing.assert_allclose([step.share for step in steps], [0.8, 0.3])

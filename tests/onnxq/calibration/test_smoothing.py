@@ -1,0 +1,82 @@
+"""Smoothing: the same function, less noise, and only where it pays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onnxq.backend import find_backend
+from onnxq.calibration.smoothing import best_factors, smooth
+from onnxq.calibration.tensor_statistics import Channels
+from onnxq.graph import Model
+from tests.models.build import parse_filled, run
+
+PLAIN = """g (float[8,6] x) => (float[8,5] y, float[8,3] z)
+    { y = MatMul(x, w) z = Gemm<transB=1>(x, v) }"""
+NORMED = """g (float[8,6] x) => (float[8,5] y)
+    { n = LayerNormalization<axis=-1>(x, g1, b1) y = MatMul(n, w) }"""
+
+
+SHAPES = {"w": (6, 5), "v": (3, 6), "g1": (6,), "b1": (6,)}
+
+
+def filled(text: str) -> Model:
+    used = {name: shape for name, shape in SHAPES.items() if f", {name}" in text}
+    return parse_filled(text, **used)
+
+
+def channels(reach: list[float]) -> Channels:
+    size = np.array(reach)
+    return Channels(-size, size, np.zeros_like(size), (size / 3) ** 2)
+
+
+OUTLIERS = channels([1, 1, 60, 1, 1, 1])
+
+
+@pytest.mark.parametrize(("text", "name"), [(PLAIN, "x"), (NORMED, "n")])
+def test_the_function_stays(text: str, name: str) -> None:
+    model = filled(text)
+    made = model.clone()
+    (done,) = smooth(made, {name: OUTLIERS}, find_backend("onnxruntime"))
+    assert done.tensor == name
+    assert done.gain > 4 / 3
+    assert np.argmax(done.factors) == 2
+    x = np.random.default_rng(1).normal(size=(8, 6)).astype(np.float32)
+    for was, now in zip(run(model, x), run(made, x), strict=True):
+        np.testing.assert_allclose(now, was, rtol=2e-4, atol=2e-5)
+    assert [n.op for n in made.nodes("Mul")] == ([] if text is NORMED else ["Mul"])
+
+
+def test_even_channels_are_left() -> None:
+    made = filled(PLAIN)
+    assert smooth(made, {"x": channels([1, 1, 1.1, 0.9, 1, 1])}, find_backend("onnxruntime")) == []
+
+
+def test_a_target_that_quantizes_products_gets_no_product() -> None:
+    assert smooth(filled(PLAIN), {"x": OUTLIERS}, find_backend("tensorrt")) == []
+    assert len(smooth(filled(NORMED), {"n": OUTLIERS}, find_backend("tensorrt"))) == 1
+
+
+def test_given_exponents_are_used() -> None:
+    made = filled(PLAIN)
+    (done,) = smooth(made, {"x": OUTLIERS}, find_backend("onnxruntime"), {"x": 0.35})
+    assert done.exponent == 0.35
+    assert smooth(filled(PLAIN), {"x": OUTLIERS}, find_backend("onnxruntime"), {}) == []
+
+
+def test_the_noise_estimate_matches_measured_noise() -> None:
+    """The gain is that of rounding x / s and s W in float64, within a factor."""
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(6, 40))
+    x = rng.uniform(-1, 1, size=(4000, 6)) * OUTLIERS.high
+
+    def noise(factors: np.ndarray) -> float:
+        scaled, w = x / factors, weight * factors[:, None]
+        dx, dw = 2 * np.abs(scaled).max() / 255, np.abs(w).max(axis=0) / 127
+        made = (np.rint(scaled / dx) * dx) @ (np.rint(w / dw) * dw)
+        return float(np.square(made - x @ weight).sum())
+
+    seen = Channels(x.min(axis=0), x.max(axis=0), x.mean(axis=0), np.square(x).mean(axis=0))
+    _, factors, gain = best_factors(weight, seen, find_backend("onnxruntime").scheme)
+    measured = noise(np.ones(6)) / noise(factors.astype(np.float64))
+    assert 0.6 < gain / measured < 1.7

@@ -1,0 +1,51 @@
+"""Noise at the outputs against its definition in float64."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from onnxq.calibration.trial import Noise, Trial, decibels
+from tests.models.build import parse, quantize
+
+TWO = """g (float[4] x) => (float[4] y, float[4] z, int64[1] k) {
+    y = Neg(x)
+    z = Mul(x, x)
+    k = ArgMax<axis=0>(x)
+}"""
+
+
+def test_the_definition() -> None:
+    rng = np.random.default_rng(0)
+    y, z = rng.normal(size=100), 100 * rng.normal(size=100)
+    noise = Noise()
+    noise.add({"y": y, "z": z, "k": np.arange(3)}, [y + 0.1, z * 1.01, np.arange(3)])
+    shares = [np.sum(np.full(100, 0.1) ** 2) / np.sum(y**2), 1e-4]
+    assert noise.sqnr == pytest.approx(-10 * math.log10(sum(shares) / 2))
+    assert noise.shares == pytest.approx({"y": shares[0], "z": shares[1]})
+
+
+def test_limits() -> None:
+    assert decibels(0.0) == math.inf
+    assert math.isnan(decibels(math.nan))
+    empty = Noise()
+    assert (empty.share, empty.sqnr) == (0.0, math.inf)
+    assert empty.to_json() == {"sqnr": None, "outputs": {}}
+    zero = Noise()
+    zero.add({"y": np.zeros(3)}, [np.full(3, 0.5)])  # an output that is always 0
+    assert zero.share == pytest.approx(0.75)
+
+
+def test_a_model_without_noise_and_one_with() -> None:
+    feeds = [{"x": np.random.default_rng(i).normal(size=4).astype(np.float32)} for i in range(20)]
+    trial = Trial(parse(TWO), feeds)
+    assert len(trial.results) == 8
+    assert trial.noise(parse(TWO)).sqnr == math.inf
+    rounded = quantize(parse(TWO), "x", scale=np.float32(0.05))
+    found = trial.noise(rounded)
+    assert 25 < found.sqnr < 60
+    assert set(found.shares) == {"y", "z"}  # labels do not count
+    assert len(trial.fewer(3).results) == 3
+    assert len(trial.results) == 8

@@ -1,0 +1,92 @@
+"""`onnxq quantize` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.models.networks import NETWORKS, samples
+from tests.onnxq.conftest import Run
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    path = tmp_path / "net.onnx"
+    onnx.save(NETWORKS["conv1d"](), path)
+    np.savez(tmp_path / "data.npz", x=np.concatenate([f["x"] for f in samples("conv1d", 12)]))
+    return path
+
+
+def test_files_proof_and_cost(net: Path, tmp_path: Path, onnxq: Run) -> None:
+    folder, data = tmp_path / "out", tmp_path / "data.npz"
+    code, out, err = onnxq("quantize", net, "-b", "onnxruntime", "--data", data, "-o", folder)
+    assert code == 0, err
+    assert "written to" in out
+    assert ", proven" in out
+    assert "Cost of quantization" in out
+    assert "from 12 samples" in out
+    assert sorted(p.name for p in folder.iterdir()) == ["net_qdq.onnx", "net_recipe.json"]
+
+
+def test_a_recipe_and_json(net: Path, tmp_path: Path, onnxq: Run) -> None:
+    data = tmp_path / "data.npz"
+    first = ("--data", data, "-o", tmp_path / "a", "--keep-float", "1", "--method", "mse", "--json")
+    code, out, err = onnxq("quantize", net, "-b", "onnxruntime", *first)
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["proven"] is True
+    assert document["recipe"]["method"] == "mse"
+    again = ("--recipe", tmp_path / "a" / "net_recipe.json", "--data", data, "-o", tmp_path / "b")
+    assert onnxq("quantize", net, *again)[0] == 0
+    for name in ("net_qdq.onnx", "net_recipe.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_goal_shows_what_was_tried(net: Path, tmp_path: Path, onnxq: Run) -> None:
+    metric = tmp_path / "metric.py"
+    metric.write_text(
+        "import numpy as np\n"
+        f"xs = np.load({str(tmp_path / 'data.npz')!r})['x']\n"
+        "def rate(predict):\n"
+        "    return float(np.mean([predict({'x': x[None]})['y'].mean() for x in xs]))\n",
+        encoding="utf-8",
+    )
+    more = ("--metric", f"{metric}:rate", "--max-drop", "10", "--explain")
+    more += ("-o", str(tmp_path / "out"), "--data", str(tmp_path / "data.npz"))
+    code, out, err = onnxq("quantize", net, "-b", "onnxruntime", *more)
+    assert code == 0, err
+    assert "Float layers" in out
+    assert "reaches the goal" in out
+    assert "extremes of each channel" in out  # where ranges come from
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ((), "ranges of activations need data"),
+        (("--metric", "nothing"), "names no function"),
+        (("--metric", "no_such_module:f"), "cannot be loaded"),
+        (("--settings", "{tmp}/no.json"), "no.json"),
+        (("--recipe", "{tmp}/no.json"), "no.json"),
+        (("--data", "{tmp}/empty"), "no .npy or .npz"),
+        (("--data", "{tmp}/other.npz"), "no array for input 'x'"),
+        (("--data", "{tmp}/shape.npz"), "shape [2, 3]"),
+    ],
+)
+def test_bad_input(
+    more: tuple[str, ...], words: str, net: Path, tmp_path: Path, onnxq: Run
+) -> None:
+    (tmp_path / "empty").mkdir()
+    wrong = np.zeros((2, 4, 32), np.float32)
+    np.savez(tmp_path / "other.npz", z=wrong, u=wrong)
+    np.savez(tmp_path / "shape.npz", x=np.zeros((2, 3), np.float32))
+    given = [part.format(tmp=tmp_path) for part in more]
+    code, _, err = onnxq("quantize", net, "-b", "onnxruntime", "-o", tmp_path / "out", *given)
+    assert code == 2
+    assert words in err.replace("\n", " ")
+    assert "next:" in err
+    assert not (tmp_path / "out").exists()
