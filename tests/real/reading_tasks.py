@@ -157,7 +157,7 @@ TASKS: dict[str, Callable[[], Task]] = {
     "ocr-cls": upside_down,
     "ocr-det": text_finder,
     "ocr6-det": text_finder,
-    "ocr-seal-det": text_finder,
+    "ocr-seal-det": lambda: pages_for("x", 320, 320, 0.5, 0.5),  # it looks for round seals
     "orientation": turned_page,
     "captcha": captcha_reader,
     "captcha-det": lambda: pages_for("images", 416, 416, 0.0, 1 / 255),
