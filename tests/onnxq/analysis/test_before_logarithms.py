@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from onnxq.analysis.before_logarithms import before_logarithms
+from onnxq.errors import LoadError
 from onnxq.workflows.quantize import quantize
 from tests.models.build import parse, run
 
@@ -64,3 +66,13 @@ def test_quiet_parts_of_a_spectrum_survive_quantization() -> None:
     quiet = feeds[3]["x"]
     (y,), (z,) = run(model, quiet), run(made.model, quiet)
     assert np.abs(y - z).max() < 0.05 * np.abs(y).max()
+
+
+def test_a_spectrum_alone_is_refused_unless_a_rule_names_its_layers() -> None:
+    text = filled(re=np.ones(32), im=np.ones(32), w=np.ones(16))
+    model = parse(text.replace("l = Log(q)", "y = Log(q)").replace("y = Conv(l, w)", ""))
+    feeds = [{"x": np.random.default_rng(0).normal(size=(1, 1, 64)).astype(np.float32)}]
+    with pytest.raises(LoadError, match="Conv.* and all other layers.*logarithm"):
+        quantize(model, "onnxruntime", feeds)
+    made = quantize(model, "onnxruntime", feeds, settings=[["Conv", {"weight_bits": 8}]])
+    assert made.sources
