@@ -72,7 +72,7 @@ def test_a_spectrum_alone_is_refused_unless_a_rule_names_its_layers() -> None:
     text = filled(re=np.ones(32), im=np.ones(32), w=np.ones(16))
     model = parse(text.replace("l = Log(q)", "y = Log(q)").replace("y = Conv(l, w)", ""))
     feeds = [{"x": np.random.default_rng(0).normal(size=(1, 1, 64)).astype(np.float32)}]
-    with pytest.raises(LoadError, match="Conv.* and all other layers.*logarithm"):
+    with pytest.raises(LoadError, match=r"Conv.* and all other layers.*logarithm"):
         quantize(model, "onnxruntime", feeds)
     made = quantize(model, "onnxruntime", feeds, settings=[["Conv", {"weight_bits": 8}]])
     assert made.sources
