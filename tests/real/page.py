@@ -31,6 +31,8 @@ Latency is that of the quantized network divided by that of the float one, one t
 `onnxq bench` on one machine that was busy. The figure is what the network is used for, on data
 that was not calibrated with, before and after. Random data tests the tool; it says nothing about
 accuracy, and nobody should calibrate with it. The networks `light_*` have made-up weights.
+`NETWORKS="..."` measures some networks again and keeps the rows of the others, so rows may come
+from different runs and versions.
 
 | network | data | SQNR | optimised | latency | figure | float | quantized |
 |---|---|---|---|---|---|---|---|
@@ -77,6 +79,9 @@ def text(numbers: dict[str, dict[str, Any]]) -> str:
         lines += ["\n## Not quantized\n\n", *reasons]
     if short:
         lines += ["\n## Short of the goal\n\n", *short]
+    missing = [name for name in real_models.all_names() if name not in numbers]
+    if missing:
+        lines.append(f"\n## Not measured\n\n{', '.join(missing)}\n")
     lines.append("\n## Where they come from\n\n| network | package | file |\n|---|---|---|\n")
     for name in numbers:
         package, file = origin(name)
