@@ -11,7 +11,7 @@ CONSUMERS := .venv-consumers
 SETUP   := pyproject.toml constraints.txt torch_bridge/arithmetic/_native.c
 INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-consumers test-recast lint fuzz bench bench-training \
+.PHONY: help demo test test-consumers test-recast test-real lint fuzz bench bench-training \
 	bench-quantize clean
 .DELETE_ON_ERROR:
 
@@ -20,6 +20,7 @@ help:
 	@echo "make test    lint, type check and run all tests, written files in ncnn and OpenVINO too"
 	@echo "make test-consumers   run the written files in TVM, IREE and onnxruntime-web as well"
 	@echo "make test-recast   convert every file of other tools for every backend (about an hour)"
+	@echo "make test-real   quantize real networks from public packages, write docs/real-networks.md"
 	@echo "make lint    ruff and mypy only"
 	@echo "make fuzz    attack with broken files: COUNT=1000 of each kind, from SEED=0 on"
 	@echo "make bench   compare speed and memory with other ONNX tools, and bench-training"
@@ -44,6 +45,10 @@ test-consumers: $(CONSUMERS)/.done
 # The files lie beside the repository, see tests/models/foreign_files.py. Part of it is in make test.
 test-recast: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(PY) -m tests.checks.recast_matrix --workers $(WORKERS) $(RECAST_ARGS)
+
+# Fetches about 350 MB of packages, once. NETWORKS="magika vad" runs these only.
+test-real: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(PY) -m tests.real $(NETWORKS)
 
 lint: $(VENV)/.dev
 	$(PY) -m ruff check .

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from onnxq.analysis.before_logarithms import before_logarithms
 from onnxq.analysis.placement_walk import Place
 from onnxq.analysis.quantizer_places import QuantizerPlaces
 from onnxq.backend import Backend
@@ -76,7 +77,9 @@ class Placing:
         self.chosen: dict[int, LayerSettings] = self.settings.of_layers(
             {id(node): (names_of(node), kinds_of(node)) for node in nodes}
         )
-        left = [node for node in nodes if self._stays_float(node)]
+        spectra = [n for n in before_logarithms(self.model) if id(n) not in self.chosen]
+        self.before_logs = [n for n in spectra if weight_of(n) is not None]
+        left = [*(node for node in nodes if self._stays_float(node)), *spectra]
         self.walk = QuantizerPlaces(self.model, self.backend.placement, left)
         self.places = self.walk.activations()
         self.weights = list(self.walk.weights())
@@ -156,6 +159,10 @@ class Placing:
         those that `rounding` rounds: it has made up for errors already.
         """
         rows = _Rows()
+        rows.notes += [
+            f"{describe(node)} stays float: a logarithm shows its small values"
+            for node in self.before_logs
+        ]
         for place in self.places:
             self._add_place(place, ranges, rows)
         for node, weight in self.weights:

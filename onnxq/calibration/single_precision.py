@@ -7,8 +7,6 @@ inputs and outputs their type, and only roundings in between go away.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
@@ -50,9 +48,9 @@ def _retyped(model: Model) -> bool:
                 node.attrs[name] = onnx.TensorProto.FLOAT
                 found = True
         for key, value in node.attrs.items():
-            values: Any = getattr(value, "values", None)
-            if isinstance(values, np.ndarray) and values.dtype == _HALF:
-                node.attrs[key] = gs.Constant(value.name, values.astype(_SINGLE))
+            # Bodies have any attribute one asks for, and complain that it is not an operator.
+            if isinstance(value, gs.Constant) and value.values.dtype == _HALF:
+                node.attrs[key] = gs.Constant(value.name, value.values.astype(_SINGLE))
                 found = True
         for index, tensor in enumerate(node.inputs):
             if tensor.dtype == _HALF and (half := array(tensor)) is not None:

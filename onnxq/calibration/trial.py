@@ -3,7 +3,8 @@ r"""What quantization costs a network: the noise at its outputs, on a few sample
     SQNR = -10 log10( \sum_o |y_o - y'_o|^2 / |y_o|^2  /  number of outputs )     in dB
 
 with y of the float model and y' of the other, over all samples. Outputs that are not real numbers
-(labels, indices) do not count.
+(labels, indices) do not count. An output of another shape, as of a loop that ended sooner, is all
+noise.
 """
 
 from __future__ import annotations
@@ -35,11 +36,16 @@ class Noise:
     def add(self, trusted: Mapping[str, Array], other: Iterable[Array]) -> None:
         """Take in the outputs of one sample."""
         for (name, y), made in zip(trusted.items(), other, strict=True):
-            if not is_float(y.dtype) or y.shape != made.shape:
+            if not is_float(y.dtype):
                 continue
-            y, made = y.astype(np.float64), made.astype(np.float64)
-            self.signal[name] = self.signal.get(name, 0.0) + float(np.square(y).sum())
-            self.error[name] = self.error.get(name, 0.0) + float(np.square(y - made).sum())
+            y = y.astype(np.float64)
+            power = float(np.square(y).sum())
+            if y.shape == made.shape:
+                error = float(np.square(y - made.astype(np.float64)).sum())
+            else:
+                error = power or 1.0
+            self.signal[name] = self.signal.get(name, 0.0) + power
+            self.error[name] = self.error.get(name, 0.0) + error
 
     @property
     def shares(self) -> dict[str, float]:

@@ -30,6 +30,7 @@ from onnxq.calibration.rounding.weight_rounding import SAMPLES as ROUNDING_SAMPL
 from onnxq.calibration.statistics import Statistics, fingerprint
 from onnxq.calibration.trial import SAMPLES, Noise, Trial
 from onnxq.calibration.wanted import wanted
+from onnxq.edit import describe
 from onnxq.errors import LoadError, OnnxqError, OptionError
 from onnxq.graph import Model, load
 from onnxq.parsing.argument_types import FLAG, INTEGER, PATH, takes
@@ -344,6 +345,14 @@ def _check_alone(recipe: Recipe, backend: str | Backend | None, *others: Any) ->
 
 def _check_something(placing: Placing) -> None:
     if not placing.places and not placing.weights:
+        if placing.before_logs:
+            raise LoadError(
+                f"nothing in the model can be quantized for {placing.backend.name}: "
+                f"{describe(placing.before_logs[0])} and all other layers stay float, because a "
+                "logarithm shows their small values",
+                fix="use the float model; a rule of --settings that names these layers quantizes "
+                "them all the same",
+            )
         raise LoadError(
             f"nothing in the model can be quantized for {placing.backend.name}: it contains none "
             "of the operators that the target runs in integers, or all of them stay float",

@@ -12,39 +12,11 @@ from onnx import ModelProto, numpy_helper
 from onnxq.errors import UnsupportedModelError
 from onnxq.graph import from_proto
 from onnxq.running import sessions
-from tests.models import real_models
+from tests.models import real_inputs, real_models
 
-LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 TARGET = 21
 RELATIVE = 1e-5
 """Largest difference, as a share of the largest absolute output."""
-
-# Shape of every input that does not state its own. Audio wants enough samples for its filters.
-SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
-    "ocr-det": {"x": (1, 3, 64, 96)},
-    "ocr-rec": {"x": (1, 3, 48, 96)},
-    "ocr-cls": {"x": (1, 3, 48, 192)},
-    "orientation": {"x": (1, 3, 224, 224)},
-    "magika": {"bytes": (2, 2048)},
-    "vad": {"input": (1, 576), "state": (2, 1, 128), "sr": ()},
-    "vad-16k": {"input": (1, 576), "state": (2, 1, 128), "sr": ()},
-    "vad-16k-sequence": {"input": (3, 576), "h": (1, 1, 128), "c": (1, 1, 128)},
-    "vad-half": {"input": (1, 576), "state": (2, 1, 128)},
-    "vad-ifless": {"input": (1, 576), "state": (2, 1, 128), "sr": ()},
-    "vad-openvino": {"input": (1, 576), "state": (2, 1, 128)},
-    "captcha": {"input1": (1, 1, 64, 96)},
-    "captcha-det": {"images": (1, 3, 416, 416)},
-    "captcha-dynamic-int8": {"input1": (1, 1, 64, 96)},
-    "aecmos-1": {"input": (1, 3, 40, 160), "h0": (4, 1, 64)},
-    "aecmos-2": {"input": (1, 3, 40, 160), "h0": (4, 1, 64)},
-    "aecmos-3": {"input": (1, 3, 40, 160), "h0": (4, 1, 96)},
-    "dnsmos-bak-ovr": {"input_1": (1, 901, 161)},
-    "dnsmos-v8": {"input_1": (1, 900, 120)},
-    "dnsmos-sig": {"input_1": (1, 901, 161)},
-    "dnsmos-sig-bak-ovr": {"input_1": (1, 144160)},
-    "pdnsmos": {"input_1": (1, 144160)},
-    "plcmos": {"degraded_audio": (1, 1, 60, 257), "rater_embed": (1, 64)},
-}
 
 
 def raised(proto: ModelProto) -> ModelProto:
@@ -68,7 +40,7 @@ def assert_equal(expected: dict[str, np.ndarray], found: dict[str, np.ndarray]) 
         assert worst <= RELATIVE * max(np.abs(a).max(initial=0), 1e-12), (name, worst)
 
 
-@pytest.mark.parametrize("path", sorted(LIGHT.glob("*.onnx")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted(real_models.LIGHT.glob("*.onnx")), ids=lambda p: p.stem)
 def test_light_networks(path: Path) -> None:
     """Against the outputs that onnx ships, and against the network as it was."""
     shipped = tensor(path.with_name(f"{path.stem}_output_0.pb"))
@@ -99,7 +71,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(
-    "path", sorted(LIGHT.parent.glob("pytorch-*/*/model.onnx")), ids=lambda p: p.parent.name
+    "path",
+    sorted(real_models.LIGHT.parent.glob("pytorch-*/*/model.onnx")),
+    ids=lambda p: p.parent.name,
 )
 def test_exported_layers(path: Path) -> None:
     """Layers exported by early PyTorch at opset 6 to 9, against the outputs that onnx ships."""
@@ -124,17 +98,8 @@ def tensor(path: Path) -> np.ndarray:
 @pytest.mark.parametrize("name", real_models.NETWORKS)
 def test_raised_networks_compute_the_same(name: str) -> None:
     proto = real_models.load(name)
-    rng = np.random.default_rng(0)
     session = sessions.reference(proto)
-    feeds: dict[str, np.ndarray] = {}
-    for spec in session.inputs:
-        shape = SHAPES[name][spec.name]
-        if spec.name == "sr":
-            feeds["sr"] = np.array(16000)
-        elif spec.dtype == np.int32:
-            feeds[spec.name] = rng.integers(0, 256, shape, np.int32)
-        else:
-            feeds[spec.name] = (0.3 * rng.standard_normal(shape)).astype(np.float32)
+    feeds = real_inputs.random_feed(name, session.inputs)
     before = session.run(feeds)
     assert any(value.any() for value in before.values())
     assert_equal(before, sessions.reference(raised(proto)).run(feeds))

@@ -19,6 +19,7 @@ from onnxq.graph import load
 from onnxq.graph.constants import array
 from onnxq.quant.grid_of_range import grid_numbers
 from onnxq.quant.scheme import QSpec
+from onnxq.running import sessions
 from tests.models.build import parse
 from tests.models.foreign_files import FOLDER
 
@@ -143,6 +144,21 @@ def test_channels_in_a_loop_are_those_of_the_tensor() -> None:
     carried = found.tensors["state"].channels
     assert carried is not None
     assert carried.high.tolist() == [4, 31, 301]
+
+
+def test_bodies_run_without_fusions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """onnxruntime's fusions in a body can lose an input whose values are shown (Missing Input)."""
+    kinds: list[str] = []
+    made = sessions.session
+
+    def recording(model: Any, kind: Any, **options: Any) -> Any:
+        kinds.append(kind)
+        return made(model, kind, **options)
+
+    monkeypatch.setattr(sessions, "session", recording)
+    observe(parse(IF), {"inner": Wanted()}, [{"c": np.array(True), "x": np.ones(2, np.float32)}])
+    observe(MODEL, WANTED, DATA)
+    assert kinds == ["reference", "shipped"]
 
 
 # -- resuming -----------------------------------------------------------------------------------

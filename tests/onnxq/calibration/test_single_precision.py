@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from onnxq.calibration.single_precision import in_single_precision
 from tests.models.build import parse, run, tensor
@@ -40,3 +41,16 @@ def test_others_are_left() -> None:
     before = model.to_proto().SerializeToString()
     assert not in_single_precision(model)
     assert model.to_proto().SerializeToString() == before
+
+
+def test_bodies_are_searched_in_silence(capfd: pytest.CaptureFixture[str]) -> None:
+    """Asking a body for an attribute that it lacks makes graphsurgeon print an error."""
+    model = parse(
+        """g (float[2] x, bool c) => (float[2] y) {
+            y = If <then_branch = t () => (float[2] a) { a = Relu(x) },
+                    else_branch = e () => (float[2] b) { b = Neg(x) }> (c)
+        }"""
+    )
+    assert not in_single_precision(model)
+    out = capfd.readouterr()
+    assert (out.out, out.err) == ("", "")

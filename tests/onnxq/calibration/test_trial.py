@@ -38,6 +38,18 @@ def test_limits() -> None:
     assert zero.share == pytest.approx(0.75)
 
 
+def test_an_output_of_another_shape_is_all_noise() -> None:
+    """A loop that decides when it ends may run less often: nothing of its output can be trusted."""
+    noise = Noise()
+    noise.add({"y": np.ones((1, 5))}, [np.ones((1, 3))])
+    assert noise.sqnr == 0.0
+    noise.add({"y": np.ones((1, 5))}, [np.ones((1, 5))])
+    assert noise.share == pytest.approx(0.5)
+    nothing = Noise()
+    nothing.add({"y": np.zeros(2)}, [np.zeros(3)])
+    assert nothing.share == 1.0
+
+
 def test_a_model_without_noise_and_one_with() -> None:
     feeds = [{"x": np.random.default_rng(i).normal(size=4).astype(np.float32)} for i in range(20)]
     trial = Trial(parse(TWO), feeds)

@@ -1,0 +1,1 @@
+"""Real networks quantized, loaded, run, timed and rated: `python -m tests.real`."""
