@@ -11,14 +11,14 @@ from onnxq.analysis.placement_walk import Place
 from onnxq.backend import Backend
 from onnxq.calibration.observed_range import observed_range
 from onnxq.calibration.placing import Placed, Placing
-from onnxq.calibration.range_methods import Method
 from onnxq.calibration.ranges import KnownRange, RangeTable
 from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.rounding.weight_rounding import WeightRounding
 from onnxq.calibration.smoothing import Smoothed, smooth
-from onnxq.calibration.statistics import Statistics
 from onnxq.graph import Model
 from onnxq.graph.constants import array
+from onnxq.observing.range_methods import Method
+from onnxq.observing.statistics import Statistics
 from onnxq.quant.scheme import QSpec
 from onnxq.quant.settings import Settings
 from onnxq.running.samples import Feed

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnxq.calibration.float_form import float_form
-from onnxq.calibration.observing import Part, observe
-from onnxq.calibration.progress_files import ProgressFiles
-from onnxq.calibration.tensor_statistics import Wanted
 from onnxq.errors import OnnxqError, VerifyError
 from onnxq.graph import Model, load
+from onnxq.observing.observe import Part, observe
+from onnxq.observing.progress_files import ProgressFiles
+from onnxq.observing.tensor_statistics import Wanted
 from onnxq.running.samples import Data
 
 MOST_TRIES = 3

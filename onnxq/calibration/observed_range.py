@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from onnxq.calibration.range_methods import Method
 from onnxq.calibration.ranges import KnownRange
-from onnxq.calibration.tensor_statistics import TensorStatistics
+from onnxq.observing.range_methods import Method
+from onnxq.observing.tensor_statistics import TensorStatistics
 from onnxq.quant.scheme import QSpec
 
 FADES = 20.0

@@ -17,13 +17,13 @@ from onnxq.analysis.placement_walk import Place
 from onnxq.analysis.quantizer_places import QuantizerPlaces
 from onnxq.backend import Backend
 from onnxq.calibration.bias_correction import correct_biases
-from onnxq.calibration.range_methods import Method
 from onnxq.calibration.ranges import KnownRange, RangeTable, united
 from onnxq.calibration.weight_ranges import block_range, weight_range
 from onnxq.canonical.quantized_weights import quantized_weights
 from onnxq.edit import describe, new_values, set_input
 from onnxq.graph import Model
 from onnxq.graph.constants import array
+from onnxq.observing.range_methods import Method
 from onnxq.operators.op_kind import kind_of, weight_of
 from onnxq.operators.traits import WEIGHTED
 from onnxq.operators.weight_axis import weight_axis

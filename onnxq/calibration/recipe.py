@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from onnxq.calibration.range_methods import Method
 from onnxq.errors import LoadError, OnnxqError, OptionError, near_matches
+from onnxq.observing.range_methods import Method
 from onnxq.parsing import strict_json
 from onnxq.quant.settings import Settings
 from onnxq.storage.model_files import read_bytes

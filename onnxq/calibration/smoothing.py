@@ -26,10 +26,10 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq.backend import Backend
-from onnxq.calibration.tensor_statistics import Channels
 from onnxq.edit import constant, new_node, producer, set_input, users, variable
 from onnxq.graph import Model
 from onnxq.graph.constants import array
+from onnxq.observing.tensor_statistics import Channels
 from onnxq.quant.qparams import Array
 from onnxq.quant.scheme import Scheme
 

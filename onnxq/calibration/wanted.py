@@ -18,9 +18,9 @@ from __future__ import annotations
 import onnx_graphsurgeon as gs
 
 from onnxq.calibration.placing import Placing
-from onnxq.calibration.tensor_statistics import Wanted
 from onnxq.graph import Model
 from onnxq.graph.constants import array
+from onnxq.observing.tensor_statistics import Wanted
 from onnxq.operators.op_kind import kind_of
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")

@@ -8,9 +8,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from onnxq.calibration.observing import constant_tensors
-from onnxq.calibration.progress_files import ProgressFiles
-from onnxq.calibration.statistics import Statistics, merged
 from onnxq.cli import screen, tables
 from onnxq.cli.options import (
     MODEL,
@@ -24,6 +21,9 @@ from onnxq.cli.options import (
 )
 from onnxq.disk.file_set import check_folder, check_target
 from onnxq.errors import LoadError, OptionError
+from onnxq.observing.observe import constant_tensors
+from onnxq.observing.progress_files import ProgressFiles
+from onnxq.observing.statistics import Statistics, merged
 from onnxq.running.records import Data
 from onnxq.workflows.calibrate import calibrate as calibrated
 

@@ -41,7 +41,7 @@ class LayerSettings:
     activation_bits: int | None = None
     """Bits of what the layer reads."""
     method: str | None = None
-    """How ranges of activations are chosen: see `onnxq.calibration.range_methods`."""
+    """How ranges of activations are chosen: see `onnxq.observing.range_methods`."""
     weight_method: str | None = None
     symmetric: bool | None = None
     """Whether zero points of what the layer reads are 0."""

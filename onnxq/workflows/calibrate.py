@@ -25,13 +25,13 @@ from onnxq.arrays.pictures import Pictures
 from onnxq.backend import Backend, chosen_backend
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.in_parts import Task, Workers, observe_in_parts
-from onnxq.calibration.observing import Part, check_given, observe
 from onnxq.calibration.placing import Placing
-from onnxq.calibration.progress_files import ProgressFiles
-from onnxq.calibration.statistics import Statistics, fingerprint
 from onnxq.calibration.wanted import wanted
 from onnxq.errors import LoadError, OptionError
 from onnxq.graph import Model, load
+from onnxq.observing.observe import Part, check_given, observe
+from onnxq.observing.progress_files import ProgressFiles
+from onnxq.observing.statistics import Statistics, fingerprint
 from onnxq.parsing.argument_types import INTEGER, PATH, takes
 from onnxq.quant.settings import Settings
 from onnxq.running.samples import Data

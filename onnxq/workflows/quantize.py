@@ -12,40 +12,36 @@ if there are samples. A target whose activations stay float needs none.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from onnxq.backend import Backend, chosen_backend
 from onnxq.calibration.calibrated import Calibrated
 from onnxq.calibration.float_form import float_form
-from onnxq.calibration.observing import constant_tensors, observe
 from onnxq.calibration.placing import Placed, Placing
 from onnxq.calibration.range_sources import note_sources
 from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.rounding.weight_cost import weight_cost
 from onnxq.calibration.rounding.weight_rounding import SAMPLES as ROUNDING_SAMPLES
-from onnxq.calibration.statistics import Statistics, fingerprint
 from onnxq.calibration.trial import SAMPLES, Noise, Trial
-from onnxq.calibration.wanted import wanted
 from onnxq.edit import describe
-from onnxq.errors import LoadError, OnnxqError, OptionError
+from onnxq.errors import LoadError, OptionError
 from onnxq.graph import Model, load
+from onnxq.observing.observe import constant_tensors
+from onnxq.observing.statistics import Statistics
 from onnxq.parsing.argument_types import FLAG, INTEGER, PATH, takes
-from onnxq.proof.prove import ANYTHING, Proof
 from onnxq.quant.settings import Settings
-from onnxq.running.samples import samples as feeds_of
-from onnxq.running.sessions import Kind, reference
 from onnxq.workflows.artifacts import Artifact
-from onnxq.workflows.bench import bench
 from onnxq.workflows.convert import Conversion, convert
 from onnxq.workflows.float_layers import Goal, Metric, TradeOff, choose_float_layers
+from onnxq.workflows.quantize_data import KeptSamples, statistics_for
+from onnxq.workflows.quantize_verdict import judged_by_noise, latency
 from onnxq.workflows.write_outputs import check_writer
 
 if TYPE_CHECKING:
-    from onnxq.running.samples import Data, Feed
+    from onnxq.running.samples import Data
 
 METHODS_TRIED = ("mse", "percentile:99.99", "percentile:99.999", "min-max")
 """Ways to choose ranges that are compared if the user states none."""
@@ -157,8 +153,8 @@ def quantize(
     _check_something(placing)
     asked = stored.rounding if stored is not None else rounding
     few = placing.has_few_bits and asked != "nearest"
-    kept = _Kept(SAMPLES + ROUNDING_SAMPLES if few else SAMPLES)
-    found = _statistics(model, target, data, statistics, samples, resume, progress, kept)
+    kept = KeptSamples(SAMPLES + ROUNDING_SAMPLES if few else SAMPLES)
+    found = statistics_for(model, target, data, statistics, samples, resume, progress, kept)
     exponents = stored.smooth if stored is not None else None if smooth else {}
     calibrated = Calibrated(model, target, found, exponents, kept.for_rounding, progress)
     trial = Trial(model, kept.feeds) if kept.feeds else None
@@ -202,7 +198,7 @@ def quantize(
     ratio, slow = None, list[str]()
     if measure_latency and "deployed" in target.sessions:
         progress("measuring the latency")
-        ratio, slow = _latency(model, done.model, kept.feeds[:SAMPLES])
+        ratio, slow = latency(model, done.model, kept.feeds[:SAMPLES])
     proofs, judged = done.proofs, list[str]()
     if trial is not None and noise is not None:
         proofs, judged = judged_by_noise(done, trial, noise)
@@ -243,94 +239,6 @@ _SEEN = (
     f"{2 * SAMPLES} samples or more to measure it on others"
 )
 
-LOST = 1.0
-"""Most dB that an optimised session may be worse than the reference session."""
-
-
-def judged_by_noise(
-    done: Conversion, trial: Trial, noise: Noise
-) -> tuple[tuple[Proof, ...], list[str]]:
-    """The proofs of `done`; those of optimised sessions judged by what the float model computes.
-
-    Integer kernels round sums where the graph rounds products, and some networks amplify that
-    beyond any fixed limit. They amplify the noise of quantization as much: a session that is as
-    close to the float model as the reference session computes the same network.
-    """
-    proofs, notes = [], []
-    for proof in done.proofs:
-        kind = cast(Kind, proof.report.sessions[1])
-        if not proof.passed and not proof.refused and kind != "reference":
-            found = trial.noise(done.model, kind).sqnr
-            if found >= noise.sqnr - LOST:
-                outputs = tuple(replace(o, tolerance=ANYTHING) for o in proof.report.outputs)
-                proof = replace(proof, report=replace(proof.report, outputs=outputs))
-                notes.append(
-                    f"the {kind} session of onnxruntime rounds differently, and the network "
-                    f"amplifies that: it is {found:.1f} dB from the float model there, "
-                    f"{noise.sqnr:.1f} dB in the reference session"
-                )
-        proofs.append(proof)
-    return tuple(proofs), notes
-
-
-@dataclass
-class _Kept:
-    """The first samples of the data: as many as are needed for more than ranges."""
-
-    most: int
-    feeds: list[Feed] = field(default_factory=list)
-
-    def add(self, feed: Feed) -> None:
-        if len(self.feeds) < self.most:
-            self.feeds.append(feed)
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether GPTQ can do without the samples that the cost is measured on."""
-        return len(self.feeds) >= 2 * SAMPLES
-
-    @property
-    def for_rounding(self) -> list[Feed]:
-        """Samples for GPTQ: on what it has seen, rounded weights look better than they are."""
-        return self.feeds[SAMPLES:] if self.is_enough else self.feeds
-
-
-def _statistics(
-    model: Model,
-    backend: Backend,
-    data: Data,
-    given: Statistics | str | Path | None,
-    most: int | None,
-    resume: Path | None,
-    progress: Callable[[str], None],
-    kept: _Kept,
-) -> Statistics:
-    """What is known of the tensors; the first samples are added to `kept`."""
-    # Rules may need other methods, but not other tensors than those of the whole network do.
-    whole = Placing(model, backend, Settings())
-    asked = wanted(whole) if whole.places else {}  # float activations have no ranges
-    if given is None and data is None and not asked:
-        return Statistics.of(fingerprint(model), asked)
-    if given is None:
-        watch = kept.add
-        return observe(model, asked, data, most=most, resume=resume, progress=progress, watch=watch)
-    found = given if isinstance(given, Statistics) else Statistics.load(Path(given))
-    if found.model != fingerprint(model):
-        raise LoadError(
-            "the statistics are of another model",
-            fix="run 'onnxq calibrate' with this model",
-        )
-    missing = sorted(set(asked) - set(found.tensors))
-    if missing:
-        raise LoadError(
-            f"the statistics lack {len(missing)} tensors, '{missing[0]}' among them",
-            fix=f"run 'onnxq calibrate' with --backend {backend.name}",
-        )
-    if data is not None:
-        for feed in itertools.islice(feeds_of(reference(model), data), kept.most):
-            kept.add(feed)
-    return found
-
 
 def _check_alone(recipe: Recipe, backend: str | Backend | None, *others: Any) -> None:
     """A recipe holds all choices: refuse others beside it."""
@@ -358,22 +266,6 @@ def _check_something(placing: Placing) -> None:
             "of the operators that the target runs in integers, or all of them stay float",
             fix="'onnxq inspect' lists the operators of the model",
         )
-
-
-def _latency(model: Model, quantized: Model, kept: list[Feed]) -> tuple[float | None, list[str]]:
-    """The time of the quantized model as a multiple of the float one's, and a note on it."""
-    both = {"float": model, "quantized": quantized}
-    try:
-        found = bench(both, kept or None, seconds=2.0, profile=False).models[1]
-    except OnnxqError as error:
-        return None, [f"the latency is not measured: {error.what}"]
-    ratio = None if found.ratio is None else found.ratio.median
-    if ratio is None or ratio <= 1:
-        return ratio, []
-    return ratio, [
-        f"on this machine the quantized model takes {ratio:.2f} x the time of the float one: "
-        "'onnxq bench' shows what runs in float"
-    ]
 
 
 def _notes(

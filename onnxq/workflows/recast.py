@@ -21,13 +21,10 @@ import onnx_graphsurgeon as gs
 from onnxq.analysis.placement_walk import Place
 from onnxq.backend import Backend
 from onnxq.calibration.following_ranges import follow, within_limits
-from onnxq.calibration.observing import observe
 from onnxq.calibration.placing import Placing
-from onnxq.calibration.range_methods import Method
 from onnxq.calibration.range_sources import note_sources
 from onnxq.calibration.ranges import KnownRange, RangeTable
 from onnxq.calibration.source_ranges import SourceRanges, source_ranges
-from onnxq.calibration.tensor_statistics import Wanted
 from onnxq.canonical.fake_quantize import set_params
 from onnxq.canonical.grid_fit import exact_fit
 from onnxq.canonical.quantized_weights import quantized_weights
@@ -36,6 +33,9 @@ from onnxq.errors import BackendError, OnnxqError
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.graph.dequantized import loaded
+from onnxq.observing.observe import observe
+from onnxq.observing.range_methods import Method
+from onnxq.observing.tensor_statistics import Wanted
 from onnxq.pass_ import Trace
 from onnxq.pipeline import Observer
 from onnxq.proof.change import RECAST, Change

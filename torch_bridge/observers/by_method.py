@@ -1,7 +1,7 @@
 r"""Ranges as `onnxq quantize` chooses them, from the same statistics by the same functions.
 
-    ByMethod          of activations: `onnxq.calibration.tensor_statistics` of every call, merged
-                      exactly, and a method of `onnxq.calibration.range_methods`
+    ByMethod          of activations: `onnxq.observing.tensor_statistics` of every call, merged
+                      exactly, and a method of `onnxq.observing.range_methods`
     WeightByMethod    of weights: `onnxq.calibration.weight_ranges` of the values seen last
 
 Scale and zero point come from `onnxq.quant.grid_of_range`, so the same values give the same
@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from onnxq.calibration.observed_range import observed_range
-from onnxq.calibration.range_methods import Method
-from onnxq.calibration.tensor_statistics import TensorStatistics, Wanted
 from onnxq.calibration.weight_ranges import weight_range
 from onnxq.errors import OptionError
+from onnxq.observing.range_methods import Method
+from onnxq.observing.tensor_statistics import TensorStatistics, Wanted
 from onnxq.quant.grid_of_range import grid_numbers
 from onnxq.quant.qparams import Array
 from onnxq.quant.scheme import QSpec

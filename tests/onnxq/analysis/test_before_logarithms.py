@@ -75,4 +75,4 @@ def test_a_spectrum_alone_is_refused_unless_a_rule_names_its_layers() -> None:
     with pytest.raises(LoadError, match=r"Conv.* and all other layers.*logarithm"):
         quantize(model, "onnxruntime", feeds)
     made = quantize(model, "onnxruntime", feeds, settings=[["Conv", {"weight_bits": 8}]])
-    assert made.sources
+    assert made.range_sources

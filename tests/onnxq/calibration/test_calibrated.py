@@ -7,12 +7,12 @@ import numpy as np
 from onnxq.backend import chosen_backend
 from onnxq.calibration.calibrated import Calibrated
 from onnxq.calibration.float_form import float_form
-from onnxq.calibration.observing import observe
 from onnxq.calibration.placing import Placing
-from onnxq.calibration.range_methods import Method
 from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.wanted import wanted
 from onnxq.graph import from_proto
+from onnxq.observing.observe import observe
+from onnxq.observing.range_methods import Method
 from onnxq.quant.settings import Settings
 from onnxq.running.sessions import reference
 from tests.models.networks import NETWORKS, samples

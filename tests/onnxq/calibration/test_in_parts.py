@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxq.calibration import in_parts, observing
+from onnxq.calibration import in_parts
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.in_parts import Task, observe_in_parts, observe_part
-from onnxq.calibration.observing import Part, observe
-from onnxq.calibration.progress_files import ProgressFiles
-from onnxq.calibration.statistics import Statistics, merged
-from onnxq.calibration.tensor_statistics import Wanted
 from onnxq.errors import LoadError, VerifyError
 from onnxq.graph import save
+from onnxq.observing import observe as observing
+from onnxq.observing.observe import Part, observe
+from onnxq.observing.progress_files import ProgressFiles
+from onnxq.observing.statistics import Statistics, merged
+from onnxq.observing.tensor_statistics import Wanted
 from tests.models.build import parse
 
 MODEL = parse(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from onnxq.calibration.observed_range import FADES, observed_range
-from onnxq.calibration.range_methods import Method
-from onnxq.calibration.tensor_statistics import TensorStatistics, Wanted
+from onnxq.observing.range_methods import Method
+from onnxq.observing.tensor_statistics import TensorStatistics, Wanted
 from onnxq.quant.scheme import QSpec
 
 SPEC = QSpec(("uint8",))

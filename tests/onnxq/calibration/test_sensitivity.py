@@ -7,13 +7,13 @@ import numpy as np
 from onnxq.backend import chosen_backend
 from onnxq.calibration.calibrated import Calibrated
 from onnxq.calibration.float_form import float_form
-from onnxq.calibration.observing import observe
 from onnxq.calibration.placing import Placing
 from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.sensitivity import _greedy, quantizer_noises, rank
 from onnxq.calibration.trial import Trial
 from onnxq.calibration.wanted import wanted
 from onnxq.graph import from_proto
+from onnxq.observing.observe import observe
 from onnxq.quant.settings import Settings
 from tests.models.networks import NETWORKS, samples
 

@@ -7,8 +7,8 @@ import pytest
 
 from onnxq.backend import find_backend
 from onnxq.calibration.smoothing import best_factors, smooth
-from onnxq.calibration.tensor_statistics import Channels
 from onnxq.graph import Model
+from onnxq.observing.tensor_statistics import Channels
 from tests.models.build import parse_filled, run
 
 PLAIN = """g (float[8,6] x) => (float[8,5] y, float[8,3] z)

@@ -11,9 +11,9 @@ from onnxq.analysis.placement_walk import Place
 from onnxq.backend import find_backend
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.placing import Placing
-from onnxq.calibration.tensor_statistics import Wanted
 from onnxq.calibration.wanted import wanted
 from onnxq.graph.constants import array
+from onnxq.observing.tensor_statistics import Wanted
 from onnxq.quant.settings import Settings
 from onnxq.workflows import demo
 from tests.models.build import parse, tensor

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from onnxq import cli
-from onnxq.calibration import observing
-from onnxq.calibration.statistics import Statistics
 from onnxq.graph import save
+from onnxq.observing import observe as observing
+from onnxq.observing.statistics import Statistics
 from onnxq.workflows import demo
 from tests.models.build import parse
 

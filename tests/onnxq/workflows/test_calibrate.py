@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxq.calibration.progress_files import ProgressFiles
-from onnxq.calibration.statistics import Statistics, merged
 from onnxq.errors import LoadError, OptionError
 from onnxq.graph import save
+from onnxq.observing.progress_files import ProgressFiles
+from onnxq.observing.statistics import Statistics, merged
 from onnxq.workflows import calibrate as workflow
 from onnxq.workflows import demo
 from onnxq.workflows.calibrate import calibrate

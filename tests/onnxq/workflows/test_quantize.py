@@ -14,11 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxq
 from onnxq.backend import Backend, backends
 from onnxq.calibration.float_form import float_form
-from onnxq.calibration.observing import observe
 from onnxq.calibration.placing import Placing
 from onnxq.calibration.wanted import wanted
 from onnxq.errors import LoadError, OnnxqError, OptionError, UnsupportedModelError
 from onnxq.graph import Model, from_proto
+from onnxq.observing.observe import observe
 from onnxq.workflows.explain import explain
 from onnxq.workflows.quantize import quantize
 from tests.models.networks import NETWORKS, samples

@@ -10,10 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch")
 
-from onnxq.calibration.range_methods import METHODS, Method  # noqa: E402
-from onnxq.calibration.tensor_statistics import TensorStatistics, Wanted  # noqa: E402
 from onnxq.calibration.weight_ranges import weight_range  # noqa: E402
 from onnxq.errors import OptionError, QParamsError  # noqa: E402
+from onnxq.observing.range_methods import METHODS, Method  # noqa: E402
+from onnxq.observing.tensor_statistics import TensorStatistics, Wanted  # noqa: E402
 from onnxq.quant.grid_of_range import grid_numbers  # noqa: E402
 from onnxq.quant.scheme import QSpec  # noqa: E402
 from tests.torch_bridge.observers.oracle import SPECS, batches, make_spec  # noqa: E402

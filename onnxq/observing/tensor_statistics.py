@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from onnxq.arrays.exact_sum import ExactSum
-from onnxq.calibration.bit_histogram import BitHistogram
-from onnxq.calibration.range_methods import Seen
+from onnxq.observing.bit_histogram import BitHistogram
+from onnxq.observing.range_methods import Seen
 from onnxq.quant.qparams import Array
 
 

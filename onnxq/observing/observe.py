@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxq.calibration.inner_taps import Shown, expose
-from onnxq.calibration.statistics import Statistics, fingerprint
-from onnxq.calibration.tensor_statistics import Wanted
 from onnxq.errors import LoadError, OptionError
 from onnxq.graph import Model
+from onnxq.observing.inner_taps import Shown, expose
+from onnxq.observing.statistics import Statistics, fingerprint
+from onnxq.observing.tensor_statistics import Wanted
 from onnxq.quant.qparams import Array
 from onnxq.running import sessions
 from onnxq.running.samples import Data, Feed, Sample, files_of, given_samples, is_float

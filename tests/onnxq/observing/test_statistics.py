@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxq.calibration.statistics import Statistics, fingerprint, merged
-from onnxq.calibration.tensor_statistics import Wanted
 from onnxq.errors import LoadError
 from onnxq.graph import Model
+from onnxq.observing.statistics import Statistics, fingerprint, merged
+from onnxq.observing.tensor_statistics import Wanted
 from tests.models.build import parse, tensor
 
 WANTED = {"ß": Wanted(channels=1), "a": Wanted(rows=-1), "never": Wanted(distribution=False)}

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxq.calibration.observing import Part, earlier_run, name_of_run
-from onnxq.calibration.statistics import Statistics
 from onnxq.errors import LoadError
+from onnxq.observing.observe import Part, earlier_run, name_of_run
+from onnxq.observing.statistics import Statistics
 from onnxq.running.records import Data
 
 _DONE = ", done"

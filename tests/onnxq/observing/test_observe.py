@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxq.calibration import observing
-from onnxq.calibration.observing import Part, constant_tensors, observe
-from onnxq.calibration.range_methods import Method
-from onnxq.calibration.statistics import Statistics, merged
-from onnxq.calibration.tensor_statistics import Wanted
 from onnxq.errors import LoadError, OptionError
 from onnxq.graph import load
 from onnxq.graph.constants import array
+from onnxq.observing import observe as observing
+from onnxq.observing.observe import Part, constant_tensors, observe
+from onnxq.observing.range_methods import Method
+from onnxq.observing.statistics import Statistics, merged
+from onnxq.observing.tensor_statistics import Wanted
 from onnxq.quant.grid_of_range import grid_numbers
 from onnxq.quant.scheme import QSpec
 from onnxq.running import sessions

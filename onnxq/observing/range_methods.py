@@ -24,8 +24,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxq.calibration.bit_histogram import BitHistogram
 from onnxq.errors import OptionError, near_matches
+from onnxq.observing.bit_histogram import BitHistogram
 from onnxq.quant.grid_of_range import grid_numbers
 from onnxq.quant.qparams import Array
 from onnxq.quant.scheme import QSpec

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq.calibration.inner_taps import Shown, expose
 from onnxq.graph import Model
+from onnxq.observing.inner_taps import Shown, expose
 from onnxq.running import sessions
 from tests.models.build import parse
 

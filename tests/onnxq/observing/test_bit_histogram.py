@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from onnxq.calibration import bit_histogram
-from onnxq.calibration.bit_histogram import ZERO, BitHistogram, lower_edges
+from onnxq.observing import bit_histogram
+from onnxq.observing.bit_histogram import ZERO, BitHistogram, lower_edges
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=True)
 VALUES = arrays.arrays(np.float32, st.integers(0, 60), elements=FLOATS)

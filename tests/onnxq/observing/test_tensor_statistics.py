@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from onnxq.calibration.tensor_statistics import TensorStatistics, Wanted
+from onnxq.observing.tensor_statistics import TensorStatistics, Wanted
 
 RNG = np.random.default_rng(0)
 

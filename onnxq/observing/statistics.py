@@ -22,10 +22,10 @@ import onnx_graphsurgeon as gs
 
 from onnxq.arrays.array_files import Stack, open_npz
 from onnxq.arrays.pieces import blocks
-from onnxq.calibration.tensor_statistics import TensorStatistics, Wanted
 from onnxq.disk.file_set import FileSet
 from onnxq.errors import LoadError
 from onnxq.graph import Model
+from onnxq.observing.tensor_statistics import TensorStatistics, Wanted
 from onnxq.parsing import strict_json
 from onnxq.quant.qparams import Array
 from onnxq.storage.tensors import values_of

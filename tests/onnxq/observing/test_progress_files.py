@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnxq.calibration.observing import Part, name_of_run
-from onnxq.calibration.progress_files import ProgressFiles
-from onnxq.calibration.statistics import Statistics
-from onnxq.calibration.tensor_statistics import Wanted
 from onnxq.errors import LoadError
+from onnxq.observing.observe import Part, name_of_run
+from onnxq.observing.progress_files import ProgressFiles
+from onnxq.observing.statistics import Statistics
+from onnxq.observing.tensor_statistics import Wanted
 
 WANTED = {"x": Wanted()}
 DATA = np.zeros((3, 2), np.float32)

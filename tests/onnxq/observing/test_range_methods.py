@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from onnxq.calibration.range_methods import METHODS, Method, Seen
-from onnxq.calibration.tensor_statistics import TensorStatistics, Wanted
 from onnxq.errors import OptionError
+from onnxq.observing.range_methods import METHODS, Method, Seen
+from onnxq.observing.tensor_statistics import TensorStatistics, Wanted
 from onnxq.quant.grid_of_range import grid_numbers
 from onnxq.quant.scheme import QSpec
 

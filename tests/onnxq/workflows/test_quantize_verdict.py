@@ -1,0 +1,55 @@
+"""Optimised sessions judged by noise, and latencies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from onnxq.backend import chosen_backend
+from onnxq.calibration.trial import Trial
+from onnxq.graph import from_proto
+from onnxq.proof.difference import Tolerance
+from onnxq.workflows.convert import convert
+from onnxq.workflows.quantize_verdict import judged_by_noise, latency
+from tests.models.networks import NETWORKS, quantized, samples
+
+STRICT = Tolerance(max_steps=0.0, max_moved=0.0, max_relative=0.0, max_absolute=0.0)
+
+
+def test_a_session_as_close_to_float_as_the_reference_one_passes() -> None:
+    backend = chosen_backend("onnxruntime", None)
+    source = quantized("resnet", backend)
+    done = convert(source, backend, data=samples("resnet"))
+    # As if the network had amplified the differences of kernels beyond every limit.
+    proofs = tuple(
+        replace(
+            proof,
+            report=replace(
+                proof.report,
+                outputs=tuple(
+                    replace(o, tolerance=STRICT, max=0.5, moved=0.5) for o in proof.report.outputs
+                ),
+            ),
+        )
+        for proof in done.proofs
+    )
+    done.proofs = proofs
+    trial = Trial(from_proto(NETWORKS["resnet"]()), samples("resnet"))
+    noise = trial.noise(source)
+    judged, notes = judged_by_noise(done, trial, noise)
+    passed = {proof.report.sessions[1]: proof.passed for proof in judged}
+    assert passed == {"reference": False, "deployed": True}  # the reference session is the proof
+    assert len(notes) == 1
+    exact = replace(noise, error=dict.fromkeys(noise.error, 0.0))
+    worse, notes = judged_by_noise(done, trial, exact)
+    assert not any(proof.passed for proof in worse)
+    assert notes == []
+
+
+def test_latency_of_a_model_beside_itself() -> None:
+    model = from_proto(NETWORKS["conv1d"]())
+    ratio, notes = latency(model, model, samples("conv1d", 2))
+    assert ratio is not None
+    assert np.isfinite(ratio)
+    assert bool(notes) == (ratio > 1)
