@@ -31,8 +31,8 @@ from onnxq.quant.qparams import Role
 from onnxq.quant.settings import Settings
 from onnxq.running.records import Data
 from onnxq.storage.model_files import read_bytes
-from onnxq.workflows.float_layers import Metric
 from onnxq.workflows.quantize import Quantization, quantize
+from onnxq.workflows.quantizing.float_layers import Metric
 
 
 def _file(name: str, text: str) -> Any:

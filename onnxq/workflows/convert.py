@@ -37,7 +37,7 @@ from onnxq.workflows.artifacts import MadeFiles, written_apart
 from onnxq.workflows.encodings import Encodings, Weights
 from onnxq.workflows.fit_to_backend import Fitted, fit
 from onnxq.workflows.read_source import read
-from onnxq.workflows.recast import missing_ranges, recast
+from onnxq.workflows.recast import NothingToPlace, missing_ranges, recast
 from onnxq.workflows.stale_files import stale_files
 from onnxq.workflows.write_outputs import Written, check_writer, write
 
@@ -241,8 +241,10 @@ def _made(
     progress: Progress,
 ) -> tuple[Fitted, Written, _Told]:
     """The model that fits the backend, and its files: on the grids of the source, or recast."""
+    fits = False
     try:
         fitted = fit(source, backend, *observers, allow_requantize=allow_requantize)
+        fits = True
         return fitted, write(fitted.model, backend), _Told()
     except (BackendError, PassError, SaveError) as error:
         if not allow_requantize:
@@ -250,15 +252,20 @@ def _made(
         refused: OnnxqError = error
     constants = True
     while True:
-        made = recast(
-            source,
-            backend,
-            *observers,
-            why=refused.what,
-            data=data,
-            constants=constants,
-            progress=progress,
-        )
+        try:
+            made = recast(
+                source,
+                backend,
+                *observers,
+                why=refused.what,
+                data=data,
+                constants=constants,
+                progress=progress,
+            )
+        except NothingToPlace:
+            if fits:  # the grids are those of the target: something else cannot be written
+                raise refused from None
+            raise
         try:
             written = write(made.fitted.model, backend)
         except OnnxqError as error:

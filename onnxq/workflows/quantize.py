@@ -35,9 +35,9 @@ from onnxq.parsing.argument_types import FLAG, INTEGER, PATH, takes
 from onnxq.quant.settings import Settings
 from onnxq.workflows.artifacts import Artifact
 from onnxq.workflows.convert import Conversion, convert
-from onnxq.workflows.float_layers import Goal, Metric, TradeOff, choose_float_layers
-from onnxq.workflows.quantize_data import KeptSamples, statistics_for
-from onnxq.workflows.quantize_verdict import judged_by_noise, latency
+from onnxq.workflows.quantizing.float_layers import Goal, Metric, TradeOff, choose_float_layers
+from onnxq.workflows.quantizing.kept_samples import KeptSamples, statistics_for
+from onnxq.workflows.quantizing.verdict import judged_by_noise, latency
 from onnxq.workflows.write_outputs import check_writer
 
 if TYPE_CHECKING:

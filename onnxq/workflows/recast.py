@@ -129,11 +129,15 @@ def recast(
     return Recast(fitted, placed.sources, notes, constants and bool(fixed), dropped)
 
 
+class NothingToPlace(BackendError):
+    """The target quantizes none of the operators of a network."""
+
+
 def _nothing_placed(backend: Backend, wanted: bool, blind: bool) -> BackendError:
     """The error for a network that would lose all its quantizers; `wanted`: it has places."""
     name, other = backend.name, "convert for a target that quantizes these operators"
     if not wanted:
-        return BackendError(f"{name} quantizes none of the operators of this network", fix=other)
+        return NothingToPlace(f"{name} quantizes none of the operators of this network", fix=other)
     return BackendError(
         f"none of the quantizers of {name} has a range, so nothing would be quantized",
         fix=f"{_DATA}, or {other}" if blind else other,

@@ -38,6 +38,7 @@ CHANGES = {
     "ppl-cuda": {"widen-range", "share-quantizers"},
     "rknn": {"share-quantizers"},  # one range per tensor
     "tengine": {"share-quantizers"},
+    "ncnn": {"invertible-scales"},  # the last bit of a scale, so that its inverse reads back
 }
 """What targets change on their own. Everything else computes what the tool's file computes."""
 

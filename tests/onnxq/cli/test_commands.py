@@ -433,7 +433,7 @@ def test_a_recast_model_says_where_its_ranges_come_from(onnxq: Run, tmp_path: Pa
     quantize(model, "x", qtype="float8e4m3fn", scale=np.float32(0.01))
     weight(model, "w", qtype="float8e4m3fn", scale=np.float32(0.01))
     save(model, tmp_path / "net.onnx")
-    words = ("convert", tmp_path / "net.onnx", "-b", "tensorrt", "-o", tmp_path)
+    words = ("convert", tmp_path / "net.onnx", "-b", "tvm", "-o", tmp_path)
     assert onnxq(*words)[0] == 2
     code, out, _ = onnxq(*words, "--allow-requantize", "--json")
     assert code == 0

@@ -11,7 +11,7 @@ from onnxq.calibration.trial import SAMPLES
 from onnxq.errors import LoadError
 from onnxq.graph import from_proto
 from onnxq.observing.statistics import Statistics, fingerprint
-from onnxq.workflows.quantize_data import KeptSamples, statistics_for
+from onnxq.workflows.quantizing.kept_samples import KeptSamples, statistics_for
 from tests.models.networks import NETWORKS, samples
 
 

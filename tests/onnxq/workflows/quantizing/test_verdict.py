@@ -11,7 +11,7 @@ from onnxq.calibration.trial import Trial
 from onnxq.graph import from_proto
 from onnxq.proof.difference import Tolerance
 from onnxq.workflows.convert import convert
-from onnxq.workflows.quantize_verdict import judged_by_noise, latency
+from onnxq.workflows.quantizing.verdict import judged_by_noise, latency
 from tests.models.networks import NETWORKS, quantized, samples
 
 STRICT = Tolerance(max_steps=0.0, max_moved=0.0, max_relative=0.0, max_absolute=0.0)

@@ -6,7 +6,7 @@ import pytest
 
 from onnxq.calibration.sensitivity import FloatStep
 from onnxq.errors import OptionError
-from onnxq.workflows.float_layers import TRIALS, Goal, TradeOff, _prefixes
+from onnxq.workflows.quantizing.float_layers import TRIALS, Goal, TradeOff, _prefixes
 
 
 def test_goals() -> None:

@@ -1,0 +1,1 @@
+"""The steps of a quantization: its samples, its float layers and its verdict."""
