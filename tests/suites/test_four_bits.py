@@ -84,9 +84,22 @@ def test_gptq_is_the_default_below_8_bits() -> None:
 
 def test_only_layers_of_few_bits_are_rounded_so() -> None:
     rule = [["Gemm", {"weight_bits": 4}]]
-    done = quantize(network("resnet"), "onnxruntime", samples("resnet", 8), settings=rule)
+    options = {"settings": rule, "rounding": "gptq"}
+    done = quantize(network("resnet"), "onnxruntime", samples("resnet", 8), **options)
     assert any("GPTQ rounds the weights of 1 layer" in note for note in done.notes)
     assert any("6 biases make up" in note for note in done.notes)
+
+
+def test_the_better_way_to_round_is_taken() -> None:
+    data = samples("conv1d", 32)
+    shares = {}
+    for way in ("gptq", "nearest", None):
+        options = {"settings": FOUR_BITS, "rounding": way, "method": "mse", "verify": False}
+        done = quantize(network("conv1d"), "onnxruntime", data, **options)
+        assert done.noise is not None
+        shares[way] = done.noise.share
+    assert shares[None] == min(shares.values())
+    assert shares["gptq"] != shares["nearest"]
 
 
 def test_what_gptq_cannot_round_is_named() -> None:
@@ -104,7 +117,8 @@ def test_a_recipe_with_gptq_replays_byte_for_byte(variant: str | None, tmp_path:
         return {path.name: path.read_bytes() for path in done.save(tmp_path / folder)}
 
     model = network("transformer")
-    made = quantize(model, "onnxruntime", data, variant=variant, settings=rules, keep_float=1)
+    options = {"variant": variant, "settings": rules, "rounding": "gptq", "keep_float": 1}
+    made = quantize(model, "onnxruntime", data, **options)
     first = files(made, "a")
     recipe = tmp_path / "a" / "net_recipe.json"
     assert b'"rounding": "gptq"' in recipe.read_bytes()
