@@ -26,18 +26,21 @@ from onnxq.operators.op_kind import kind_of
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 
-def wanted(placing: Placing) -> dict[str, Wanted]:
-    """What to observe, by the names of tensors."""
+def wanted(
+    placing: Placing, *, distribution: bool = True, channels: bool = True
+) -> dict[str, Wanted]:
+    """What to observe, by the names of tensors; all, or without what a recipe does not need."""
     tensors = [t for place in placing.places for t in place.tensors if array(t) is None]
-    found = {tensor.name: Wanted() for tensor in tensors}
+    found = {tensor.name: Wanted(distribution=distribution) for tensor in tensors}
     for node in placing.model.nodes("Softmax"):
         axis = _softmax_axis(node, placing.model)
         name = node.inputs[0].name
         if name in found and axis is not None:
-            found[name] = found[name].joined(Wanted(rows=axis))
-    for node, tensor in placing.wanted_layers():
-        channels = Wanted(channels=1 if kind_of(node) in _CONVOLUTIONS else -1)
-        found[tensor.name] = found.get(tensor.name, channels).joined(channels)
+            found[name] = found[name].joined(Wanted(rows=axis, distribution=False))
+    for node, tensor in placing.wanted_layers() if channels else ():
+        axis = 1 if kind_of(node) in _CONVOLUTIONS else -1
+        more = Wanted(channels=axis, distribution=distribution)
+        found[tensor.name] = found.get(tensor.name, more).joined(more)
     return found
 
 

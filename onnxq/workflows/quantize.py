@@ -154,8 +154,14 @@ def quantize(
     asked = stored.rounding if stored is not None else rounding
     few = placing.has_few_bits and asked != "nearest"
     kept = KeptSamples(SAMPLES + ROUNDING_SAMPLES if few else SAMPLES)
-    found = statistics_for(model, target, data, statistics, samples, resume, progress, kept)
     exponents = stored.smooth if stored is not None else None if smooth else {}
+    stated = {method if stored is None else stored.method}
+    stated |= {rule.change.method for rule in rules.rules if rule.change.method is not None}
+    found = statistics_for(
+        *(model, target, data, statistics, samples, resume, progress, kept),
+        distribution=not stated <= {"min-max", "moving-average"},
+        channels=exponents != {} or (bias_correction if stored is None else stored.bias_correction),
+    )
     calibrated = Calibrated(model, target, found, exponents, kept.for_rounding, progress)
     trial = Trial(model, kept.feeds) if kept.feeds else None
     if few and asked == "gptq" and trial is None:

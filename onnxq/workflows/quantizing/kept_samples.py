@@ -16,6 +16,7 @@ from onnxq.errors import LoadError
 from onnxq.graph import Model
 from onnxq.observing.observe import observe
 from onnxq.observing.statistics import Statistics, fingerprint
+from onnxq.observing.tensor_statistics import Wanted
 from onnxq.quant.settings import Settings
 from onnxq.running.samples import samples as feeds_of
 from onnxq.running.sessions import reference
@@ -56,11 +57,19 @@ def statistics_for(
     resume: Path | None,
     progress: Callable[[str], None],
     kept: KeptSamples,
+    *,
+    distribution: bool = True,
+    channels: bool = True,
 ) -> Statistics:
-    """What is known of the tensors; the first samples are added to `kept`."""
+    """What is known of the tensors; the first samples are added to `kept`.
+
+    Without `distribution` and `channels` only what extremes need is observed, which is cheaper.
+    """
     # Rules may need other methods, but not other tensors than those of the whole network do.
     whole = Placing(model, backend, Settings())
-    asked = wanted(whole) if whole.places else {}  # float activations have no ranges
+    asked: dict[str, Wanted] = {}
+    if whole.places:  # float activations have no ranges
+        asked = wanted(whole, distribution=distribution, channels=channels)
     if given is None and data is None and not asked:
         return Statistics.of(fingerprint(model), asked)
     if given is None:
