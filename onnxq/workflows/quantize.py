@@ -283,9 +283,11 @@ def _notes(
         more = f" and {len(same) - 1} more" if len(same) > 1 else ""
         notes.append(f"'{same[0]}'{more} had the same value in all samples: are the data typical?")
     if calibrated.smoothed:
-        notes.append(f"{len(calibrated.smoothed)} tensors are smoothed (SmoothQuant)")
+        count = len(calibrated.smoothed)
+        notes.append(f"smoothed (SmoothQuant): {count} tensor{'' if count == 1 else 's'}")
     if placed.corrected:
-        notes.append(f"{len(placed.corrected)} biases make up for rounded weights")
+        count = len(placed.corrected)
+        notes.append(f"{count} bias{' makes' if count == 1 else 'es make'} up for rounded weights")
     if trial is None and found.samples:
         notes.append("the cost is not measured: that needs --data beside the statistics")
     return notes
