@@ -113,10 +113,8 @@ def best_factors(
     # \sum_jo (s_j W_jo)^2 needs no columns; the steps are those of some of them.
     rows = np.square(weight).sum(axis=1)
     every = -(-weight.shape[1] // MOST_COLUMNS)
-    some, share = (
-        np.abs(weight[:, ::every]),
-        weight.shape[1] / len(range(0, weight.shape[1], every)),
-    )
+    some = np.abs(weight[:, ::every])
+    share = weight.shape[1] / some.shape[1]
 
     def noise(factors: Array) -> float:
         ends = (low / factors).min(), (high / factors).max()

@@ -95,10 +95,6 @@ def quantize_(
     samples: Annotated[
         int | None, typer.Option("--samples", min=1, help="Most samples of the data to use.")
     ] = None,
-    resume: Annotated[
-        Path | None,
-        _file("--resume", "File that keeps the statistics of an interrupted run."),
-    ] = None,
     no_verify: NoVerify = False,
     explain: Explain = False,
     as_json: Json = False,
@@ -125,7 +121,6 @@ def quantize_(
             metric=rated,
             max_drop=max_drop,
             samples=samples,
-            resume=resume,
             verify=not no_verify,
             measure_latency=not no_verify,
             progress=progress,

@@ -114,7 +114,6 @@ def quantize(
     metric: Metric | None = None,
     max_drop: float | None = None,
     samples: int | None = None,
-    resume: Path | None = None,
     verify: bool = True,
     measure_latency: bool = False,
     stem: str | None = None,
@@ -135,7 +134,7 @@ def quantize(
     stored = Recipe.load(recipe) if isinstance(recipe, str | Path) else recipe
     if stored is not None:
         others = (variant, settings, method, rounding, keep_float, target_sqnr, max_drop)
-        _check_alone(stored, backend, *others)
+        _check_alone(stored, backend, *others, not smooth, not bias_correction)
         backend, variant = stored.backend, stored.variant
     if backend is None:
         raise OptionError("no backend is given", fix="give --backend; 'onnxq backends' lists them")
@@ -158,7 +157,7 @@ def quantize(
     stated = {method if stored is None else stored.method}
     stated |= {rule.change.method for rule in rules.rules if rule.change.method is not None}
     found = statistics_for(
-        *(model, target, data, statistics, samples, resume, progress, kept),
+        *(model, target, data, statistics, samples, progress, kept),
         distribution=not stated <= {"min-max", "moving-average"},
         channels=exponents != {} or (bias_correction if stored is None else stored.bias_correction),
     )

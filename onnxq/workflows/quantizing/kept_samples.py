@@ -54,7 +54,6 @@ def statistics_for(
     data: Data,
     given: Statistics | str | Path | None,
     most: int | None,
-    resume: Path | None,
     progress: Callable[[str], None],
     kept: KeptSamples,
     *,
@@ -73,8 +72,7 @@ def statistics_for(
     if given is None and data is None and not asked:
         return Statistics.of(fingerprint(model), asked)
     if given is None:
-        watch = kept.add
-        return observe(model, asked, data, most=most, resume=resume, progress=progress, watch=watch)
+        return observe(model, asked, data, most=most, progress=progress, watch=kept.add)
     found = given if isinstance(given, Statistics) else Statistics.load(Path(given))
     if found.model != fingerprint(model):
         raise LoadError(

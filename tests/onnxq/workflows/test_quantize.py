@@ -111,6 +111,8 @@ def test_choices_beside_a_recipe_are_refused(tmp_path: Path) -> None:
         {"backend": "tensorrt"},
         {"keep_float": 1},
         {"rounding": "nearest"},
+        {"smooth": False},
+        {"bias_correction": False},
     ):
         with pytest.raises(OptionError, match="holds all choices"):
             quantize(network("conv1d"), data=samples("conv1d"), recipe=done.recipe, **more)

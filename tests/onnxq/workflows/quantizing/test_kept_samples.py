@@ -38,9 +38,9 @@ def test_statistics_must_cover_what_the_backend_wants() -> None:
     backend = chosen_backend("onnxruntime", None)
     kept = KeptSamples(2)
     quiet = lambda text: None  # noqa: E731 - a function that does nothing
-    found = statistics_for(model, backend, samples("conv1d"), None, None, None, quiet, kept)
+    found = statistics_for(model, backend, samples("conv1d"), None, None, quiet, kept)
     assert found.samples == 4
     assert len(kept.feeds) == 2
     empty = Statistics.of(fingerprint(model), {})
     with pytest.raises(LoadError, match=r"lack \d+ tensors"):
-        statistics_for(model, backend, None, empty, None, None, quiet, kept)
+        statistics_for(model, backend, None, empty, None, quiet, kept)
