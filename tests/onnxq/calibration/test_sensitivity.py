@@ -54,7 +54,8 @@ def test_switched_off_means_not_there() -> None:
 
     replace(quantizer, quantizer.inputs[0], without)
     left = trial.noise(without).share
-    np.testing.assert_allclose(noises[weight.name], (whole - left) / whole, rtol=1e-6)
+    # Weights that a trial rounds in advance may be multiplied in another order.
+    np.testing.assert_allclose(noises[weight.name], (whole - left) / whole, atol=1e-5)
     assert node.op == "Conv"
 
 

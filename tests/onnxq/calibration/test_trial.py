@@ -7,8 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from onnxq.calibration.trial import Noise, Trial, decibels
+from onnxq.backend import find_backend
+from onnxq.calibration.trial import Noise, Trial, decibels, with_rounded_weights
+from onnxq.canonical.quantizers import QUANTIZERS
+from onnxq.running.sessions import reference
 from tests.models.build import parse, quantize
+from tests.models.networks import quantized, samples
 
 TWO = """g (float[4] x) => (float[4] y, float[4] z, int64[1] k) {
     y = Neg(x)
@@ -48,6 +52,21 @@ def test_an_output_of_another_shape_is_all_noise() -> None:
     nothing = Noise()
     nothing.add({"y": np.zeros(2)}, [np.zeros(3)])
     assert nothing.share == 1.0
+
+
+@pytest.mark.parametrize("name", ["resnet", "transformer"])
+def test_weights_rounded_once_are_those_of_the_quantizers(name: str) -> None:
+    source = quantized(name, find_backend("tensorrt"))
+    made = with_rounded_weights(source)
+    assert len(made.nodes(*QUANTIZERS)) < len(source.nodes(*QUANTIZERS))
+    (feed,) = samples(name, 1)
+    kept = {t.name: t.values for n in made.nodes() for t in n.inputs if t.name.endswith(".rounded")}
+    names = [name.removesuffix(".rounded") for name in kept]
+    values = reference(source, taps=names).run(feed)
+    for tensor, rounded in zip(names, kept.values(), strict=True):
+        np.testing.assert_array_equal(rounded, values[tensor])
+    # Products with a constant may be summed in another order.
+    np.testing.assert_allclose(reference(made).run(feed)["y"], values["y"], rtol=1e-4, atol=1e-5)
 
 
 def test_a_model_without_noise_and_one_with() -> None:
