@@ -14,20 +14,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import onnx_graphsurgeon as gs
 
-from onnxq.canonical.quantizers import is_quantizer
-from onnxq.edit import constant, describe, new_node, producer, set_input, users, variable
+from onnxq.analysis.quantized_neighbours import becomes_codes, comes_from_codes
+from onnxq.edit import constant, describe, new_node, set_input, variable
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.operators.float_guard import lowest
-from onnxq.operators.op_kind import kind_of
-from onnxq.operators.placement import MOVES
 from onnxq.pass_ import Pass, Trace
 
 _LAYERS = ("Conv", "ConvTranspose", "Gemm")
-_INSIDE = MOVES | {"Relu", "Clip"}
-"""Operators that onnxruntime looks through on its way to a quantizer."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +34,9 @@ class GuardFloatLayers(Pass):
 
     def run(self, model: Model, trace: Trace) -> None:
         for layer in model.nodes(*_LAYERS):
-            if array(layer.inputs[1]) is None or not _reads_codes(layer.inputs[0]):
+            if array(layer.inputs[1]) is None or not comes_from_codes(layer.inputs[0]):
                 continue
-            if not _writes_codes(layer.outputs[0]):
+            if not becomes_codes(layer.outputs[0]):
                 trace.skip(describe(layer), "no quantizer follows it")
                 continue
             read = layer.inputs[0]
@@ -58,22 +53,3 @@ class GuardFloatLayers(Pass):
             )
             set_input(layer, 0, guarded)
             trace.rewrote(describe(layer), "onnxruntime would quantize its weight per tensor")
-
-
-def _reads_codes(tensor: gs.Tensor) -> bool:
-    node = producer(tensor)
-    while node is not None and kind_of(node) in MOVES:
-        tensor = node.inputs[0]
-        node = producer(tensor)
-    return node is not None and is_quantizer(node)
-
-
-def _writes_codes(tensor: gs.Tensor) -> bool:
-    waiting = [tensor]
-    while waiting:
-        for node, index in users(waiting.pop()):
-            if is_quantizer(node):
-                return True
-            if index == 0 and kind_of(node) in _INSIDE:
-                waiting += node.outputs
-    return False

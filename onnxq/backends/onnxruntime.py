@@ -11,7 +11,8 @@ this, the tensor is divided by such scales before the pair and multiplied by the
 layers between quantizers are guarded: onnxruntime would round their weights per tensor by itself.
 
 Convolutions read and write codes. Matrix products read them, and write floats as fast, so their
-results are quantized only for a reader that wants codes. Other operators with an integer kernel
+results are quantized only for a reader that wants codes; Gemm does so only without its float bias,
+which is then added by an operator of its own. Other operators with an integer kernel
 join where everything around them is in codes anyway. An operand that is a plain number keeps
 its operator in float, so nothing is quantized around it.
 
@@ -44,6 +45,7 @@ from passes.propagate_ranges import PropagateRanges
 from passes.quantize_bias import QuantizeBias
 from passes.retype_activations import RetypeActivations
 from passes.round_bias import RoundBias
+from passes.split_gemm import SplitGemm
 from passes.to_matmul_nbits import ToMatmulNbits
 from passes.to_qdq import ToQdq
 from passes.to_qoperator import ToQoperator
@@ -65,6 +67,7 @@ _PIPELINE = Pipeline(
     *(DequantizeOffAxis(), FactorChannelScales(), GuardFloatLayers()),
 )
 _ACTIVATION = QSpec(("uint8", "int8", *_OTHERS), per_channel=True, observer="ema-minmax")
+_FLOAT_BIASES = Pipeline(*_PIPELINE, SplitGemm())
 _BIASES_IN_CODES = Pipeline(*_PIPELINE, QuantizeBias(coarser=True), RoundBias())
 
 BACKEND = Backend(
@@ -80,7 +83,7 @@ BACKEND = Backend(
         ),
         activation=_ACTIVATION,
     ),
-    pipeline=_PIPELINE,
+    pipeline=_FLOAT_BIASES,
     outputs=(
         OnnxFile(
             "_qdq.onnx",
@@ -120,7 +123,7 @@ BACKEND = Backend(
         ),
         "avx2": Variant(
             "uint8 weights if int8 ones could saturate without VNNI",
-            pipeline=Pipeline(*_PIPELINE, UnsignWeights()),
+            pipeline=Pipeline(*_FLOAT_BIASES, UnsignWeights()),
         ),
         "weight-only": Variant(
             "4-bit weights of matrix products in blocks of 32, float activations",

@@ -142,5 +142,13 @@ def _delay_counter(stack: contextlib.ExitStack) -> Callable[[], list[int]] | Non
             stack.callback(os.close, files[-1])
     except OSError:
         return None
-    # Time on the CPU, time ready without it, number of time slices.
-    return lambda: [int(os.pread(file, 128, 0).split()[1]) for file in files]
+    last = [0] * len(files)
+
+    def counts() -> list[int]:
+        for at, file in enumerate(files):
+            with contextlib.suppress(ProcessLookupError):  # a thread that has ended waits no more
+                # Time on the CPU, time ready without it, number of time slices.
+                last[at] = int(os.pread(file, 128, 0).split()[1])
+        return list(last)
+
+    return counts

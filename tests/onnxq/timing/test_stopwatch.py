@@ -119,3 +119,15 @@ def test_real_clocks(threads: int) -> None:
     found = timed(lambda: sum(range(10_000)), 3)
     done.set()
     assert all(run.seconds > 0 and run.waited >= 0 for run in found)
+
+
+def test_a_thread_that_ends_meanwhile_is_no_fault() -> None:
+    ended = threading.Event()
+    other = threading.Thread(target=ended.wait)
+    other.start()
+
+    def run() -> None:
+        ended.set()
+        other.join()
+
+    assert len(timed(run, 3)) == 3
