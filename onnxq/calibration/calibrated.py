@@ -19,6 +19,7 @@ from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.observing.range_methods import Method
 from onnxq.observing.statistics import Statistics
+from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.scheme import QSpec
 from onnxq.quant.settings import Settings
 from onnxq.running.samples import Feed
@@ -54,6 +55,7 @@ class Calibrated:
         for each in self.smoothed:
             self._channels[each.smoothed] = self._channels[each.tensor].divided(each.factors)
         self._smooth = {each.smoothed for each in self.smoothed}
+        self._placing: Placing | None = None  # the last one: recipes seldom differ in settings
         self._rounding = WeightRounding(self.model, feeds, progress)
 
     @cached_property
@@ -63,7 +65,14 @@ class Calibrated:
 
     def placing(self, settings: Settings) -> Placing:
         """The places of quantizers under these settings."""
-        return Placing(self.model, self.backend, settings)
+        if self._placing is None or self._placing.settings != settings:
+            self._placing = Placing(self.model, self.backend, settings)
+        return self._placing
+
+    def activation_grids(self, recipe: Recipe) -> QParamTable:
+        """The quantizers of activations that a recipe makes."""
+        placing = self.placing(recipe.settings)
+        return placing.activation_grids(self.ranges(placing, Method.parse(recipe.method)))
 
     def placed(self, recipe: Recipe) -> Placed:
         """The canonical model that a recipe makes."""

@@ -158,13 +158,7 @@ class Placing:
         With the `averages` of tensors per channel, biases make up for rounded weights, except
         those that `rounding` rounds: it has made up for errors already.
         """
-        rows = _Rows()
-        rows.notes += [
-            f"{describe(node)} stays float: a logarithm shows its small values"
-            for node in self.before_logs
-        ]
-        for place in self.places:
-            self._add_place(place, ranges, rows)
+        rows = self._activation_rows(ranges)
         for node, weight in self.weights:
             if weight.name not in rows.sources:
                 self._add_weight(node, weight, rows)
@@ -181,6 +175,20 @@ class Placing:
         made.sweep()
         rows.notes += notes
         return Placed(made, rows.sources, rows.rules, rows.notes, corrected, list(rounded))
+
+    def activation_grids(self, ranges: RangeTable) -> QParamTable:
+        """The quantizers of activations alone."""
+        return self._activation_rows(ranges).table
+
+    def _activation_rows(self, ranges: RangeTable) -> _Rows:
+        rows = _Rows()
+        rows.notes += [
+            f"{describe(node)} stays float: a logarithm shows its small values"
+            for node in self.before_logs
+        ]
+        for place in self.places:
+            self._add_place(place, ranges, rows)
+        return rows
 
     def _add_place(self, place: Place[gs.Node, gs.Tensor], ranges: RangeTable, rows: _Rows) -> None:
         known = {t.name: _own_range(t) or ranges.get(t.name) for t in place.tensors}

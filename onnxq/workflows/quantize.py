@@ -22,6 +22,7 @@ from onnxq.calibration.calibrated import Calibrated
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.placing import Placed, Placing
 from onnxq.calibration.range_sources import note_sources
+from onnxq.calibration.range_trial import RangeTrial
 from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.rounding.weight_cost import weight_cost
 from onnxq.calibration.rounding.weight_rounding import SAMPLES as ROUNDING_SAMPLES
@@ -182,8 +183,7 @@ def quantize(
         )
         if method is None and trial is not None and placing.places:
             progress("comparing ways to choose ranges")
-            tried = [replace(chosen, method=name) for name in METHODS_TRIED]
-            chosen = best_recipe(calibrated, tried, trial)
+            chosen = best_method(calibrated, chosen, trial)
         if asked is None and few and trial is not None:
             progress("comparing ways to round weights")
             tried = [replace(chosen, rounding=way) for way in ("gptq", "nearest")]
@@ -232,6 +232,17 @@ def quantize(
         trade_off=tradeoff,
         latency=ratio,
     )
+
+
+def best_method(calibrated: Calibrated, recipe: Recipe, trial: Trial) -> Recipe:
+    """The recipe with the method of ranges that leaves the least noise."""
+    tried = [replace(recipe, method=name) for name in METHODS_TRIED]
+    ranges = RangeTrial(calibrated.placed(recipe).model, trial)
+    noises = [ranges.noise(calibrated.activation_grids(each)) for each in tried]
+    found = [(n.share, each) for n, each in zip(noises, tried, strict=True) if n is not None]
+    if len(found) < len(tried):
+        return best_recipe(calibrated, tried, trial)
+    return min(found, key=lambda each: each[0])[1]
 
 
 def best_recipe(calibrated: Calibrated, tried: list[Recipe], trial: Trial) -> Recipe:
