@@ -33,6 +33,7 @@ from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.operators.float_guard import lowest
 from onnxq.pass_ import Pass, Trace
+from onnxq.quant.qparams import Array, QParams
 
 
 @dataclass(frozen=True)
@@ -60,17 +61,27 @@ def _why_not(layer: gs.Node) -> str | None:
         return "it has factors"
     if layer.attrs.get("transA", 0):
         return "its input is transposed"
-    quantizers = [producer(tensor, FAKE_QUANTIZE) for tensor in layer.inputs[:2]]
-    if any(each is None for each in quantizers):
-        return "an operand is float"
-    grids = [fake_quantize.params_of(each) for each in quantizers]
-    if any(grid.qtype.bits != 8 or grid.qtype.floating or grid.block for grid in grids):
-        return "an operand does not have 8 bits"
-    if grids[0].axis is not None:
+    grids = [_grid(tensor) for tensor in layer.inputs[:2]]
+    if any(grid is None or grid.qtype.bits != 8 or grid.block for grid in grids):
+        return "an operand is float, or does not have 8 bits"
+    if grids[0] is not None and grids[0].axis is not None:
         return "its input has a scale per channel"
-    if array(quantizers[1].inputs[0]) is None:
+    if _weight(layer.inputs[1]) is None:
         return "its weight is computed"
     return None
+
+
+def _grid(tensor: gs.Tensor) -> QParams | None:
+    """The integer grid of a quantized tensor."""
+    node = producer(tensor, FAKE_QUANTIZE)
+    grid = None if node is None else fake_quantize.params_of(node)
+    return None if grid is None or grid.qtype.floating else grid
+
+
+def _weight(tensor: gs.Tensor) -> Array | None:
+    """The constant that a quantized tensor is made of."""
+    node = producer(tensor, FAKE_QUANTIZE)
+    return None if node is None else array(node.inputs[0])
 
 
 def _split(model: Model, layer: gs.Node) -> None:
@@ -78,7 +89,7 @@ def _split(model: Model, layer: gs.Node) -> None:
     result = layer.outputs[0]
     name = str(layer.name or result.name)
     if layer.attrs.get("transB", 0):
-        w = _turned(model, w)
+        w = _turned(model, w, layer)
     product = variable(model, f"{result.name}.product", like=result)
     new_node(model, "MatMul", [x, w], [product], name=f"{name}.product", instead_of=layer)
     guarded = variable(model, f"{product.name}.guarded", like=product)
@@ -87,17 +98,15 @@ def _split(model: Model, layer: gs.Node) -> None:
     replace_by_node(layer, "Add", [guarded, bias], model)
 
 
-def _turned(model: Model, weight: gs.Tensor) -> gs.Tensor:
+def _turned(model: Model, weight: gs.Tensor, layer: gs.Node) -> gs.Tensor:
     """The transpose of a quantized weight; the old one goes if nothing else reads it."""
-    quantizer = producer(weight, FAKE_QUANTIZE)
-    stored = quantizer.inputs[0]
-    grid = fake_quantize.params_of(quantizer)
-    axis = None if grid.axis is None else 1 - grid.axis
-    values = np.ascontiguousarray(array(stored).T)
-    turned = constant(model, f"{stored.name}.transposed", values)
+    grid, values = _grid(weight), _weight(weight)
+    assert grid is not None and values is not None
+    turned = constant(model, f"{grid.tensor}.transposed", np.ascontiguousarray(values.T))
     made = variable(model, f"{weight.name}.transposed", like=None)
+    axis = None if grid.axis is None else 1 - grid.axis
     row = replace(grid, tensor=turned.name, axis=axis)
-    fake_quantize.make(model, turned, made, row, quantizer.owner)
+    fake_quantize.make(model, turned, made, row, layer.owner)
     return made
 
 

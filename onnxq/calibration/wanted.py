@@ -1,8 +1,8 @@
 """Which tensors are observed for a placement, and what is kept of each.
 
     places of quantizers            the distribution of values
-    inputs of layers with weights   also the average and extremes of each channel, for smoothing
-                                    and the correction of biases
+    inputs of layers with weights   also the average of each channel, for the correction of biases
+    inputs of matrix products       also its extremes and average square, for smoothing
     places before a Softmax         also the least maximum of a row
 
 Rules that keep layers float move a quantizer at most to the input of a layer, so these statistics
@@ -38,8 +38,8 @@ def wanted(
         if name in found and axis is not None:
             found[name] = found[name].joined(Wanted(rows=axis, distribution=False))
     for node, tensor in placing.wanted_layers() if channels else ():
-        axis = 1 if kind_of(node) in _CONVOLUTIONS else -1
-        more = Wanted(channels=axis, distribution=distribution)
+        window = kind_of(node) in _CONVOLUTIONS
+        more = Wanted(1 if window else -1, distribution=distribution, spread=not window)
         found[tensor.name] = found.get(tensor.name, more).joined(more)
     return found
 

@@ -140,7 +140,8 @@ class Statistics:
             channels, rows = (
                 None if each[key] is None else entry.integer(key) for key in ("channels", "rows")
             )
-            wanted = Wanted(channels, rows, entry.choice("distribution", True, False))
+            flags = (entry.choice(key, True, False) for key in ("distribution", "spread"))
+            wanted = Wanted(channels, rows, *flags)
             made.tensors[entry.text("name")] = TensorStatistics.from_state(wanted, states[number])
         return made
 

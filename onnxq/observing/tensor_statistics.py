@@ -23,11 +23,13 @@ class Wanted:
     """What is to be known of a tensor."""
 
     channels: int | None = None
-    """The axis of channels whose average and largest magnitude are needed."""
+    """The axis of channels whose averages are needed."""
     rows: int | None = None
     """The axis that a Softmax sums over."""
     distribution: bool = True
     """Whether more than the extremes is needed."""
+    spread: bool = False
+    """Whether the extremes and the average square of each channel are needed as well."""
 
     def joined(self, other: Wanted) -> Wanted:
         """What both need."""
@@ -35,6 +37,7 @@ class Wanted:
             self.channels if other.channels is None else other.channels,
             self.rows if other.rows is None else other.rows,
             self.distribution or other.distribution,
+            self.spread or other.spread,
         )
 
 
@@ -60,7 +63,7 @@ class TensorStatistics:
         if not (np.isfinite(low) and np.isfinite(high)):
             raise FloatingPointError("NaN" if np.isnan(values).any() else "infinity")
         if self.wanted.distribution:
-            self.histogram.add(values)
+            self.histogram.add(values, (low, high))
         else:
             self.histogram.widen(low, high)
         self.extremes.add(np.array([low, high], np.float32))
@@ -71,7 +74,7 @@ class TensorStatistics:
             each = np.moveaxis(values, channels, 0).reshape(values.shape[channels], -1)
             if self.channels is None:
                 self.channels = ChannelStatistics(len(each))
-            self.channels.add(each)
+            self.channels.add(each, spread=self.wanted.spread)
 
     def merge(self, other: TensorStatistics) -> None:
         """Take in what another part of the data gave."""
@@ -138,7 +141,7 @@ class Channels:
 
 
 class ChannelStatistics:
-    """Extremes, average and average square of each channel of a tensor.
+    """Average of each channel of a tensor, and its extremes and average square if needed.
 
     An axis whose size differs between samples does not count channels: nothing is kept of it, and
     the size is 0.
@@ -152,13 +155,15 @@ class ChannelStatistics:
         self.squares = ExactSum(size)
         """The average square of each sample."""
 
-    def add(self, values: Array) -> None:
-        """Take in one sample, channels first."""
+    def add(self, values: Array, *, spread: bool = True) -> None:
+        """Take in one sample, channels first; without `spread` only its averages."""
         if len(values) != self.low.size:
             self._forget()
             return
-        self._widen(values.min(axis=1), values.max(axis=1))
         self.sum.add(values.mean(axis=1, dtype=np.float64))
+        if not spread:
+            return
+        self._widen(values.min(axis=1), values.max(axis=1))
         squares = np.einsum("ij,ij->i", values, values, dtype=np.float64) / values.shape[1]
         self.squares.add(np.minimum(squares, np.finfo(np.float32).max))
 

@@ -26,7 +26,7 @@ from tests.models.foreign_files import FOLDER
 BODY = """g (float[1,2] x) => (float[1,2] y) <float[2,2] w = {1, -2, 3, 0.5}>
 { h = MatMul(x, w)  y = Relu(h) }"""
 MODEL = parse(BODY)
-WANTED = {"x": Wanted(channels=-1), "h": Wanted(), "y": Wanted(rows=-1)}
+WANTED = {"x": Wanted(channels=-1, spread=True), "h": Wanted(), "y": Wanted(rows=-1)}
 DATA = np.random.default_rng(0).normal(size=(11, 1, 2)).astype(np.float32)
 WHOLE = observe(MODEL, WANTED, DATA).dumps()
 
@@ -137,7 +137,11 @@ def test_channels_in_a_loop_are_those_of_the_tensor() -> None:
           { d = Identity(c)  made = Mul(x, gain)  next = Add(state, made) }>
     }"""
     feed = {"x": np.ones((1, 3, 2), np.float32), "n": np.array(4), "go": np.array(True)}
-    found = observe(parse(loop), {"made": Wanted(channels=1), "state": Wanted(channels=1)}, feed)
+    found = observe(
+        parse(loop),
+        {"made": Wanted(channels=1, spread=True), "state": Wanted(channels=1, spread=True)},
+        feed,
+    )
     channels = found.tensors["made"].channels
     assert channels is not None
     assert channels.high.tolist() == [1, 10, 100]

@@ -18,7 +18,11 @@ from onnxq.observing.statistics import Statistics, fingerprint, merged
 from onnxq.observing.tensor_statistics import Wanted
 from tests.models.build import parse, tensor
 
-WANTED = {"ß": Wanted(channels=1), "a": Wanted(rows=-1), "never": Wanted(distribution=False)}
+WANTED = {
+    "ß": Wanted(channels=1, spread=True),
+    "a": Wanted(rows=-1),
+    "never": Wanted(distribution=False),
+}
 SAMPLES = [
     np.random.default_rng(n).normal(size=(1, 3, 5)).astype(np.float32) * 10.0 ** (n - 3)
     for n in range(8)

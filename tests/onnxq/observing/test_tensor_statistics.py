@@ -29,7 +29,7 @@ SAMPLES = [RNG.normal(size=(2, 3, 4)).astype(np.float32) * k for k in (1, 5, 0.1
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4)))[::5])
 @pytest.mark.parametrize("cut", [0, 1, 2, 4])
 def test_any_division_and_order(order: tuple[int, ...], cut: int) -> None:
-    wanted = Wanted(channels=1, rows=-1)
+    wanted = Wanted(channels=1, rows=-1, spread=True)
     samples = [SAMPLES[i] for i in order]
     one, two = taken(wanted, *samples[:cut]), taken(wanted, *samples[cut:])
     one.merge(two)
@@ -38,7 +38,7 @@ def test_any_division_and_order(order: tuple[int, ...], cut: int) -> None:
 
 
 def test_a_merge_leaves_the_other_part_as_it_was() -> None:
-    wanted = Wanted(channels=1)
+    wanted = Wanted(channels=1, spread=True)
     one, two = taken(wanted, SAMPLES[0]), taken(wanted, SAMPLES[1])
     before = state(one)
     whole = TensorStatistics(wanted)
@@ -48,7 +48,7 @@ def test_a_merge_leaves_the_other_part_as_it_was() -> None:
 
 
 def test_channels_against_numpy() -> None:
-    found = taken(Wanted(channels=1), *SAMPLES).channels
+    found = taken(Wanted(channels=1, spread=True), *SAMPLES).channels
     assert found is not None
     whole = np.stack(SAMPLES)
     assert np.array_equal(found.low, whole.min(axis=(0, 1, 3)))
@@ -67,7 +67,7 @@ def test_rows_of_a_softmax() -> None:
 @pytest.mark.parametrize("sizes", [(3, 4, 3), (4, 3, 3), (3, 3, 4)])
 def test_an_axis_of_changing_size_does_not_count_channels(sizes: tuple[int, ...]) -> None:
     samples = [np.ones((1, size), np.float32) for size in sizes]
-    wanted = Wanted(channels=1)
+    wanted = Wanted(channels=1, spread=True)
     whole = taken(wanted, *samples)
     parts = taken(wanted, samples[0])
     for sample in samples[1:]:
@@ -84,9 +84,9 @@ def test_the_average_of_extremes() -> None:
 
 
 def test_empty_arrays_change_nothing() -> None:
-    made = taken(Wanted(channels=1), np.zeros((0, 3), np.float32))
+    made = taken(Wanted(channels=1, spread=True), np.zeros((0, 3), np.float32))
     assert made.is_empty
-    assert state(made) == state(TensorStatistics(Wanted(channels=1)))
+    assert state(made) == state(TensorStatistics(Wanted(channels=1, spread=True)))
 
 
 def test_zero_has_no_sign() -> None:
