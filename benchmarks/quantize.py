@@ -72,6 +72,7 @@ def ours(model: Path, made: Path, feeds: list[Feed], way: str, name: str) -> Non
     options: dict[str, Any] = {"verify": False}
     if way == "min-max":
         options |= {"method": "min-max", "smooth": False, "bias_correction": False}
+        options["rounding"] = "nearest"
     if way == "mixed":
         options["target_sqnr"] = MIXED_DB[name]
     onnxq.save(onnxq.quantize(model, "onnxruntime", feeds, **options).model, made)

@@ -13,7 +13,7 @@ if there are samples. A target whose activations stay float needs none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +22,10 @@ from onnxq.calibration.calibrated import Calibrated
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.placing import Placed, Placing
 from onnxq.calibration.range_sources import note_sources
-from onnxq.calibration.range_trial import RangeTrial
 from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.rounding.weight_cost import weight_cost
 from onnxq.calibration.rounding.weight_rounding import SAMPLES as ROUNDING_SAMPLES
+from onnxq.calibration.rounding.weight_rounding import is_small_window
 from onnxq.calibration.trial import SAMPLES, Noise, Trial
 from onnxq.edit import describe
 from onnxq.errors import LoadError, OptionError
@@ -36,6 +36,7 @@ from onnxq.parsing.argument_types import FLAG, INTEGER, PATH, takes
 from onnxq.quant.settings import Settings
 from onnxq.workflows.artifacts import Artifact
 from onnxq.workflows.convert import Conversion, convert
+from onnxq.workflows.quantizing.choices import METHODS_TRIED, Choices
 from onnxq.workflows.quantizing.float_layers import Goal, Metric, TradeOff, choose_float_layers
 from onnxq.workflows.quantizing.kept_samples import KeptSamples, statistics_for
 from onnxq.workflows.quantizing.verdict import judged_by_noise, latency
@@ -43,9 +44,6 @@ from onnxq.workflows.write_outputs import check_writer
 
 if TYPE_CHECKING:
     from onnxq.running.samples import Data
-
-METHODS_TRIED = ("mse", "percentile:99.99", "percentile:99.999", "min-max")
-"""Ways to choose ranges that are compared if the user states none."""
 
 
 @dataclass(kw_only=True)
@@ -153,7 +151,8 @@ def quantize(
     _check_something(placing)
     asked = stored.rounding if stored is not None else rounding
     few = placing.has_few_bits and asked != "nearest"
-    kept = KeptSamples(SAMPLES + ROUNDING_SAMPLES if few else SAMPLES)
+    rounds = few or (asked != "nearest" and _has_small_windows(placing))
+    kept = KeptSamples(SAMPLES + ROUNDING_SAMPLES if few else (1 + rounds) * SAMPLES)
     exponents = stored.smooth if stored is not None else None if smooth else {}
     stated = {method if stored is None else stored.method}
     stated |= {rule.change.method for rule in rules.rules if rule.change.method is not None}
@@ -163,14 +162,15 @@ def quantize(
         channels=exponents != {} or (bias_correction if stored is None else stored.bias_correction),
     )
     calibrated = Calibrated(model, target, found, exponents, kept.for_rounding, progress)
-    trial = Trial(model, kept.feeds) if kept.feeds else None
-    if few and asked == "gptq" and trial is None:
+    if rounds and asked == "gptq" and not kept.feeds:
         raise OptionError(
             "GPTQ rounds weights by what their layers compute, which needs samples",
             fix="give --data, or --rounding nearest",
         )
     tradeoff: list[TradeOff] = []
-    chosen = stored
+    chosen, noise = stored, None
+    by_trial = stored is None and bool((method is None and placing.places) or few or goal.is_set)
+    trial = Trial(model, kept.feeds) if kept.feeds and (verify or by_trial) else None
     if chosen is None:
         chosen = Recipe(
             target.name,
@@ -179,16 +179,20 @@ def quantize(
             calibrated.exponents,
             bias_correction,
             rules,
-            asked or ("gptq" if few and trial is not None else "nearest"),
+            asked or ("gptq" if rounds and kept.feeds else "nearest"),
         )
-        if method is None and trial is not None and placing.places:
-            progress("comparing ways to choose ranges")
-            chosen = best_method(calibrated, chosen, trial)
-        if asked is None and few and trial is not None:
-            progress("comparing ways to round weights")
-            tried = [replace(chosen, rounding=way) for way in ("gptq", "nearest")]
-            chosen = best_recipe(calibrated, tried, trial)
-        chosen, tradeoff = choose_float_layers(calibrated, chosen, trial, goal, progress)
+        if trial is not None and by_trial:
+            choices = Choices(calibrated, chosen, trial, progress)
+            if method is None and placing.places:
+                choices.choose_method()
+            if asked is None and few:
+                choices.choose_rounding()
+            if method is None and "deployed" in target.sessions:
+                choices.choose_first_layers()
+            chosen, noise = choices.recipe, choices.noise
+        if goal.is_set:
+            chosen, tradeoff = choose_float_layers(calibrated, chosen, trial, goal, progress)
+            noise = None
     placed = calibrated.placed(chosen)
     note_sources(placed.model, placed.sources)
     done = convert(
@@ -199,7 +203,8 @@ def quantize(
         stem=stem,
         progress=progress,
     )
-    noise = None if trial is None else trial.noise(placed.model)
+    if trial is not None and noise is None:
+        noise = trial.noise(placed.model)
     ratio, slow = None, list[str]()
     if measure_latency and "deployed" in target.sessions:
         progress("measuring the latency")
@@ -214,9 +219,9 @@ def quantize(
             "proofs": proofs,
             "notes": [
                 *(r for t in traces if t.name == "single-precision" for r in t.rewrites),
-                *_notes(found, placed, calibrated, trial),
+                *_notes(found, placed, calibrated, has_data=bool(kept.feeds)),
                 *_rounding_notes(chosen, placing, placed, calibrated, trial),
-                *([_SEEN] if placed.rounded and not kept.is_enough else []),
+                *([_SEEN] if few and placed.rounded and not kept.is_enough else []),
                 *done.notes,
                 *judged,
                 *slow,
@@ -232,22 +237,6 @@ def quantize(
         trade_off=tradeoff,
         latency=ratio,
     )
-
-
-def best_method(calibrated: Calibrated, recipe: Recipe, trial: Trial) -> Recipe:
-    """The recipe with the method of ranges that leaves the least noise."""
-    tried = [replace(recipe, method=name) for name in METHODS_TRIED]
-    ranges = RangeTrial(calibrated.placed(recipe).model, trial)
-    noises = [ranges.noise(calibrated.activation_grids(each)) for each in tried]
-    found = [(n.share, each) for n, each in zip(noises, tried, strict=True) if n is not None]
-    if len(found) < len(tried):
-        return best_recipe(calibrated, tried, trial)
-    return min(found, key=lambda each: each[0])[1]
-
-
-def best_recipe(calibrated: Calibrated, tried: list[Recipe], trial: Trial) -> Recipe:
-    """The recipe that leaves the least noise on the samples of the trial."""
-    return min(tried, key=lambda each: trial.noise(calibrated.placed(each).model).share)
 
 
 _SEEN = (
@@ -285,7 +274,7 @@ def _check_something(placing: Placing) -> None:
 
 
 def _notes(
-    found: Statistics, placed: Placed, calibrated: Calibrated, trial: Trial | None
+    found: Statistics, placed: Placed, calibrated: Calibrated, *, has_data: bool
 ) -> list[str]:
     notes = list(placed.notes)
     same = constant_tensors(found)
@@ -298,7 +287,7 @@ def _notes(
     if placed.corrected:
         count = len(placed.corrected)
         notes.append(f"{count} bias{' makes' if count == 1 else 'es make'} up for rounded weights")
-    if trial is None and found.samples:
+    if found.samples and not has_data:
         notes.append("the cost is not measured: that needs --data beside the statistics")
     return notes
 
@@ -307,11 +296,12 @@ def _rounding_notes(
     recipe: Recipe, placing: Placing, placed: Placed, calibrated: Calibrated, trial: Trial | None
 ) -> list[str]:
     """What is to be known about weights of few bits."""
+    count = len(placed.rounded)
+    notes = [f"GPTQ rounds the weights of {count} layer{'s' * (count != 1)}"] if count else []
     if not placing.has_few_bits:
-        return ["no weight has fewer than 8 bits to be rounded by GPTQ"] * (
-            recipe.rounding == "gptq"
-        )
-    notes = [f"GPTQ rounds the weights of {len(placed.rounded)} layers"] if placed.rounded else []
+        if not count and recipe.rounding == "gptq":
+            notes.append("no weight has few enough bits or inputs to be rounded by GPTQ")
+        return notes
     cost = weight_cost(calibrated.model, placed.model)
     if cost is not None:
         notes.append(cost.text)
@@ -322,6 +312,10 @@ def _rounding_notes(
             "GPTQ round them better, and measures"
         )
     return notes
+
+
+def _has_small_windows(placing: Placing) -> bool:
+    return any(is_small_window(node, weight.shape) for node, weight in placing.weights)
 
 
 def _recipe_file(recipe: Recipe) -> Artifact:

@@ -1,4 +1,7 @@
-"""Rounds the weights of few bits in a model by GPTQ, on samples.
+"""Rounds weights in a model by GPTQ, on samples.
+
+Those of few bits, where it decides, and those of 8 bits in small windows of convolutions: there it
+is cheap, and neighbours in a picture are so much alike that it halves the noise of rounding.
 
 The inputs of a layer are those of the float model. The products that GPTQ needs are squares of
 the number of inputs, so layers are taken in batches, each with a run over the samples of its own.
@@ -7,6 +10,7 @@ Results are kept: recipes that differ elsewhere have the same grids of weights.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +32,10 @@ SAMPLES = 32
 """Samples that the products come from."""
 ROWS = 32768
 """Most rows of inputs of a layer over all samples: eight for each of the most inputs it has."""
+SMALL = 640
+"""Most inputs of a window of 8-bit weights that is rounded."""
+SMALL_SAMPLES = 4
+"""Samples for these windows, with 8 rows for each input in all."""
 MEMORY = 256 << 20
 """Most bytes of products at a time."""
 
@@ -36,6 +44,12 @@ def has_few_bits(row: QParams) -> bool:
     """Whether a quantizer has fewer than 8 bits: with more, rounding to nearest is as good."""
     assert row.lo is not None and row.hi is not None
     return not row.qtype.floating and (row.hi - row.lo).bit_length() < 8
+
+
+def is_small_window(layer: gs.Node, shape: Sequence[int]) -> bool:
+    """Whether a layer sums over few inputs, neighbours among them."""
+    taps = math.prod(shape[2:])
+    return layer.op == "Conv" and taps > 1 and shape[1] * taps <= SMALL
 
 
 @dataclass(frozen=True)
@@ -71,26 +85,30 @@ class WeightRounding:
                 self._weights.setdefault(weight.name, weight)
 
     def rounded(self, table: QParamTable) -> tuple[dict[str, Array], list[str]]:
-        """The rounded values of weights of few bits, by name, and notes on those left out.
+        """The rounded values of weights, by name, and notes on those of few bits left out.
 
         The values lie on the grids of `table`: its quantizers do not change them.
         """
         found: dict[str, Array] = {}
         tasks, reasons = [], dict[str, list[str]]()
         for row in table.of(Role.WEIGHT):
-            if row.tensor not in self._weights or not has_few_bits(row):
+            if row.tensor not in self._weights or row.qtype.floating:
                 continue
-            task = self._task(row)
+            few, task = has_few_bits(row), self._task(row)
             if isinstance(task, str):
-                reasons.setdefault(task, []).append(row.tensor)
-            else:
+                if few:
+                    reasons.setdefault(task, []).append(row.tensor)
+            elif few or (row.qtype.bits == 8 and is_small_window(task.layer, task.weight.shape)):
                 tasks.append(task)
         new = [task for task in tasks if task.key not in self._done]
-        for batch in _batches(new):
-            self._progress(f"rounding the weights of {len(new)} layers by GPTQ")
-            products = self._products({each for task in batch for each in task.inputs})
-            for task in batch:
-                self._done[task.key] = _rounded(task, products)
+        for few in (True, False):
+            for batch in _batches([task for task in new if has_few_bits(task.row) == few]):
+                self._progress(f"rounding the weights of {len(new)} layers by GPTQ")
+                inputs = {each for task in batch for each in task.inputs}
+                feeds = self._feeds if few else self._feeds[:SMALL_SAMPLES]
+                products = self._products(inputs, feeds, few)
+                for task in batch:
+                    self._done[task.key] = _rounded(task, products)
         for task in tasks:
             found[task.row.tensor] = self._done[task.key]
         return found, [_note(names, why) for why, names in reasons.items()]
@@ -118,17 +136,19 @@ class WeightRounding:
             return "several layers read it in different ways"
         return _Task(row, layers[0], weight, tuple(inputs))
 
-    def _products(self, wanted: set[LayerInputs]) -> dict[LayerInputs, Array]:
+    def _products(
+        self, wanted: set[LayerInputs], feeds: Sequence[Feed], few: bool
+    ) -> dict[LayerInputs, Array]:
         given = {t.name for t in self._model.graph.inputs}
         taps = sorted({each.tensor for each in wanted} - given)
         found = {w: np.zeros((w.groups, w.inputs, w.inputs)) for w in wanted}
-        rows = max(1, ROWS // len(self._feeds))
         running = session(self._model, "shipped", taps=taps) if taps else None
-        for feed in self._feeds:
+        for feed in feeds:
             values = {} if running is None else running.run(feed, only=taps)
             for each in wanted:
                 value = values[each.tensor] if each.tensor in values else feed[each.tensor]
-                found[each] += each.products(value, rows)
+                rows = ROWS if few else 8 * each.inputs
+                found[each] += each.products(value, max(1, rows // len(feeds)))
         return found
 
 
@@ -163,4 +183,4 @@ def _note(names: Sequence[str], why: str) -> str:
     return f"'{names[0]}'{more} rounded to the nearest codes: {why}"
 
 
-__all__ = ["SAMPLES", "WeightRounding", "has_few_bits"]
+__all__ = ["SAMPLES", "WeightRounding", "has_few_bits", "is_small_window"]

@@ -1,0 +1,78 @@
+"""What the samples of a trial decide: ranges, the rounding of weights, float first layers.
+
+Each choice compares the noise at the outputs, one after the other. Ranges by the least squared
+error are the rule, and others the exception that must be clearly better: on the very data that they
+come from, tight ranges look better than they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from onnxq.calibration.calibrated import Calibrated
+from onnxq.calibration.first_layers import WORTH, cheap_first_layers
+from onnxq.calibration.range_trial import RangeTrial
+from onnxq.calibration.recipe import Recipe
+from onnxq.calibration.trial import Noise, Trial
+
+METHODS_TRIED = ("mse", "percentile:99.999", "min-max")
+"""Ways to choose ranges that are compared if the user states none."""
+CLEARLY = 0.9
+"""Share of the noise of the first method that another must stay below."""
+
+
+class Choices:
+    """A recipe that gets better with every choice, and its noise."""
+
+    def __init__(
+        self,
+        calibrated: Calibrated,
+        recipe: Recipe,
+        trial: Trial,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._calibrated, self._trial, self._progress = calibrated, trial, progress
+        self.recipe = recipe
+        self._noise: Noise | None = None
+
+    @property
+    def noise(self) -> Noise:
+        """The noise of the recipe as it is."""
+        if self._noise is None:
+            self._noise = self._measured(self.recipe)
+        return self._noise
+
+    def choose_method(self) -> None:
+        """Compare ways to choose ranges."""
+        self._progress("comparing ways to choose ranges")
+        tried = [replace(self.recipe, method=name) for name in METHODS_TRIED]
+        ranges = RangeTrial(self._calibrated.placed(tried[0]).model, self._trial)
+        noises = [ranges.noise(self._calibrated.activation_grids(each)) for each in tried]
+        found = [n or self._measured(each) for n, each in zip(noises, tried, strict=True)]
+        best = min(range(len(tried)), key=lambda at: found[at].share)
+        at = best if found[best].share < CLEARLY * found[0].share else 0
+        self.recipe, self._noise = tried[at], found[at]
+
+    def choose_rounding(self) -> None:
+        """Compare GPTQ with rounding to nearest."""
+        self._progress("comparing ways to round weights")
+        self._take_if_better(replace(self.recipe, rounding="nearest"))
+
+    def choose_first_layers(self) -> None:
+        """Compare float first layers with quantized ones, if they are cheap."""
+        layers = cheap_first_layers(self._calibrated.placing(self.recipe.settings))
+        if layers:
+            self._progress("trying the first layer in float")
+            self._take_if_better(self.recipe.with_float(layers), WORTH)
+
+    def _take_if_better(self, recipe: Recipe, share: float = 1.0) -> None:
+        before, found = self.noise, self._measured(recipe)
+        if found.share < share * before.share:
+            self.recipe, self._noise = recipe, found
+
+    def _measured(self, recipe: Recipe) -> Noise:
+        return self._trial.noise(self._calibrated.placed(recipe).model)
+
+
+__all__ = ["METHODS_TRIED", "Choices"]
