@@ -36,6 +36,7 @@ def test_every_place_and_every_layer_of_a_network(backend: str) -> None:
     assert found["block.relu2.out"] == Wanted(channels=1)
     assert found["pool.out"].channels == 1
     assert found["flatten.out"].channels == -1
+    assert found["flatten.out"].spread
 
 
 ATTENTION = f"""g (float[1,4,8] x) => (float[1,4,4] y)
@@ -55,7 +56,7 @@ def test_rows_of_a_softmax(axis: int, opset: int, rows: int | None) -> None:
     placing.places = [*placing.places, Place((tensor(placing.model, "s"),), False, "for the test")]
     found = wanted(placing)
     assert found["s"] == Wanted(rows=rows)
-    assert found["x"] == Wanted(channels=-1)
+    assert found["x"] == Wanted(channels=-1, spread=True)
     assert found["q"] == Wanted()
 
 

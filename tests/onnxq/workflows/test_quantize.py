@@ -21,6 +21,7 @@ from onnxq.graph import Model, from_proto
 from onnxq.observing.observe import observe
 from onnxq.workflows.explain import explain
 from onnxq.workflows.quantize import quantize
+from onnxq.workflows.quantizing.choices import CLEARLY
 from tests.models.networks import NETWORKS, samples
 
 WRITERS = sorted(
@@ -48,13 +49,22 @@ def test_every_backend(backend: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(NETWORKS))
-def test_the_best_method_is_no_worse_than_the_extremes(name: str) -> None:
+def test_the_best_method_is_hardly_worse_than_the_extremes(name: str) -> None:
     data = samples(name, 16)
     best = quantize(network(name), "onnxruntime", data, verify=False)
-    plain = quantize(network(name), "onnxruntime", data, method="min-max", verify=False)
+    plain = quantize(network(name), "onnxruntime", data, method="min-max")
     assert best.noise is not None
     assert plain.noise is not None
-    assert best.noise.share <= plain.noise.share
+    assert best.noise.share <= plain.noise.share / CLEARLY
+
+
+def test_nothing_is_measured_that_was_not_asked_for() -> None:
+    """Without a proof and without a choice to make, the samples run once."""
+    plain = quantize(
+        network("resnet"), "onnxruntime", samples("resnet"), method="mse", verify=False
+    )
+    assert plain.noise is None
+    assert not any("not measured" in note for note in plain.notes)
 
 
 def test_a_backend_without_anything_to_do_says_so() -> None:
@@ -87,10 +97,9 @@ def test_statistics_replace_the_data(tmp_path: Path) -> None:
     backend = onnxq.backend.chosen_backend("onnxruntime", None)
     found = observe(model, wanted(Placing(model, backend)), data)
     found.save(tmp_path / "all.stats")
-    whole = quantize(network("resnet"), "onnxruntime", data, method="mse")
-    parts = quantize(
-        network("resnet"), "onnxruntime", statistics=tmp_path / "all.stats", method="mse"
-    )
+    options = {"method": "mse", "rounding": "nearest"}
+    whole = quantize(network("resnet"), "onnxruntime", data, **options)
+    parts = quantize(network("resnet"), "onnxruntime", statistics=tmp_path / "all.stats", **options)
     assert saved(parts, tmp_path / "parts") == saved(whole, tmp_path / "whole")
     assert parts.noise is None
     assert any("cost is not measured" in note for note in parts.notes)
@@ -123,7 +132,7 @@ def test_choices_beside_a_recipe_are_refused(tmp_path: Path) -> None:
 
 def test_float_layers_never_cost_quality() -> None:
     data = samples("mobilenet", 12)
-    plain = quantize(network("mobilenet"), "onnxruntime", data, method="mse", verify=False)
+    plain = quantize(network("mobilenet"), "onnxruntime", data, method="mse")
     assert plain.noise is not None
     kept = quantize(network("mobilenet"), "onnxruntime", data, method="mse", keep_float=3)
     assert kept.noise is not None
@@ -136,7 +145,7 @@ def test_float_layers_never_cost_quality() -> None:
 
 def test_a_target_in_decibels_is_reached_with_few_layers() -> None:
     data = samples("resnet", 12)
-    plain = quantize(network("resnet"), "onnxruntime", data, method="mse", verify=False)
+    plain = quantize(network("resnet"), "onnxruntime", data, method="mse")
     assert plain.noise is not None
     goal = plain.noise.sqnr + 2.0
     done = quantize(network("resnet"), "onnxruntime", data, method="mse", target_sqnr=goal)
@@ -168,7 +177,7 @@ def test_a_metric_of_the_user_decides() -> None:
             np.mean([np.abs(a - b).max() for a, b in zip(made, wanted_outputs, strict=False)])
         )
 
-    plain = quantize(model, "onnxruntime", data, method="mse", verify=False)
+    plain = quantize(model, "onnxruntime", data, method="mse")
     drop = -closeness(onnxq.running.sessions.reference(plain.model).run) / 2
     done = quantize(
         network("resnet"), "onnxruntime", data, method="mse", metric=closeness, max_drop=drop

@@ -9,7 +9,11 @@ from onnxq.backend import find_backend
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.placing import Placing
 from onnxq.calibration.rounding import weight_rounding
-from onnxq.calibration.rounding.weight_rounding import WeightRounding, has_few_bits
+from onnxq.calibration.rounding.weight_rounding import (
+    WeightRounding,
+    has_few_bits,
+    is_small_window,
+)
 from onnxq.canonical.quantized_weights import quantized_weights
 from onnxq.edit import users
 from onnxq.graph import Model, from_proto
@@ -31,9 +35,9 @@ def network(name: str) -> Model:
     return float_form(from_proto(NETWORKS[name]()))[0]
 
 
-def grids(model: Model) -> QParamTable:
-    """The 4-bit grids of all weights."""
-    placed = Placing(model, find_backend("onnxruntime"), FOUR_BITS).place({})
+def grids(model: Model, settings: Settings = FOUR_BITS) -> QParamTable:
+    """The grids of all weights, of 4 bits if not told otherwise."""
+    placed = Placing(model, find_backend("onnxruntime"), settings).place({})
     return QParamTable([row for _, row, _ in quantized_weights(placed.model)])
 
 
@@ -132,12 +136,32 @@ def test_a_weight_with_another_use_is_left() -> None:
     assert "something other than a layer reads it" in notes[0]
 
 
-def test_8_bits_are_left() -> None:
+def test_8_bits_of_a_matrix_are_left() -> None:
     model = shared()
     row = row_of(model, 8)
     assert not has_few_bits(row)
     feeds = [{"x": np.ones((2, 6), np.float32)}]
     assert WeightRounding(model, feeds).rounded(QParamTable([row])) == ({}, [])
+
+
+@pytest.mark.parametrize("name", ["resnet", "mobilenet", "conv1d"])
+def test_8_bits_of_small_windows_are_rounded(name: str) -> None:
+    model, feeds = network(name), samples(name, 6)
+    layers = Placing(model, find_backend("onnxruntime")).weights
+    small = [weight.name for node, weight in layers if is_small_window(node, weight.shape)]
+    assert small
+    table = grids(model, Settings())
+    rounded, notes = WeightRounding(model, feeds).rounded(table)
+    assert sorted(rounded) == sorted(small)
+    assert notes == []
+    near_sum, made_sum = 0.0, 0.0
+    for row in table.of(Role.WEIGHT):
+        if row.tensor in rounded:
+            old = next(array(t) for n in model.nodes() for t in n.inputs if t.name == row.tensor)
+            assert old is not None
+            near_sum += layer_error(model, row.tensor, row.fake(old), feeds)
+            made_sum += layer_error(model, row.tensor, rounded[row.tensor], feeds)
+    assert made_sum < near_sum
 
 
 def test_blocks_are_rounded_on_their_own_grids() -> None:
