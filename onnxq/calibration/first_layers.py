@@ -10,13 +10,9 @@ first layer does 6.5 %: 0.39 and 0.27).
 
 from __future__ import annotations
 
-import math
-
-import onnx_graphsurgeon as gs
-
+from onnxq.calibration.layer_cost import multiplications
 from onnxq.calibration.placing import Placing
 from onnxq.calibration.sensitivity import selector_of
-from onnxq.graph.constants import array
 
 MOST = 0.05
 """Largest share of the multiplications of a network."""
@@ -48,18 +44,4 @@ def cheap_first_layers(placing: Placing) -> tuple[str, ...]:
     return tuple(dict.fromkeys(selector_of(layers[at]) for at in firsts))
 
 
-def multiplications(layer: gs.Node) -> int | None:
-    """How many products a layer sums for one sample; dimensions without a number count once."""
-    weight, shape = array(layer.inputs[1]), layer.outputs[0].shape
-    if weight is None or shape is None:
-        return None
-    if layer.op == "Conv":
-        places = shape[2:]
-        if not all(isinstance(size, int) for size in places):
-            return None
-        return int(math.prod(weight.shape) * math.prod(places))
-    rows = [size for size in shape[:-1] if isinstance(size, int)]
-    return math.prod(weight.shape) * math.prod(rows)
-
-
-__all__ = ["WORTH", "cheap_first_layers", "multiplications"]
+__all__ = ["WORTH", "cheap_first_layers"]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from onnxq.backend import find_backend
-from onnxq.calibration.first_layers import cheap_first_layers, multiplications
+from onnxq.calibration.first_layers import cheap_first_layers
 from onnxq.calibration.float_form import float_form
+from onnxq.calibration.layer_cost import multiplications
 from onnxq.calibration.placing import Placing
 from onnxq.quant.settings import Settings
 from tests.models.build import parse_filled
