@@ -8,20 +8,19 @@ After every quantizer q of the canonical model a switch chooses between its resu
 of q is that of the whole network less what is left without q; noises of several are about their
 sum. A quantizer goes if no operator needs it any more: that of a weight with its layer, that of an
 activation with all operators that read or write codes there. So the next layers to stay float are
-those that take away most noise per layer, alone or together with the neighbours they share a
-quantizer with, and for the time they cost. A layer counts as one of all, and with the share that
-its multiplications and its elements have in those of the network.
+those that take away most noise for their number and their time, alone or together with the
+neighbours they share a quantizer with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.calibration.layer_cost import work
+from onnxq.calibration.layer_cost import FloatTime
 from onnxq.calibration.placing import Placed, Placing, names_of, weight_stem
 from onnxq.calibration.trial import Trial
 from onnxq.canonical.quantizers import QUANTIZERS, row_of
@@ -60,27 +59,24 @@ def rank(
         own[id(node)] = own.get(id(node), 0.0) + noises.get(weight.name, 0.0)
     names = {id(op): selector_of(op) for place in placing.places for op in place.asked_by}
     names |= {id(node): selector_of(node) for node, _ in placing.weights}
-    return _greedy(own, needs, names, _costs(placing, set(names)))
-
-
-def _costs(placing: Placing, wanted: set[int]) -> dict[int, float]:
-    """What each operator costs in float: one for itself, and its share of the time of all."""
-    nodes = [node for node in placing.model.nodes() if id(node) in wanted]
-    times = {id(node): work(node) for node in nodes}
-    known = [time for time in times.values() if time is not None]
-    average = sum(known) / len(known) if known else 1.0
-    return {at: 1.0 + (average if t is None else t) / (average or 1.0) for at, t in times.items()}
+    return _greedy(own, needs, names, FloatTime(placing))
 
 
 def _greedy(
     own: dict[int, float],
     needs: list[tuple[frozenset[int], float]],
     names: dict[int, str],
-    costs: Mapping[int, float],
+    time: FloatTime,
 ) -> list[FloatStep]:
-    """The best step first: by noise and cost, with what became float before it."""
+    """The best step first: by noise and time, with what became float before it.
+
+    A layer beside it that makes the network faster as well comes along.
+    """
     left = set(own)
     waiting = [(set(ops), noise) for ops, noise in needs]
+    floats: set[int] = set()
+    # Of two layers that cost little the one with more noise goes first: each counts as a layer.
+    unit = sum(time.products.values()) / max(len(own), 1) or 1.0
     steps = []
     while left:
         alone = {layer: own[layer] for layer in left}
@@ -92,8 +88,18 @@ def _greedy(
             layers = ops & left
             if len(ops) > 1 and layers:
                 found.append((noise + sum(alone[layer] for layer in layers), ops))
-        gain, chosen = max(found, key=lambda each: each[0] / sum(costs[op] for op in each[1]))
+        prices = [max(unit * len(ops) + time.more(floats, ops), unit / 10) for _, ops in found]
+        best = max(range(len(found)), key=lambda at: found[at][0] / prices[at])
+        gain, chosen = found[best][0], set(found[best][1])
+        waits = time.beside(chosen) & left
+        while waits:
+            layer = waits.pop()
+            if time.more(floats | chosen, {layer}) < 0:
+                chosen.add(layer)
+                gain += alone.get(layer, 0.0)
+                waits |= time.beside({layer}) & left - chosen
         steps.append(FloatStep(tuple(sorted(names[op] for op in chosen)), gain))
+        floats |= chosen
         left -= chosen
         waiting = [(ops - chosen, noise) for ops, noise in waiting if ops - chosen]
     return steps

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import numpy as np
 
 from onnxq.backend import chosen_backend
 from onnxq.calibration.calibrated import Calibrated
 from onnxq.calibration.float_form import float_form
+from onnxq.calibration.layer_cost import FloatTime
 from onnxq.calibration.placing import Placing
 from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.sensitivity import _greedy, quantizer_noises, rank
@@ -63,6 +66,35 @@ def test_neighbours_go_together_if_that_pays() -> None:
     """A quantizer between two layers goes only with both."""
     own = {1: 0.1, 2: 0.1, 3: 0.25}
     needs = [(frozenset({1, 2}), 0.6), (frozenset({3}), 0.05)]
-    steps = _greedy(own, needs, {1: "a", 2: "b", 3: "c"})
+    names = {1: "a", 2: "b", 3: "c"}
+    steps = _greedy(own, needs, names, FakeTime())
     assert [step.layers for step in steps] == [("a", "b"), ("c",)]
     np.testing.assert_allclose([step.share for step in steps], [0.8, 0.3])
+
+
+class FakeTime(FloatTime):
+    """Layers of equal times, and one that saves time beside another."""
+
+    def __init__(self, saves: dict[int, int] | None = None, dear: int = 0) -> None:
+        self.products = {1: 1.0, 2: 1.0, 3: 1.0}
+        self._saves, self._dear = saves or {}, dear
+
+    def more(self, floats: Set[int], new: Set[int]) -> float:
+        saved = sum(4.0 for op in new if self._saves.get(op) in floats | new)
+        return len(new) + (100.0 if self._dear in new else 0.0) - saved
+
+    def beside(self, new: Set[int]) -> set[int]:
+        return {op for op, other in self._saves.items() if other in new} - set(new)
+
+
+def test_layers_that_cost_time_come_later() -> None:
+    own, names = {1: 0.5, 2: 0.3, 3: 0.2}, {1: "a", 2: "b", 3: "c"}
+    steps = _greedy(own, [], names, FakeTime(dear=1))
+    assert [step.layers for step in steps] == [("b",), ("c",), ("a",)]
+
+
+def test_a_neighbour_that_saves_time_comes_along() -> None:
+    own, names = {1: 0.5, 2: 0.3, 3: 0.1}, {1: "a", 2: "b", 3: "c"}
+    steps = _greedy(own, [], names, FakeTime({3: 1}))
+    assert [step.layers for step in steps] == [("a", "c"), ("b",)]
+    np.testing.assert_allclose([step.share for step in steps], [0.6, 0.3])

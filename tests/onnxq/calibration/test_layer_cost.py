@@ -1,0 +1,48 @@
+"""The time of float layers, counted on networks small enough to count by hand."""
+
+from __future__ import annotations
+
+from onnxq.backend import find_backend
+from onnxq.calibration.float_form import float_form
+from onnxq.calibration.layer_cost import PER_ELEMENT, FloatTime, multiplications
+from onnxq.calibration.placing import Placing
+from tests.models.build import parse_filled
+
+# A wide middle: 8 channels in, 32 between, 8 out of 100 places each; the second is depthwise.
+NET = """g (float[1,8,10,10] x) => (float[1,8,10,10] y) {
+    a = Conv(x, w1)  b = Conv<pads = [1, 1, 1, 1], group = 32>(a, w2)  y = Conv(b, w3)
+}"""
+SHAPES = {"w1": (32, 8, 1, 1), "w2": (32, 1, 3, 3), "w3": (8, 32, 1, 1)}
+
+
+def network() -> tuple[FloatTime, list[int]]:
+    model, _ = float_form(parse_filled(NET, **SHAPES))
+    placing = Placing(model, find_backend("onnxruntime"))
+    nodes = [node for node, _ in placing.weights]
+    assert [multiplications(node) for node in nodes] == [25600, 28800, 25600]
+    return FloatTime(placing), [id(node) for node in nodes]
+
+
+def test_conversions_count_where_codes_and_floats_meet() -> None:
+    time, (first, second, third) = network()
+    products = 0.75 * 25600
+    # The input need not be quantized, but the wide tensor behind it must.
+    assert time.more(set(), {first}) == products + PER_ELEMENT * (3200 - 800)
+    # The next one moves the border and sums few products: only the border counts.
+    assert time.more({first}, {second}) == 0
+    assert time.more({first, second}, {third}) == products - PER_ELEMENT * (3200 + 800)
+    assert time.more(set(), {second}) == PER_ELEMENT * 2 * 3200
+    whole = sum(
+        (
+            time.more(set(), {first}),
+            time.more({first}, {second}),
+            time.more({first, second}, {third}),
+        )
+    )
+    assert time.more(set(), {first, second, third}) == whole
+
+
+def test_neighbours_share_a_quantizer() -> None:
+    time, (first, second, third) = network()
+    assert time.beside({first}) == {second}
+    assert time.beside({second}) == {first, third}
