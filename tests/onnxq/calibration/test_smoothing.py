@@ -77,6 +77,6 @@ def test_the_noise_estimate_matches_measured_noise() -> None:
         return float(np.square(made - x @ weight).sum())
 
     seen = Channels(x.min(axis=0), x.max(axis=0), x.mean(axis=0), np.square(x).mean(axis=0))
-    _, factors, gain = best_factors(weight, seen, find_backend("onnxruntime").scheme)
+    _, factors, gain = best_factors([weight], seen, find_backend("onnxruntime").scheme)
     measured = noise(np.ones(6)) / noise(factors.astype(np.float64))
     assert 0.6 < gain / measured < 1.7
