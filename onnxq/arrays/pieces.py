@@ -57,12 +57,13 @@ def blocks(shape: Sequence[int], most: int | None = None) -> Iterator[Index]:
             yield (*front, slice(start, min(start + step, shape[axis])), *rest)
 
 
-def row_slices(rows: int, width: int, most: int = ROWS) -> Iterator[slice]:
-    """Cut rows of `width` elements into slices of equal size, of at most `most` elements.
+def row_slices(rows: int, width: int, most: int | None = None) -> Iterator[slice]:
+    """Cut rows of `width` elements into slices of like size, of at most `most` elements.
 
     No row is cut: what is computed of a row is the same, to the bit, as in the whole array.
     """
-    parts = max(1, min(rows, -(-rows * width // most)))
+    step = max(1, (ROWS if most is None else most) // max(1, width))
+    parts = max(1, -(-rows // step))
     ends = [rows * part // parts for part in range(parts + 1)]
     return (slice(start, stop) for start, stop in pairwise(ends))
 
