@@ -39,6 +39,7 @@ from onnxq.running.ort_errors import ort_errors, reason
 from onnxq.running.ort_session import new_options, start
 from onnxq.running.ort_tensors import TensorSpec, from_ort, is_native, spec_of, to_ort
 from onnxq.running.temporary_weights import Spill
+from onnxq.running.unsigned_weights import with_unsigned_weights
 from onnxq.running.window_sizes import check_windows, has_windows
 from onnxq.storage.function_form import all_nodes
 from onnxq.storage.model_files import read_model
@@ -297,17 +298,23 @@ def _started_lean(opened: OpenModel, kind: Kind, taps: Iterable[str]) -> tuple[A
     """The same for a large model."""
     level, config = _KINDS[kind]
     label, folder, spill = opened.label, opened.folder, opened.spill
-    model = _message(opened, in_running_order(opened.proto), taps)
-    options = lean(_in_folder(new_options(level, config), folder))
-    if not can_be_written(opened.proto):
-        return start(model, label, options), spill
-    if kind != "reference":
+    proto = in_running_order(opened.proto)
+    apart = kind != "reference" and can_be_written(proto)
+    if apart and kind == "deployed":
         spill = Spill()
-        folder = spill.make_folder()
-        model = written_out(model, label, options, folder, weights=True)
-    elif opened.proto.functions:
-        with scratch_folder() as apart:
-            model = written_out(model, label, options, apart, weights=False)
+        proto = with_unsigned_weights(proto, folder, spill)
+        folder = spill.folder or folder
+    model = _message(opened, proto, taps)
+    options = lean(_in_folder(new_options(level, config), folder))
+    if apart:
+        optimized = Spill()
+        model = written_out(model, label, options, optimized.make_folder(), weights=True)
+        spill, folder = optimized, optimized.folder
+    elif proto.functions and can_be_written(proto):
+        with scratch_folder() as inlined:
+            model = written_out(model, label, options, inlined, weights=False)
+    else:
+        return start(model, label, options), spill
     options = lean(_in_folder(new_options("ORT_DISABLE_ALL", config), folder))
     return start(model, label, options), spill
 

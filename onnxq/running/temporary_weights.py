@@ -46,7 +46,7 @@ class Spill:
         if stored_size(constant) < _LARGE:
             return to_tensor_proto(constant)
         bare, _, chunks = to_external(constant)
-        return self._append(bare, chunks())
+        return self.append(bare, chunks())
 
     def lighten(self, proto: ModelProto) -> ModelProto:
         """A copy of `proto` whose large initializers are in the file."""
@@ -59,10 +59,11 @@ class Spill:
                 light.graph.initializer.append(tensor)
                 continue
             bare = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-            light.graph.initializer.append(self._append(bare, (raw,)))
+            light.graph.initializer.append(self.append(bare, (raw,)))
         return light
 
-    def _append(self, bare: TensorProto, chunks: Iterable[bytes]) -> TensorProto:
+    def append(self, bare: TensorProto, chunks: Iterable[bytes]) -> TensorProto:
+        """`bare`, with its bytes in the file."""
         with scratch_errors(), Path(self.make_folder(), _FILE).open("ab") as file:
             offset = file.tell()
             for chunk in chunks:
