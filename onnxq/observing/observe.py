@@ -24,7 +24,6 @@ from onnxq.observing.statistics import Statistics, fingerprint
 from onnxq.observing.tensor_statistics import Wanted
 from onnxq.quant.qparams import Array
 from onnxq.running import sessions
-from onnxq.running.large_models import is_large
 from onnxq.running.samples import Data, Feed, Sample, files_of, given_samples, is_float
 
 SAVE_SECONDS = 20.0
@@ -153,12 +152,9 @@ class _Run:
             model.refresh()
         self._taps = {name: name for name in wanted if name in computed}
         self._taps |= {name: shown.name for name, shown in self._shown.items()}
-        opened = sessions.open_model(model)
-        # onnxruntime's fusions lose inputs of operators in a body whose tensors are outputs too,
-        # and may make new weights.
-        plain = self._shown or is_large(opened.proto)
-        kind: sessions.Kind = "reference" if plain else "shipped"
-        self._session = sessions.session(opened, kind, taps=self._taps.values())
+        # onnxruntime's fusions lose inputs of operators in a body whose tensors are outputs too.
+        opener = sessions.reference if self._shown else sessions.observing
+        self._session = opener(model, taps=self._taps.values())
         self._names = list(wanted)
 
     def samples(self, data: Data, part: Part, most: int | None) -> Iterator[Sample]:

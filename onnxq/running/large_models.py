@@ -4,13 +4,13 @@ onnxruntime maps external data, and a weight that is read where it lies takes no
 default it copies all weights at once:
 
 * kernels pack weights anew when a session opens, and the packed copies stay;
-* whatever depends on constants only, as the DequantizeLinear of a weight, may run first, so that
-  the float weights of the whole network wait in memory for their layers;
+* whatever does not depend on layers before, as the DequantizeLinear of a weight, may run first, so
+  that the float weights of the whole network wait in memory for their layers;
 * memory that was needed once is kept for the next run;
 * the optimiser makes new weights (uint8 of int8, other layouts), which are not in a file.
 
 A large model is therefore run without packing, and its nodes in the order of the file, in which
-such nodes stand right before their readers. What onnxruntime makes of a graph, by optimising it or
+nodes stand right before their readers. What onnxruntime makes of a graph, by optimising it or
 by inlining functions, has another order: it is first written to a file, and put in order there.
 Results are the same but for rounding: a kernel may need packed weights, and another one runs.
 """
@@ -21,12 +21,12 @@ import math
 from pathlib import Path
 from typing import Any
 
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, TensorProto
 
 from onnxq.running.ort_session import start
 from onnxq.running.temporary_weights import INLINE
 from onnxq.storage.model_files import read_model
-from onnxq.storage.node_order import reads
+from onnxq.storage.node_order import ordered, reads
 
 LARGE = 1 << 25
 """Weights in files from which on a model is large, 128 MiB in float32: fewer are copied sooner than
@@ -51,33 +51,33 @@ def lean(options: Any) -> Any:
 
 
 def in_running_order(proto: ModelProto) -> ModelProto:
-    """A copy in which nodes that depend on constants only stand right before their first reader."""
-    known = {t.name for t in proto.graph.initializer} | {""}
-    early: dict[str, NodeProto] = {}
-    late: list[NodeProto] = []
-    for node in proto.graph.node:
-        if known.issuperset(node.input) and not _has_body(node):
-            known.update(node.output)
-            early.update(dict.fromkeys(node.output, node))
-        else:
-            late.append(node)
+    """A copy in which a node stands right before its first reader.
+
+    Of the inputs of a node the one that most nodes lead to comes first: it is the one from the
+    layers before, and the weight can wait.
+    """
+    nodes = ordered(proto.graph)
+    makers = {name: at for at, node in enumerate(nodes) for name in node.output if name}
+    needs = [{makers[name] for name in reads(node) if name in makers} for node in nodes]
+    depths: list[int] = []
+    for before in needs:
+        depths.append(1 + max((depths[at] for at in before), default=0))
+    read = set().union(*needs)
     made = ModelProto()
     made.CopyFrom(proto)
     del made.graph.node[:]
-    waiting = [*reversed(late)]
-    waiting[:0] = reversed([*early.values()])  # graph outputs, or read by nobody: at the end
     placed: set[int] = set()
+    waiting = [at for at in reversed(range(len(nodes))) if at not in read]
     while waiting:
-        node = waiting[-1]
-        needed = [early[name] for name in reads(node) if name in early]
-        needed = [each for each in needed if id(each) not in placed]
-        if needed:
-            waiting += reversed(needed)
-            continue
-        waiting.pop()
-        if id(node) not in placed:
-            placed.add(id(node))
-            made.graph.node.append(node)
+        at = waiting[-1]
+        needed = needs[at] - placed
+        if at in placed or not needed:
+            waiting.pop()
+        if at not in placed and not needed:
+            placed.add(at)
+            made.graph.node.append(nodes[at])
+        elif at not in placed:
+            waiting += sorted(needed, key=lambda each: (depths[each], -each))
     return made
 
 
@@ -86,11 +86,8 @@ def can_be_written(proto: ModelProto) -> bool:
 
     Not if there are bodies: it gives new tensors in them the same names.
     """
-    return not any(_has_body(node) for node in proto.graph.node)
-
-
-def _has_body(node: NodeProto) -> bool:
-    return any(a.HasField("g") or a.graphs for a in node.attribute)
+    attributes = (a for node in proto.graph.node for a in node.attribute)
+    return not any(a.HasField("g") or a.graphs for a in attributes)
 
 
 def written_out(model: bytes, label: str, options: Any, folder: Path, *, weights: bool) -> bytes:

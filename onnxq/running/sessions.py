@@ -209,6 +209,15 @@ def session(source: ModelSource, kind: Kind, taps: Iterable[str] = ()) -> Sessio
     return openers[kind](source, taps)
 
 
+def observing(source: ModelSource, taps: Iterable[str]) -> Session:
+    """A session of a float model for the values of its tensors: the fastest.
+
+    Of a large model the optimiser might make new weights: it runs as it is.
+    """
+    opened = open_model(source)
+    return session(opened, "reference" if is_large(opened.proto) else "shipped", taps)
+
+
 def integer_ops(source: ModelSource, kind: Kind = "shipped") -> list[str]:
     """Nodes whose integer kernels may saturate in a session that does not avoid it.
 

@@ -22,7 +22,7 @@ from onnxq.operators.op_kind import weight_of
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import Array, QParams, Role
 from onnxq.running.samples import Feed
-from onnxq.running.sessions import session
+from onnxq.running.sessions import observing
 
 SAMPLES = 32
 """Samples that the products come from."""
@@ -123,7 +123,7 @@ class WeightRounding:
         taps = sorted({each.tensor for each in wanted} - given)
         found = {w: np.zeros((w.groups, w.inputs, w.inputs)) for w in wanted}
         rows = max(1, ROWS // len(self._feeds))
-        running = session(self._model, "shipped", taps=taps) if taps else None
+        running = observing(self._model, taps=taps) if taps else None
         for feed in self._feeds:
             values = {} if running is None else running.run(feed, only=taps)
             for each in wanted:
@@ -155,7 +155,7 @@ def _rounded(task: _Task, products: Mapping[LayerInputs, Array]) -> Array:
     grid = Grid(scale, zero, row.lo, row.hi)
     total = np.sum([products[each] for each in task.inputs], axis=0)
     codes = gptq_codes(as_matrices(layer, weight), grid, total)
-    return row.dequantize(as_weight(layer, codes, weight.shape)).astype(weight.dtype)
+    return row.dequantize(as_weight(layer, codes, weight.shape)).astype(weight.dtype, copy=False)
 
 
 def _note(names: Sequence[str], why: str) -> str:

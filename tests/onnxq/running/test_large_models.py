@@ -37,9 +37,30 @@ def test_weights_are_computed_right_before_their_layers() -> None:
     model = onnx.parser.parse_model(TEXT)
     made = in_running_order(model)
     names = [node.output[0] for node in made.graph.node]
-    assert names == ["c1", "h", "r", "c2", "t2", "m", "y", "unread"]
+    assert names == ["c1", "unread", "h", "r", "c2", "t2", "m", "y"]
     assert [node.output[0] for node in model.graph.node][:2] == ["c1", "c2"]  # untouched
     assert in_running_order(made) == made
+
+
+def test_a_weight_that_depends_on_an_input_waits_too() -> None:
+    """As with the switches of quantizers: all weights could be computed at once."""
+    model = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["": 17]>
+    g (bool k, float[1, 2] x) => (float[1, 2] y)
+    <float[2, 2] w1 = {1, 2, 3, 4}, float[2, 2] w2 = {5, 6, 7, 8}>
+    {
+        n1 = Neg(w1)
+        n2 = Neg(w2)
+        c1 = Where(k, w1, n1)
+        c2 = Where(k, w2, n2)
+        h1 = MatMul(x, c1)
+        h2 = Relu(h1)
+        h3 = Sigmoid(h2)
+        y = MatMul(h3, c2)
+    }
+    """)
+    names = [node.output[0] for node in in_running_order(model).graph.node]
+    assert names == ["n1", "c1", "h1", "h2", "h3", "n2", "c2", "y"]
 
 
 def test_a_body_reads_what_stands_before_it() -> None:
@@ -55,7 +76,7 @@ def test_a_body_reads_what_stands_before_it() -> None:
         >
     }
     """)
-    assert [n.output[0] for n in in_running_order(model).graph.node] == ["n", "b", "y"]
+    assert [n.output[0] for n in in_running_order(model).graph.node] == ["b", "n", "y"]
 
 
 def test_large_is_a_number_of_weights_in_files() -> None:
