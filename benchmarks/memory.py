@@ -47,16 +47,24 @@ REWRITERS: dict[str, Callable[[Path, Path], None]] = {
 
 
 def anonymous(words: Sequence[str], model: Path, *, writes: bool = False) -> dict[str, Any]:
-    """The most anonymous memory that `onnxq WORDS MODEL` had at once, in MB of 10^6 bytes.
+    """The most anonymous memory that `onnxq WORDS MODEL` had at once, in MB of 10^6 bytes."""
+    with tempfile.TemporaryDirectory(dir=model.parent) as folder:
+        output = ["-o", folder] if writes else []
+        found = sampled("onnxq", *words, str(model), *output)
+        written = sum(file.stat().st_size for file in Path(folder).iterdir())
+    return found | ({"bytes_written": written} if "megabytes" in found else {})
+
+
+def sampled(module: str, *words: str) -> dict[str, Any]:
+    """The most anonymous memory of a module that runs in a process of its own, and its time.
 
     Mapped files are not in it: the system takes their pages back when it needs them. The figure is
     read every few milliseconds, since Linux keeps no peak of it.
     """
     if not Path("/proc/self/status").exists():
         return {"skipped": "this system does not tell anonymous memory"}
-    with tempfile.TemporaryDirectory(dir=model.parent) as folder, tempfile.TemporaryFile() as said:
-        command = [sys.executable, "-m", "onnxq", *words, str(model)]
-        command += ["-o", folder] if writes else []
+    with tempfile.TemporaryFile() as said:
+        command = [sys.executable, "-W", "ignore", "-m", module, *words]
         start = time.monotonic()
         child = subprocess.Popen(command, stdout=said, stderr=said, cwd=_ROOT)
         most = 0
@@ -67,12 +75,7 @@ def anonymous(words: Sequence[str], model: Path, *, writes: bool = False) -> dic
             said.seek(0)
             lines = said.read().decode(errors="replace").strip().splitlines()
             return {"failed": lines[-1] if lines else f"exit code {child.returncode}"}
-        written = sum(file.stat().st_size for file in Path(folder).iterdir())
-    return {
-        "megabytes": most * 1024 / 1e6,
-        "elapsed": time.monotonic() - start,
-        "bytes_written": written,
-    }
+    return {"megabytes": most * 1024 / 1e6, "elapsed": time.monotonic() - start}
 
 
 _ROOT = Path(__file__).parent.parent

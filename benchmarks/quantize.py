@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import resource
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import quantize_memory
 from benchmarks.float_networks import NETWORKS, Feed, data, write
+from benchmarks.memory import peak_megabytes
 
 SAMPLES = 64
 TRIED = 16
@@ -86,8 +87,7 @@ def child(name: str, way: str, model: Path, made: Path, samples: int) -> None:
         theirs(model, made, feeds)
     else:
         ours(model, made, feeds, way, name)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"cpu": time.process_time() - before, "peak": peak}))
+    print(json.dumps({"cpu": time.process_time() - before, "peak": peak_megabytes()}))
 
 
 def measured(name: str, way: str, model: Path, made: Path, samples: int) -> dict[str, float]:
@@ -159,7 +159,9 @@ def judge(found: dict[str, dict[str, dict[str, float]]]) -> list[tuple[str, str,
     return rows
 
 
-def table(found: dict[str, dict[str, dict[str, float]]], samples: int) -> str:
+def table(
+    found: dict[str, dict[str, dict[str, float]]], samples: int, judged: list[quantize_memory.Row]
+) -> str:
     """As markdown."""
     lines = [
         "# onnxq quantize beside onnxruntime's quantize_static",
@@ -178,7 +180,7 @@ def table(found: dict[str, dict[str, dict[str, float]]], samples: int) -> str:
                 f"{row['cpu']:.1f} | {row['peak']:.0f} |"
             )
     lines += ["", "| target | asked | measured | |", "|---|---|---|---|"]
-    for what, asked, value, met in judge(found):
+    for what, asked, value, met in judged:
         lines.append(f"| {what} | {asked} | {value} | {'met' if met else '**missed**'} |")
     return "\n".join(lines) + "\n"
 
@@ -189,7 +191,7 @@ def main() -> int:
     parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
     parser.add_argument("--samples", type=int, default=SAMPLES)
     parser.add_argument("--seconds", type=float, default=20.0, help="for latencies, per network")
-    parser.add_argument("networks", nargs="*", default=list(NETWORKS))
+    parser.add_argument("networks", nargs="*", default=[*NETWORKS, "memory"])
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.child:
@@ -198,12 +200,14 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as folder:
         found = {}
-        for name in options.networks:
+        for name in (each for each in options.networks if each != "memory"):
             found[name] = network(name, Path(folder), options.samples, options.seconds)
-    text = table(found, options.samples)
+        judged = judge(found)
+        judged += quantize_memory.rows(Path(folder)) if "memory" in options.networks else []
+    text = table(found, options.samples, judged)
     print(text)
     TABLE.write_text(text, encoding="utf-8")
-    return 0 if all(met for *_, met in judge(found)) else 1
+    return 0 if all(met for *_, met in judged) else 1
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,9 @@ Index = tuple[slice, ...]
 
 PIECE = 1 << 18
 """Most elements of a block: 2 MB in float64, which caches hold."""
+
+ROWS = 1 << 21
+"""Most elements of a slice of rows: rows that are columns in memory are slow to gather in less."""
 
 
 def is_large(shape: Sequence[int]) -> bool:
@@ -52,6 +55,17 @@ def blocks(shape: Sequence[int], most: int | None = None) -> Iterator[Index]:
         front = tuple(slice(i, i + 1) for i in outer)
         for start in range(0, shape[axis], step):
             yield (*front, slice(start, min(start + step, shape[axis])), *rest)
+
+
+def row_slices(rows: int, width: int, most: int | None = None) -> Iterator[slice]:
+    """Cut rows of `width` elements into slices of like size, of at most `most` elements.
+
+    No row is cut: what is computed of a row is the same, to the bit, as in the whole array.
+    """
+    step = max(1, (ROWS if most is None else most) // max(1, width))
+    parts = max(1, -(-rows // step))
+    ends = [rows * part // parts for part in range(parts + 1)]
+    return (slice(start, stop) for start, stop in pairwise(ends))
 
 
 def span(shape: Sequence[int], at: Index) -> tuple[int, int]:

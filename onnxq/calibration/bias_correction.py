@@ -16,13 +16,17 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from onnxq.arrays.pieces import row_slices
 from onnxq.edit import constant, inputs_of, set_input, users
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.operators.op_kind import is_bias_of
 from onnxq.operators.weight_axis import BIAS_INPUT, LINEAR_OPS
 from onnxq.quant.qparam_table import QParamTable
-from onnxq.quant.qparams import Array, Role
+from onnxq.quant.qparams import Array, QParams, Role
+
+MOST_AT_ONCE = 1 << 22
+"""Elements of a weight from which on it is cut: 32 MB in float64."""
 
 
 def correct_biases(model: Model, table: QParamTable, averages: Mapping[str, Array]) -> list[str]:
@@ -39,11 +43,26 @@ def correct_biases(model: Model, table: QParamTable, averages: Mapping[str, Arra
         weight = array(layer.inputs[1])
         if weight is None:
             continue
-        lost = weight.astype(np.float64) - grid.fake(weight)
-        shift = output_shift(layer, lost, means)
+        shift = _lost_output(layer, weight, grid, means)
         if shift is not None and np.any(shift) and _add(model, layer, shift):
             done.append(str(layer.outputs[0].name))
     return done
+
+
+def _lost_output(layer: gs.Node, weight: Array, grid: QParams, means: Array) -> Array | None:
+    """The average output per channel that rounding takes away; a large weight is cut by outputs."""
+    shape = weight.shape
+    axis = 0 if layer.op == "Conv" or layer.attrs.get("transB") else weight.ndim - 1
+    if weight.size <= MOST_AT_ONCE or layer.attrs.get("group", 1) != 1:
+        lost = np.subtract(weight, grid.fake(weight), dtype=np.float64)
+        return output_shift(layer, lost, means)
+    found = []
+    for some in row_slices(shape[axis], weight.size // shape[axis]):
+        at = tuple(some if each == axis else slice(None) for each in range(weight.ndim))
+        lost = np.subtract(weight[at], grid.fake_block(weight[at], shape, at), dtype=np.float64)
+        found.append(output_shift(layer, lost, means))
+    known = [each for each in found if each is not None]
+    return np.concatenate(known) if len(known) == len(found) else None
 
 
 def output_shift(layer: gs.Node, weight: Array, means: Array) -> Array | None:

@@ -10,7 +10,7 @@ import onnx_graphsurgeon as gs
 
 from onnxq.calibration.placing import Placing
 from onnxq.edit import producer
-from onnxq.graph.constants import array
+from onnxq.graph.constants import is_constant
 
 PER_ELEMENT = 20
 """Multiplications that take as long as turning an element into a code, or a code into a float."""
@@ -23,8 +23,8 @@ def multiplications(layer: gs.Node) -> int | None:
 
     None if the shapes are not known.
     """
-    weight, shape = array(layer.inputs[1]), layer.outputs[0].shape
-    if weight is None or shape is None:
+    weight, shape = layer.inputs[1], layer.outputs[0].shape
+    if not is_constant(weight) or shape is None:
         return None
     if layer.op == "Conv":
         places = shape[2:]
@@ -82,8 +82,7 @@ class _Meeting:
 
 def _gained(layer: gs.Node) -> float:
     """What integers save in a layer; nothing if its shapes are not known."""
-    weight = array(layer.inputs[1])
-    few = weight is not None and layer.op == "Conv" and weight.shape[1] <= FEW
+    few = layer.op == "Conv" and layer.inputs[1].shape[1] <= FEW
     return 0.0 if few else 0.75 * (multiplications(layer) or 0)
 
 

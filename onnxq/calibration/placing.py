@@ -15,6 +15,7 @@ import onnx_graphsurgeon as gs
 from onnxq.analysis.before_logarithms import before_logarithms
 from onnxq.analysis.placement_walk import Place
 from onnxq.analysis.quantizer_places import QuantizerPlaces
+from onnxq.arrays.pieces import cut
 from onnxq.backend import Backend
 from onnxq.calibration.bias_correction import correct_biases
 from onnxq.calibration.ranges import KnownRange, RangeTable, united
@@ -207,7 +208,7 @@ class Placing:
         values = array(weight)
         if values is None or not np.issubdtype(values.dtype, np.floating) or not values.size:
             return
-        if not np.isfinite(values).all():
+        if not all(np.isfinite(part).all() for part in cut(values)):
             rows.notes.append(
                 f"'{weight.name}' stays float: it contains values that are not finite"
             )

@@ -19,12 +19,13 @@ Mul, unless the target would quantize what the Mul reads: then nothing is won.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
+from onnxq.arrays.pieces import assembled, blocks, row_slices
 from onnxq.backend import Backend
 from onnxq.edit import constant, new_node, producer, set_input, users, variable
 from onnxq.graph import Model
@@ -85,36 +86,43 @@ def smooth(
         norm = _norm_before(model, tensor, layers)
         if norm is None and not may_multiply:
             continue
-        weights = [_matrix(layer) for layer in layers]
+        weights = [_matrix(layer) for layer in layers]  # not copied
         if any(len(w) != seen.low.size for w in weights):
             continue
         tried = EXPONENTS if exponents is None else [exponents[tensor.name]]
-        exponent, factors, gain = best_factors(np.concatenate(weights, axis=1), seen, scheme, tried)
+        exponent, factors, gain = best_factors(weights, seen, scheme, tried)
         if exponents is None and gain < WORTH:
             continue
         name = _divide(model, tensor, layers, factors, norm)
-        for layer, weight in zip(layers, weights, strict=True):
-            _multiply(model, layer, weight, factors)
+        for layer in layers:
+            _multiply(model, layer, factors)
         done.append(Smoothed(tensor.name, name, exponent, factors, gain))
     return done
 
 
 def best_factors(
-    weight: Array, seen: Channels, scheme: Scheme, exponents: Iterable[float] = EXPONENTS
+    weights: Sequence[Array],
+    seen: Channels,
+    scheme: Scheme,
+    exponents: Iterable[float] = EXPONENTS,
 ) -> tuple[float, Array, float]:
-    """The best exponent, the factors s and how many times less noise there is."""
+    """The best exponent, the factors s and how many times less noise there is.
+
+    The `weights` multiply one tensor: together they are one matrix, some rows of which are in
+    memory at a time.
+    """
     low, high = np.minimum(seen.low, 0.0), np.maximum(seen.high, 0.0)
     reach = np.maximum(np.maximum(-low, high), 1e-6)
-    largest = np.maximum(np.abs(weight).max(axis=1), 1e-8)
+    width = sum(weight.shape[1] for weight in weights)
+    every = -(-width // MOST_COLUMNS)
+    found = [_facts(weights, at, every) for at in row_slices(reach.size, width)]
+    largest, rows, some = (np.concatenate(each) for each in zip(*found, strict=True))
+    largest = np.maximum(largest, 1e-8)
     power = seen.squares
     (lo, hi), (least, most) = scheme.activation.range, scheme.weight.range
     symmetric = scheme.activation.symmetric
 
-    # \sum_jo (s_j W_jo)^2 needs no columns; the steps are those of some of them.
-    rows = np.square(weight).sum(axis=1)
-    every = -(-weight.shape[1] // MOST_COLUMNS)
-    some = np.abs(weight[:, ::every])
-    share = weight.shape[1] / some.shape[1]
+    share = width / some.shape[1]
 
     def noise(factors: Array) -> float:
         ends = (low / factors).min(), (high / factors).max()
@@ -133,18 +141,32 @@ def best_factors(
     return exponent, factors.astype(np.float32), plain / max(left, 1e-30)
 
 
+def _facts(weights: Sequence[Array], at: slice, every: int) -> tuple[Array, Array, Array]:
+    r"""Of some rows: the largest magnitudes, the sums of squares, magnitudes of every n-th column.
+
+    \sum_jo (s_j W_jo)^2 needs no columns; the steps are those of some of them.
+    """
+    part = np.concatenate([np.asarray(weight[at], np.float64) for weight in weights], axis=1)
+    some = np.abs(part[:, ::every])
+    return np.abs(part).max(axis=1), np.square(part).sum(axis=1), some
+
+
 def _matrix(layer: gs.Node) -> Array:
     weight = array(layer.inputs[1])
     assert weight is not None
-    return np.asarray(weight.T if layer.attrs.get("transB") else weight, np.float64)
+    return weight.T if layer.attrs.get("transB") else weight
 
 
-def _multiply(model: Model, layer: gs.Node, weight: Array, factors: Array) -> None:
+def _multiply(model: Model, layer: gs.Node, factors: Array) -> None:
     old = layer.inputs[1]
-    scaled = weight * factors[:, None]
-    new = scaled.T if layer.attrs.get("transB") else scaled
-    dtype = np.dtype(old.dtype)
-    set_input(layer, 1, constant(model, f"{old.name}.smoothed", new.astype(dtype)))
+    weight = array(old)
+    assert weight is not None
+    spread = np.broadcast_to(
+        factors if layer.attrs.get("transB") else factors[:, None], weight.shape
+    )
+    parts = (weight[at].astype(np.float64) * spread[at] for at in blocks(weight.shape))
+    new = assembled(weight.shape, weight.dtype, parts)
+    set_input(layer, 1, constant(model, f"{old.name}.smoothed", new))
 
 
 def _norm_before(model: Model, tensor: gs.Tensor, layers: list[gs.Node]) -> gs.Node | None:

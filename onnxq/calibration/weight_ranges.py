@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from onnxq.arrays import pieces
 from onnxq.errors import OptionError, near_matches
 from onnxq.quant.grid_of_range import grid_numbers
 from onnxq.quant.qparams import Array
@@ -25,12 +26,14 @@ def weight_range(
         raise OptionError(
             f"there is no method '{method}' for weights", fix=near_matches(method, METHODS)
         )
-    rows = values.reshape(1, -1) if axis is None else _rows(values, axis)
-    low, high = rows.min(axis=1).astype(np.float64), rows.max(axis=1).astype(np.float64)
     chosen = method or ("mse" if spec.bits < 8 and not spec.logarithmic else "min-max")
-    if chosen == "mse":
-        best = _SHARES[np.argmin([_error(rows, low * s, high * s, spec) for s in _SHARES], axis=0)]
-        low, high = low * best, high * best
+    rows = values[None] if axis is None else np.moveaxis(values, axis, 0)
+    count = max(1, len(rows))
+    found = [
+        _ends(rows[at].reshape(at.stop - at.start, -1), spec, chosen)
+        for at in pieces.row_slices(count, values.size // count)
+    ]
+    low, high = (np.concatenate(each) for each in zip(*found, strict=True))
     where = "of its values" if axis is None else "of each channel's values"
     text = f"{'extremes' if chosen == 'min-max' else 'least squared error'} {where}"
     if axis is None:
@@ -43,21 +46,38 @@ def block_range(
 ) -> tuple[Array, Array, str]:
     """Ends of each block of `spec.block` elements along `axis` of a matrix, shaped like scales."""
     rows = np.moveaxis(values, axis, -1)
-    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % spec.block)))  # 0 is on every grid
-    found = weight_range(padded.reshape(-1, spec.block), 0, spec, method)
-    low, high = (np.moveaxis(each.reshape(len(rows), -1), -1, axis) for each in found[:2])
-    return low, high, found[2].replace("channel", "block")
+    more = ((0, 0), (0, -rows.shape[1] % spec.block))  # 0 is on every grid
+    found = [
+        weight_range(np.pad(rows[at], more).reshape(-1, spec.block), 0, spec, method)
+        for at in pieces.row_slices(*rows.shape)
+    ]
+    low, high = (
+        np.moveaxis(np.concatenate(each).reshape(len(rows), -1), -1, axis)
+        for each in list(zip(*found, strict=True))[:2]
+    )
+    return low, high, found[0][2].replace("channel", "block")
 
 
-def _rows(values: Array, axis: int) -> Array:
-    return np.asarray(np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1))
+def _ends(rows: Array, spec: QSpec, method: str) -> tuple[Array, Array]:
+    """The ends of each row."""
+    low, high = rows.min(axis=1).astype(np.float64), rows.max(axis=1).astype(np.float64)
+    if method != "mse":
+        return low, high
+    best = _SHARES[np.argmin([_error(rows, low * s, high * s, spec) for s in _SHARES], axis=0)]
+    return low * best, high * best
 
 
 def _error(rows: Array, low: Array, high: Array, spec: QSpec) -> Array:
     lo, hi = spec.range
     scale, zero = (each[:, None] for each in grid_numbers(low, high, spec))
-    codes = np.clip(np.rint(rows / scale) + zero, lo, hi)
-    return np.asarray(np.square((codes - zero) * scale - rows).sum(axis=1))
+
+    def sums(part: Array) -> Array:
+        codes = np.clip(np.rint(part / scale) + zero, lo, hi)
+        return np.asarray(np.square((codes - zero) * scale - part).sum(axis=1))
+
+    # Only of one range for a whole weight are rows as long as that.
+    cuts = pieces.row_slices(rows.shape[1], len(rows))
+    return np.asarray(np.sum([sums(rows[:, at]) for at in cuts], axis=0))
 
 
 __all__ = ["METHODS", "block_range", "weight_range"]

@@ -153,8 +153,8 @@ class _Run:
         self._taps = {name: name for name in wanted if name in computed}
         self._taps |= {name: shown.name for name, shown in self._shown.items()}
         # onnxruntime's fusions lose inputs of operators in a body whose tensors are outputs too.
-        kind: sessions.Kind = "reference" if self._shown else "shipped"
-        self._session = sessions.session(model, kind, taps=self._taps.values())
+        opener = sessions.reference if self._shown else sessions.observing
+        self._session = opener(model, taps=self._taps.values())
         self._names = list(wanted)
 
     def samples(self, data: Data, part: Part, most: int | None) -> Iterator[Sample]:

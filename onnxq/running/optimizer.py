@@ -13,7 +13,7 @@ import onnx
 
 from onnxq.disk.scratch import scratch_folder
 from onnxq.running.ort_crashes import check_survives
-from onnxq.running.sessions import new_options, start
+from onnxq.running.ort_session import new_options, start
 
 Level: TypeAlias = Literal["none", "basic", "extended"]
 """none: types and shapes are inferred, functions inlined. basic: the graph is tidied, quantizers

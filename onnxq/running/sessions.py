@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import onnx
 from google.protobuf.message import EncodeError
 
+from onnxq.disk.scratch import scratch_folder
 from onnxq.errors import LoadError, OnnxqError, UnsupportedModelError, VerifyError, near_matches
 from onnxq.quant.qparams import Array
 from onnxq.running.integer_reference import (
@@ -32,10 +33,13 @@ from onnxq.running.integer_reference import (
     holds_integer_operators,
     is_integer_operator,
 )
+from onnxq.running.large_models import can_be_written, in_running_order, is_large, lean, written_out
 from onnxq.running.ort_crashes import check_survives
-from onnxq.running.ort_errors import ort_errors, reason, refusal
+from onnxq.running.ort_errors import ort_errors, reason
+from onnxq.running.ort_session import new_options, start
 from onnxq.running.ort_tensors import TensorSpec, from_ort, is_native, spec_of, to_ort
 from onnxq.running.temporary_weights import Spill
+from onnxq.running.unsigned_weights import with_unsigned_weights
 from onnxq.running.window_sizes import check_windows, has_windows
 from onnxq.storage.function_form import all_nodes
 from onnxq.storage.model_files import read_model
@@ -205,6 +209,15 @@ def session(source: ModelSource, kind: Kind, taps: Iterable[str] = ()) -> Sessio
     return openers[kind](source, taps)
 
 
+def observing(source: ModelSource, taps: Iterable[str]) -> Session:
+    """A session of a float model for the values of its tensors: the fastest.
+
+    Of a large model the optimiser might make new weights: it runs as it is.
+    """
+    opened = open_model(source)
+    return session(opened, "reference" if is_large(opened.proto) else "shipped", taps)
+
+
 def integer_ops(source: ModelSource, kind: Kind = "shipped") -> list[str]:
     """Nodes whose integer kernels may saturate in a session that does not avoid it.
 
@@ -263,54 +276,16 @@ def open_model(source: ModelSource) -> OpenModel:
     return OpenModel(proto, f"graph '{proto.graph.name}'", spill=spill)
 
 
-def new_options(level: str, config: Mapping[str, str]) -> Any:
-    """Options of a session, with the name of an optimisation level ('' for the default)."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    # Every failure becomes an exception with onnxruntime's own words: nothing goes to stderr.
-    options.log_severity_level = 4
-    # Nodes run one after another. Inside a node all cores are used: kernels divide the outputs
-    # among threads, never a sum, so the numbers do not depend on how many there are.
-    options.inter_op_num_threads = 1
-    if level:
-        options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
-    for key, value in {"session.intra_op.allow_spinning": "0", **config}.items():
-        options.add_session_config_entry(key, value)
-    return options
-
-
-def start(model: str | bytes, label: str, options: Any) -> Any:
-    """A session of onnxruntime for a file or a serialised model; `label` is for messages."""
-    import onnxruntime as ort
-
-    try:
-        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except ort_errors() as error:
-        raise refusal(label, error) from error
-
-
 def _open(source: ModelSource, kind: Kind, taps: Iterable[str] = ()) -> Session:
     taps = tuple(taps)
     opened = open_model(source)
     label = opened.label
     check_survives(opened.proto, label, optimized=kind != "reference")
-    options = new_options(*_KINDS[kind])
-    model: str | bytes
-    if opened.path is not None and not taps:
-        model = os.fspath(opened.path)
-    else:
-        model = _message(opened, taps)
-        if opened.folder is not None:
-            # Loaded from memory, but its data files are in a folder.
-            options.add_session_config_entry(
-                "session.model_external_initializers_file_folder_path", str(opened.folder)
-            )
-    made = start(model, label, options)
+    made, spill = (_started_lean if is_large(opened.proto) else _started)(opened, kind, taps)
     integers: IntegerModel | None = None
     if kind == "reference" and holds_integer_operators(opened.proto):
         integers = IntegerModel(opened, [o.name for o in made.get_outputs()], reference)
-    session = Session(made, kind, spill=opened.spill, integers=integers)
+    session = Session(made, kind, spill=spill, integers=integers)
     ranked = all(i.type.tensor_type.HasField("shape") for i in opened.proto.graph.input)
     if not ranked and has_windows(opened.proto):
         session._check_ranks = lambda feeds: check_windows(
@@ -319,15 +294,58 @@ def _open(source: ModelSource, kind: Kind, taps: Iterable[str] = ()) -> Session:
     return session
 
 
-def _message(opened: OpenModel, taps: Iterable[str]) -> bytes:
-    """The serialised model with taps as outputs; its protobuf stays untouched."""
-    outputs = _tapped(opened.proto.graph, taps)
+def _started(opened: OpenModel, kind: Kind, taps: Iterable[str]) -> tuple[Any, Spill | None]:
+    """A session of onnxruntime, and the weights that must live as long."""
+    options = new_options(*_KINDS[kind])
+    if opened.path is not None and not taps:
+        return start(os.fspath(opened.path), opened.label, options), opened.spill
+    model = _message(opened, opened.proto, taps)
+    return start(model, opened.label, _in_folder(options, opened.folder)), opened.spill
+
+
+def _started_lean(opened: OpenModel, kind: Kind, taps: Iterable[str]) -> tuple[Any, Spill | None]:
+    """The same for a large model."""
+    level, config = _KINDS[kind]
+    label, folder, spill = opened.label, opened.folder, opened.spill
+    proto = in_running_order(opened.proto)
+    apart = kind != "reference" and can_be_written(proto)
+    if apart and kind == "deployed":
+        spill = Spill()
+        proto = with_unsigned_weights(proto, folder, spill)
+        folder = spill.folder or folder
+    model = _message(opened, proto, taps)
+    options = lean(_in_folder(new_options(level, config), folder))
+    if apart:
+        optimized = Spill()
+        model = written_out(model, label, options, optimized.make_folder(), weights=True)
+        spill, folder = optimized, optimized.folder
+    elif proto.functions and can_be_written(proto):
+        with scratch_folder() as inlined:
+            model = written_out(model, label, options, inlined, weights=False)
+    else:
+        return start(model, label, options), spill
+    options = lean(_in_folder(new_options("ORT_DISABLE_ALL", config), folder))
+    return start(model, label, options), spill
+
+
+def _in_folder(options: Any, folder: Path | None) -> Any:
+    """The options of a model that is loaded from memory, but has its data files in a folder."""
+    if folder is not None:
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", str(folder)
+        )
+    return options
+
+
+def _message(opened: OpenModel, proto: onnx.ModelProto, taps: Iterable[str]) -> bytes:
+    """`proto` serialised, with taps as outputs; it stays untouched."""
+    outputs = _tapped(proto.graph, taps)
     try:
-        whole = opened.proto.SerializeToString()
+        whole = proto.SerializeToString()
     except (EncodeError, ValueError):  # 2 GiB or more, which no file could hold
         if opened.spill is None:
             raise
-        whole = opened.spill.lighten(opened.proto).SerializeToString()
+        whole = opened.spill.lighten(proto).SerializeToString()
     # Concatenated messages merge: the new outputs join those of the graph.
     return whole + onnx.ModelProto(graph=onnx.GraphProto(output=outputs)).SerializeToString()
 

@@ -20,7 +20,7 @@ from onnxq.disk.scratch import PREFIX, scratch_errors
 from onnxq.storage.tensors import stored_size, to_external, to_tensor_proto
 
 _FILE = "weights.bin"
-_KEPT = 1024  # smaller tensors stay inline: onnxruntime reads shapes and scales while loading
+INLINE = 1024  # smaller tensors stay inline: onnxruntime reads shapes and scales while loading
 _LARGE = 1 << 20  # constants of a Model of at least this size are streamed, never held in memory
 
 
@@ -33,12 +33,20 @@ class Spill:
     def __init__(self) -> None:
         self.folder: Path | None = None  # None: there are no weights yet
 
+    def make_folder(self) -> Path:
+        """The folder, which is created if there is none yet."""
+        if self.folder is None:
+            with scratch_errors():
+                self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        return self.folder
+
     def write(self, constant: gs.Constant) -> TensorProto:
         """The TensorProto of a constant of a Model; the bytes of a large one are streamed."""
         if stored_size(constant) < _LARGE:
             return to_tensor_proto(constant)
         bare, _, chunks = to_external(constant)
-        return self._append(bare, chunks())
+        return self.append(bare, chunks())
 
     def lighten(self, proto: ModelProto) -> ModelProto:
         """A copy of `proto` whose large initializers are in the file."""
@@ -47,19 +55,16 @@ class Spill:
         _copy_fields(proto.graph, light.graph, but="initializer")
         for tensor in proto.graph.initializer:
             raw = tensor.raw_data
-            if len(raw) < _KEPT:
+            if len(raw) < INLINE:
                 light.graph.initializer.append(tensor)
                 continue
             bare = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-            light.graph.initializer.append(self._append(bare, (raw,)))
+            light.graph.initializer.append(self.append(bare, (raw,)))
         return light
 
-    def _append(self, bare: TensorProto, chunks: Iterable[bytes]) -> TensorProto:
-        if self.folder is None:
-            with scratch_errors():
-                self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        with scratch_errors(), Path(self.folder, _FILE).open("ab") as file:
+    def append(self, bare: TensorProto, chunks: Iterable[bytes]) -> TensorProto:
+        """`bare`, with its bytes in the file."""
+        with scratch_errors(), Path(self.make_folder(), _FILE).open("ab") as file:
             offset = file.tell()
             for chunk in chunks:
                 file.write(chunk)

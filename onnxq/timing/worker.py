@@ -19,9 +19,10 @@ from typing import Any
 from onnxq.errors import VerifyError
 from onnxq.running.ort_crashes import check_survives
 from onnxq.running.ort_errors import ort_errors, reason
+from onnxq.running.ort_session import new_options, start
 from onnxq.running.ort_tensors import TensorSpec, is_native, to_ort
 from onnxq.running.samples import Feed, fill_dims
-from onnxq.running.sessions import Session, new_options, open_model, start
+from onnxq.running.sessions import Session, open_model
 from onnxq.timing.child import serve
 from onnxq.timing.profile import read_profile
 from onnxq.timing.stopwatch import Run, Turn, timed

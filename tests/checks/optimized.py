@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import onnx
 
 from onnxq.disk.scratch import scratch_folder
-from onnxq.running import sessions
+from onnxq.running import ort_session, sessions
 from onnxq.running.ort_crashes import check_survives
 from onnxq.running.sessions import Kind, ModelSource
 from onnxq.storage.function_form import all_nodes
@@ -72,10 +72,10 @@ def optimized_ops(source: ModelSource, kind: Kind = "deployed", **config: str) -
 def optimized_graph(source: ModelSource, kind: Kind = "deployed", **config: str) -> onnx.GraphProto:
     """The graph that onnxruntime really runs."""
     level, entries = sessions._KINDS[kind]
-    options = sessions.new_options(level, {**entries, **config})
+    options = ort_session.new_options(level, {**entries, **config})
     with scratch_folder() as folder:
         options.optimized_model_filepath = str(folder / "optimized.onnx")
         opened = sessions.open_model(source)
         check_survives(opened.proto, opened.label, optimized=True)
-        sessions.start(opened.proto.SerializeToString(), opened.label, options)
+        ort_session.start(opened.proto.SerializeToString(), opened.label, options)
         return onnx.load(folder / "optimized.onnx").graph

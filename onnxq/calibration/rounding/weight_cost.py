@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from onnxq.arrays.pieces import blocks
 from onnxq.calibration.trial import decibels
 from onnxq.canonical.quantized_weights import quantized_weights
 from onnxq.graph import Model
@@ -51,9 +52,11 @@ def weight_cost(model: Model, quantized: Model) -> WeightCost | None:
         before += old.nbytes
         zeros = params.scale.size if np.any(params.zero_point) else 0
         after += (old.size + zeros) * params.qtype.bits / 8 + 4 * params.scale.size
-        floats = old.astype(np.float64)
-        signal += float(np.square(floats).sum())
-        error += float(np.square(floats - params.fake(loaded(values))).sum())
+        rounded = params.fake(loaded(values))
+        for at in blocks(old.shape):
+            floats = old[at].astype(np.float64)
+            signal += float(np.square(floats).sum())
+            error += float(np.square(floats - rounded[at]).sum())
     return WeightCost(count, before, after, error / (signal or 1.0)) if count else None
 
 

@@ -26,7 +26,7 @@ from onnxq.operators.op_kind import weight_of
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import Array, QParams, Role
 from onnxq.running.samples import Feed
-from onnxq.running.sessions import session
+from onnxq.running.sessions import observing
 
 SAMPLES = 32
 """Samples that the products come from."""
@@ -142,7 +142,7 @@ class WeightRounding:
         given = {t.name for t in self._model.graph.inputs}
         taps = sorted({each.tensor for each in wanted} - given)
         found = {w: np.zeros((w.groups, w.inputs, w.inputs)) for w in wanted}
-        running = session(self._model, "shipped", taps=taps) if taps else None
+        running = observing(self._model, taps=taps) if taps else None
         for feed in feeds:
             values = {} if running is None else running.run(feed, only=taps)
             for each in wanted:
@@ -175,7 +175,7 @@ def _rounded(task: _Task, products: Mapping[LayerInputs, Array]) -> Array:
     grid = Grid(scale, zero, row.lo, row.hi)
     total = np.sum([products[each] for each in task.inputs], axis=0)
     codes = gptq_codes(as_matrices(layer, weight), grid, total)
-    return row.dequantize(as_weight(layer, codes, weight.shape)).astype(weight.dtype)
+    return row.dequantize(as_weight(layer, codes, weight.shape)).astype(weight.dtype, copy=False)
 
 
 def _note(names: Sequence[str], why: str) -> str:

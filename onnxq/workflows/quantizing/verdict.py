@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
+
+import onnx_graphsurgeon as gs
 
 from onnxq.calibration.trial import Noise, Trial, decibels
 from onnxq.errors import OnnxqError
 from onnxq.graph import Model
 from onnxq.proof.difference import TensorDiff
 from onnxq.proof.prove import ANYTHING, Proof
+from onnxq.running.large_models import LARGE
 from onnxq.running.sessions import Kind
 from onnxq.workflows.bench import bench
 from onnxq.workflows.convert import Conversion
@@ -59,7 +63,15 @@ def _judged(output: TensorDiff, noise: Noise, found: Noise) -> TensorDiff:
 
 
 def latency(model: Model, quantized: Model, kept: list[Feed]) -> tuple[float | None, list[str]]:
-    """The time of the quantized model as a multiple of the float one's, and a note on it."""
+    """The time of the quantized model as a multiple of the float one's, and a note on it.
+
+    It is that of sessions as users have them, which hold all weights in memory.
+    """
+    if _weights(model) >= LARGE:
+        return None, [
+            "the latency is not measured: in onnxruntime's default session the weights take "
+            f"{4 * _weights(model) / 1e9:.1f} GB of memory. 'onnxq bench' measures it"
+        ]
     both = {"float": model, "quantized": quantized}
     try:
         found = bench(both, kept or None, seconds=2.0, profile=False).models[1]
@@ -72,3 +84,10 @@ def latency(model: Model, quantized: Model, kept: list[Feed]) -> tuple[float | N
         f"on this machine the quantized model takes {ratio:.2f} x the time of the float one: "
         "'onnxq bench' shows what runs in float"
     ]
+
+
+def _weights(model: Model) -> int:
+    """The number of constants that nodes read."""
+    read = (tensor for node in model.nodes() for tensor in node.inputs)
+    sizes = {id(t): math.prod(t.shape) for t in read if isinstance(t, gs.Constant)}
+    return sum(sizes.values())

@@ -88,3 +88,13 @@ def test_equality_and_magnitude(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pieces.largest([]) == 0
     a[0, 0] = np.nan
     assert math.isnan(pieces.largest(pieces.cut(a)))
+
+
+@given(st.integers(0, 40), st.integers(0, 9), st.integers(1, 30))
+def test_slices_of_rows_cover_them_in_order(rows: int, width: int, most: int) -> None:
+    found = list(pieces.row_slices(rows, width, most))
+    together = [at for part in found for at in range(rows)[part]]
+    assert together == list(range(rows))
+    sizes = [part.stop - part.start for part in found]
+    assert max(sizes) - min(sizes) <= 1
+    assert all(size * width <= most or size <= 1 for size in sizes)

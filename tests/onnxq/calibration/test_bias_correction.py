@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from onnxq.arrays import pieces
+from onnxq.calibration import bias_correction
 from onnxq.calibration.bias_correction import correct_biases
 from onnxq.graph import Model
 from onnxq.quant.grid_of_range import grid_of_range
@@ -43,8 +45,13 @@ def coarse(model: Model, axis: int) -> QParamTable:
     return table
 
 
+@pytest.mark.parametrize("at_once", [bias_correction.MOST_AT_ONCE, 0])
 @pytest.mark.parametrize(("text", "shape", "axis"), cases())
-def test_the_average_error_goes(text: str, shape: Shape, axis: int) -> None:
+def test_the_average_error_goes(
+    text: str, shape: Shape, axis: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bias_correction, "MOST_AT_ONCE", at_once)
+    monkeypatch.setattr(pieces, "ROWS", 10)
     biases = {"b": (6,)} if ", b" in text or "(b" in text else {}
     model = parse_filled(text, w=shape, **biases)
     table = coarse(model, axis)

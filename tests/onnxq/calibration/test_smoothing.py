@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from onnxq.arrays import pieces
 from onnxq.backend import find_backend
 from onnxq.calibration.smoothing import best_factors, smooth
 from onnxq.graph import Model
@@ -77,6 +78,23 @@ def test_the_noise_estimate_matches_measured_noise() -> None:
         return float(np.square(made - x @ weight).sum())
 
     seen = Channels(x.min(axis=0), x.max(axis=0), x.mean(axis=0), np.square(x).mean(axis=0))
-    _, factors, gain = best_factors(weight, seen, find_backend("onnxruntime").scheme)
+    _, factors, gain = best_factors([weight], seen, find_backend("onnxruntime").scheme)
     measured = noise(np.ones(6)) / noise(factors.astype(np.float64))
     assert 0.6 < gain / measured < 1.7
+
+
+@pytest.mark.parametrize("turned", [(False,), (True,), (False, True), (True, True)])
+def test_factors_of_large_weights_are_found_from_slices(
+    turned: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    shapes = [(70, 60) if turn else (60, 70) for turn in turned]
+    weights = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    weights = [weight.T if turn else weight for weight, turn in zip(weights, turned, strict=True)]
+    seen = channels([*rng.uniform(0.1, 50, 60)])
+    scheme = find_backend("onnxruntime").scheme
+    whole = best_factors(weights, seen, scheme)
+    monkeypatch.setattr(pieces, "ROWS", 500)
+    sliced = best_factors(weights, seen, scheme)
+    np.testing.assert_array_equal(sliced[1], whole[1])
+    assert (sliced[0], sliced[2]) == (whole[0], whole[2])

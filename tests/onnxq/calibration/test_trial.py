@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from onnxq.arrays import pieces
 from onnxq.backend import find_backend
 from onnxq.calibration.trial import Noise, Trial, decibels, with_rounded_weights
 from onnxq.canonical.quantizers import QUANTIZERS
@@ -54,8 +55,12 @@ def test_an_output_of_another_shape_is_all_noise() -> None:
     assert nothing.share == 1.0
 
 
+@pytest.mark.parametrize("piece", [pieces.PIECE, 16])
 @pytest.mark.parametrize("name", ["resnet", "transformer"])
-def test_weights_rounded_once_are_those_of_the_quantizers(name: str) -> None:
+def test_weights_rounded_once_are_those_of_the_quantizers(
+    name: str, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "PIECE", piece)
     source = quantized(name, find_backend("tensorrt"))
     made = with_rounded_weights(source)
     assert len(made.nodes(*QUANTIZERS)) < len(source.nodes(*QUANTIZERS))

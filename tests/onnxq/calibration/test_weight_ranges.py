@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from onnxq.arrays import pieces
 from onnxq.calibration.weight_ranges import block_range, weight_range
 from onnxq.errors import OptionError
 from onnxq.quant.grid_of_range import grid_numbers
@@ -78,3 +79,22 @@ def test_an_unknown_method_is_an_error() -> None:
     with pytest.raises(OptionError, match="no method 'msee'") as error_:
         weight_range(VALUES, 0, INT8, "msee")
     assert "mse" in error_.value.fix
+
+
+@pytest.mark.parametrize("method", ["min-max", "mse"])
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_slices_of_a_large_weight_have_the_ranges_of_the_whole(
+    axis: int | None, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.random.default_rng(0).standard_normal((60, 70)).astype(np.float32)
+
+    def found() -> list[np.ndarray]:
+        made = [*weight_range(values, axis, INT4, method)[:2]]
+        if axis is not None:
+            made += block_range(values, axis, replace(INT4, block=32), method)[:2]
+        return made
+
+    whole = found()
+    monkeypatch.setattr(pieces, "ROWS", 500)
+    for sliced, wanted in zip(found(), whole, strict=True):
+        np.testing.assert_array_equal(sliced, wanted)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from onnxq.errors import LoadError
-from onnxq.running.sessions import new_options, start
+from onnxq.running.ort_session import new_options, start
 from onnxq.timing.profile import read_profile
 from tests.models.build import parse
 

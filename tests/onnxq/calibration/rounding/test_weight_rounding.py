@@ -96,7 +96,7 @@ def test_results_are_kept_by_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("the samples are run again")
 
-    monkeypatch.setattr(weight_rounding, "session", fail)
+    monkeypatch.setattr(weight_rounding, "observing", fail)
     again, _ = rounding.rounded(table)
     assert all(again[name] is first[name] for name in first)
     wider = QParamTable([r.with_(scale=r.scale * 2) for r in table])

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from onnxq.backend import chosen_backend
 from onnxq.calibration.trial import Trial
 from onnxq.graph import from_proto
 from onnxq.proof.difference import Tolerance
 from onnxq.workflows.convert import convert
+from onnxq.workflows.quantizing import verdict
 from onnxq.workflows.quantizing.verdict import judged_by_noise, latency
 from tests.models.networks import NETWORKS, quantized, samples
 
@@ -58,3 +60,11 @@ def test_latency_of_a_model_beside_itself() -> None:
     assert ratio is not None
     assert np.isfinite(ratio)
     assert bool(notes) == (ratio > 1)
+
+
+def test_the_latency_of_a_large_model_is_left_to_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdict, "LARGE", 10)
+    model = from_proto(NETWORKS["conv1d"]())
+    ratio, notes = latency(model, model, samples("conv1d", 2))
+    assert ratio is None
+    assert "'onnxq bench'" in notes[0]
