@@ -32,7 +32,7 @@ def multiplications(layer: gs.Node) -> int | None:
             return None
         return int(math.prod(weight.shape) * math.prod(places))
     rows = [size for size in shape[:-1] if isinstance(size, int)]
-    return math.prod(weight.shape) * math.prod(rows)
+    return int(math.prod(weight.shape) * math.prod(rows))
 
 
 class FloatTime:
