@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from onnxq.backend import Backend, chosen_backend
 from onnxq.calibration.calibrated import Calibrated
 from onnxq.calibration.float_form import float_form
+from onnxq.calibration.kernel_biases import round_biases
 from onnxq.calibration.placing import Placed, Placing
 from onnxq.calibration.range_sources import note_sources
 from onnxq.calibration.recipe import Recipe
@@ -190,6 +191,7 @@ def quantize(
             chosen = best_recipe(calibrated, tried, trial)
         chosen, tradeoff = choose_float_layers(calibrated, chosen, trial, goal, progress)
     placed = calibrated.placed(chosen)
+    round_biases(placed.model, target)
     note_sources(placed.model, placed.sources)
     done = convert(
         placed.model,

@@ -31,6 +31,14 @@ def test_the_definition() -> None:
     assert noise.shares == pytest.approx({"y": shares[0], "z": shares[1]})
 
 
+def test_labels_are_counted() -> None:
+    noise = Noise()
+    noise.add({"k": np.array([1, 2, 3, 4])}, [np.array([1, 2, 0, 4])])
+    noise.add({"k": np.array([1, 2, 3, 4])}, [np.array([1, 2])])  # another shape: all differ
+    assert noise.changed_share("k") == pytest.approx(5 / 8)
+    assert noise.shares == {}
+
+
 def test_limits() -> None:
     assert decibels(0.0) == math.inf
     assert math.isnan(decibels(math.nan))
