@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxq.backend import Backend, chosen_backend
 from onnxq.calibration.calibrated import Calibrated
+from onnxq.calibration.cheap_layers import cheap_layers
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.kernel_biases import round_biases
 from onnxq.calibration.placing import Placed, Placing
@@ -170,6 +171,7 @@ def quantize(
             fix="give --data, or --rounding nearest",
         )
     tradeoff: list[TradeOff] = []
+    cheap: list[str] = []
     chosen = stored
     if chosen is None:
         chosen = Recipe(
@@ -181,6 +183,8 @@ def quantize(
             rules,
             asked or ("gptq" if few and trial is not None else "nearest"),
         )
+        cheap = cheap_layers(placing, kept.feeds[0]) if kept.feeds else []
+        chosen = chosen.with_float(cheap)
         if method is None and trial is not None and placing.places:
             progress("comparing ways to choose ranges")
             tried = [replace(chosen, method=name) for name in METHODS_TRIED]
@@ -218,6 +222,7 @@ def quantize(
                 *(r for t in traces if t.name == "single-precision" for r in t.rewrites),
                 *_notes(found, placed, calibrated, trial),
                 *_rounding_notes(chosen, placing, placed, calibrated, trial),
+                *_cheap_note(cheap),
                 *([_SEEN] if placed.rounded and not kept.is_enough else []),
                 *done.notes,
                 *judged,
@@ -313,6 +318,13 @@ def _rounding_notes(
             "GPTQ round them better, and measures"
         )
     return notes
+
+
+def _cheap_note(layers: list[str]) -> list[str]:
+    if not layers:
+        return []
+    more = f" and {len(layers) - 1} more" if len(layers) > 1 else ""
+    return [f"'{layers[0]}'{more} in float: they are as fast there, and more accurate"]
 
 
 def _recipe_file(recipe: Recipe) -> Artifact:
