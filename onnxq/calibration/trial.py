@@ -36,6 +36,8 @@ class Noise:
 
     signal: dict[str, float] = field(default_factory=dict)
     error: dict[str, float] = field(default_factory=dict)
+    values: int = 0
+    """How many real numbers were compared."""
     labels: dict[str, int] = field(default_factory=dict)
     """How many values there are of each output that is not real."""
     changed: dict[str, int] = field(default_factory=dict)
@@ -50,6 +52,7 @@ class Noise:
                 self.changed[name] = self.changed.get(name, 0) + int(different)
                 continue
             y = y.astype(np.float64)
+            self.values += y.size
             power = float(np.square(y).sum())
             if y.shape == made.shape:
                 error = float(np.square(y - made.astype(np.float64)).sum())
@@ -72,6 +75,15 @@ class Noise:
         """The average share of noise in an output."""
         shares = self.shares.values()
         return sum(shares) / len(shares) if shares else 0.0
+
+    @property
+    def chance(self) -> float:
+        """The factor by which the shares of two equally good models may differ by chance.
+
+        A mean square of n normal errors is off by a share of sqrt(2 / n), the ratio of two by
+        sqrt(4 / n) in its logarithm; twice that is rare.
+        """
+        return math.exp(4 / math.sqrt(max(self.values, 1)))
 
     @property
     def sqnr(self) -> float:

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from onnxq.running.samples import Data
 
 METHODS_TRIED = ("mse", "percentile:99.99", "percentile:99.999", "min-max")
-"""Ways to choose ranges that are compared if the user states none."""
+"""Ways to choose ranges that are compared if the user states none. The others cut off what other
+data may contain, so the last one is taken unless they are better by more than chance."""
 
 
 @dataclass(kw_only=True)
@@ -188,7 +189,7 @@ def quantize(
         if method is None and trial is not None and placing.places:
             progress("comparing ways to choose ranges")
             tried = [replace(chosen, method=name) for name in METHODS_TRIED]
-            chosen = best_recipe(calibrated, tried, trial)
+            chosen = best_recipe(calibrated, tried, trial, unless_better=tried[-1])
         if asked is None and few and trial is not None:
             progress("comparing ways to round weights")
             tried = [replace(chosen, rounding=way) for way in ("gptq", "nearest")]
@@ -241,9 +242,20 @@ def quantize(
     )
 
 
-def best_recipe(calibrated: Calibrated, tried: list[Recipe], trial: Trial) -> Recipe:
-    """The recipe that leaves the least noise on the samples of the trial."""
-    return min(tried, key=lambda each: trial.noise(calibrated.placed(each).model).share)
+def best_recipe(
+    calibrated: Calibrated, tried: list[Recipe], trial: Trial, unless_better: Recipe | None = None
+) -> Recipe:
+    """The recipe that leaves the least noise on the samples of the trial.
+
+    `unless_better` is one of them that is taken if the best is better only by chance.
+    """
+    noises = [trial.noise(calibrated.placed(each).model) for each in tried]
+    best = min(range(len(tried)), key=lambda each: noises[each].share)
+    if unless_better is not None:
+        safe = tried.index(unless_better)
+        if noises[safe].share <= noises[best].share * noises[best].chance:
+            return unless_better
+    return tried[best]
 
 
 _SEEN = (

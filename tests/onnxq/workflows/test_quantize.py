@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,14 @@ import onnxq
 from onnxq.backend import Backend, backends
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.placing import Placing
+from onnxq.calibration.recipe import Recipe
+from onnxq.calibration.trial import Noise
 from onnxq.calibration.wanted import wanted
 from onnxq.errors import LoadError, OnnxqError, OptionError, UnsupportedModelError
 from onnxq.graph import Model, from_proto
 from onnxq.observing.observe import observe
 from onnxq.workflows.explain import explain
-from onnxq.workflows.quantize import quantize
+from onnxq.workflows.quantize import best_recipe, quantize
 from tests.models.networks import NETWORKS, samples
 
 WRITERS = sorted(
@@ -393,3 +396,17 @@ def test_nothing_is_written_by_a_failure(tmp_path: Path) -> None:
     with pytest.raises(OnnxqError):
         quantize(network("conv1d"), "onnxruntime", samples("resnet")).save(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("values", "taken"), [(16, "min-max"), (10000, "mse")])
+def test_ranges_are_clipped_only_if_that_is_better_by_more_than_chance(
+    values: int, taken: str
+) -> None:
+    """Half the noise, seen on 16 numbers, says nothing."""
+    noises = {"mse": 0.01, "min-max": 0.02}
+    tried = [Recipe("onnxruntime", None, name) for name in noises]
+    calibrated = SimpleNamespace(placed=lambda recipe: SimpleNamespace(model=recipe.method))
+    trial = SimpleNamespace(
+        noise=lambda name: Noise({"y": 1.0}, {"y": noises[name]}, values=values)
+    )
+    assert best_recipe(calibrated, tried, trial, unless_better=tried[1]).method == taken  # type: ignore[arg-type]
