@@ -12,8 +12,9 @@ layers between quantizers are guarded: onnxruntime would round their weights per
 
 Convolutions read and write codes. Matrix products read them, and write floats as fast, so their
 results are quantized only for a reader that wants codes; Gemm does so only without its float bias,
-which is then added by an operator of its own. Other operators with an integer kernel
-join where everything around them is in codes anyway. An operand that is a plain number keeps
+which is then added by an operator of its own. Other operators with an integer kernel join where
+everything around them is in codes anyway. Layers so small that integers gain nothing stay float
+when a float model is quantized. An operand that is a plain number keeps
 its operator in float, so nothing is quantized around it.
 
 Variants: `int32-bias` does that rounding in the file, so that even an unoptimised session computes
@@ -95,7 +96,10 @@ BACKEND = Backend(
     consumers=("onnxruntime 1.31.1", "onnxruntime-web 1.30.0"),
     sessions=("reference", "deployed"),
     placement=replace(
-        _ALL_INTEGER, outputs=_ALL_INTEGER.outputs - {"Linear", "MatMul"}, joining=_JOINING
+        _ALL_INTEGER,
+        outputs=_ALL_INTEGER.outputs - {"Linear", "MatMul"},
+        joining=_JOINING,
+        float_if_cheap=True,
     ),
     variants={
         "int32-bias": Variant(

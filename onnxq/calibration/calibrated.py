@@ -9,6 +9,7 @@ import onnx_graphsurgeon as gs
 
 from onnxq.analysis.placement_walk import Place
 from onnxq.backend import Backend
+from onnxq.calibration.flat_sides import without_flat_sides
 from onnxq.calibration.observed_range import observed_range
 from onnxq.calibration.placing import Placed, Placing
 from onnxq.calibration.ranges import KnownRange, RangeTable
@@ -109,7 +110,7 @@ class Calibrated:
         stats = self.statistics.tensors.get(tensor.name)
         if stats is None or not stats.extremes.count:
             return None
-        return observed_range(stats, spec, method)
+        return without_flat_sides(observed_range(stats, spec, method), tensor, self.model)
 
 
 __all__ = ["Calibrated"]

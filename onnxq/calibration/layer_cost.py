@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq.calibration.placing import Placing
-from onnxq.edit import producer
+from onnxq.edit import new_node, producer, variable
+from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
+from onnxq.operators.op_kind import weight_of
+from onnxq.running.samples import Feed
+from onnxq.running.sessions import session
 
 PER_ELEMENT = 20
 """Multiplications that take as long as turning an element into a code, or a code into a float."""
@@ -18,21 +24,61 @@ FEW = 4
 """Channels that an output of a convolution reads at most if integers do not make it faster."""
 
 
-def multiplications(layer: gs.Node) -> int | None:
-    """How many products a layer sums for one sample; dimensions without a number count once.
+def products_of(model: Model, layers: Sequence[gs.Node], feed: Feed) -> dict[int, int]:
+    """How many products each layer sums, by its id; layers in bodies of other nodes have none.
 
-    None if the shapes are not known.
+        Conv, Gemm, MatMul     results * inputs of each result
+        ConvTranspose          inputs * results of each input
+
+    Sizes are those that the model states, except that of the batch; if some are missing, all are
+    those of a sample.
     """
-    weight, shape = layer.inputs[1], layer.outputs[0].shape
-    if not is_constant(weight) or shape is None:
-        return None
-    if layer.op == "Conv":
-        places = shape[2:]
-        if not all(isinstance(size, int) for size in places):
-            return None
-        return int(math.prod(weight.shape) * math.prod(places))
-    rows = [size for size in shape[:-1] if isinstance(size, int)]
-    return int(math.prod(weight.shape) * math.prod(rows))
+    known = [node for node in layers if node.owner is model.graph and _is_known(node)]
+    stated = [_counted(node).shape for node in known]
+    if all(shape is not None and _is_stated(shape) for shape in stated):
+        sizes = [[d if isinstance(d, int) else 1 for d in shape] for shape in stated]
+    else:
+        sizes = _seen_sizes(model, [_counted(node).name for node in known], feed)
+    return {id(node): _products(node, size) for node, size in zip(known, sizes, strict=True)}
+
+
+def _is_known(layer: gs.Node) -> bool:
+    weight = weight_of(layer)
+    return weight is not None and is_constant(weight)
+
+
+def _counted(layer: gs.Node) -> gs.Tensor:
+    """The tensor each of whose elements takes the same number of products."""
+    return layer.inputs[0] if layer.op == "ConvTranspose" else layer.outputs[0]
+
+
+def _is_stated(shape: Sequence[Any]) -> bool:
+    return all(isinstance(size, int) for size in shape[1:])
+
+
+def _products(layer: gs.Node, size: Sequence[int]) -> int:
+    weight = weight_of(layer)
+    assert weight is not None
+    last = size[-1] if layer.op in ("MatMul", "Gemm") else weight.shape[0]
+    return int(math.prod(size) * (math.prod(weight.shape) // (last or 1)))
+
+
+def _seen_sizes(model: Model, names: Sequence[str], feed: Feed) -> list[list[int]]:
+    """The sizes of tensors for one sample."""
+    if not names:
+        return []
+    copy = model.clone()
+    tensors = {t.name: t for node in copy.nodes() for t in (*node.inputs, *node.outputs)}
+    shapes = []
+    for number, name in enumerate(names):
+        made = variable(copy, f"onnxq.shape.{number}", like=None)
+        made.dtype = np.dtype(np.int64)
+        new_node(copy, "Shape", [tensors[name]], [made], name=made.name)
+        shapes.append(made)
+    copy.graph.outputs = shapes
+    copy.refresh()
+    seen = session(copy, "shipped").run(feed)
+    return [seen[shape.name].tolist() for shape in shapes]
 
 
 class FloatTime:
@@ -43,16 +89,19 @@ class FloatTime:
     is converted. So a float layer beside others may cost less than nothing.
     """
 
-    def __init__(self, placing: Placing) -> None:
-        self.products = {id(node): _gained(node) for node, _ in placing.weights}
+    def __init__(self, placing: Placing, feed: Feed) -> None:
+        layers = [node for node, _ in placing.weights]
+        found = products_of(placing.model, layers, feed)
+        self.products = {id(node): _gained(node) * found.get(id(node), 0) for node in layers}
         self._meetings: dict[int, list[_Meeting]] = {}
         for place in placing.places:
             ops = frozenset(map(id, place.asked_by))
             makers = {id(producer(s)) for t in place.tensors for s in placing.walk.sources(t)}
             leaves = any(placing.model.is_output(t) for t in place.tensors)
-            found = _Meeting(ops, leaves or not ops & makers, sum(map(_elements, place.tensors)))
+            elements = sum(map(_elements, place.tensors))
+            meeting = _Meeting(ops, leaves or not ops & makers, elements)
             for op in ops:
-                self._meetings.setdefault(op, []).append(found)
+                self._meetings.setdefault(op, []).append(meeting)
 
     def more(self, floats: Set[int], new: Set[int]) -> float:
         """The time that float operators cost if others are float already."""
@@ -81,13 +130,12 @@ class _Meeting:
 
 
 def _gained(layer: gs.Node) -> float:
-    """What integers save in a layer; nothing if its shapes are not known."""
-    few = layer.op == "Conv" and layer.inputs[1].shape[1] <= FEW
-    return 0.0 if few else 0.75 * (multiplications(layer) or 0)
+    """The share of the time of a layer that integers save."""
+    return 0.0 if layer.op == "Conv" and layer.inputs[1].shape[1] <= FEW else 0.75
 
 
 def _elements(tensor: gs.Tensor) -> int:
     return math.prod(size for size in tensor.shape or (0,) if isinstance(size, int))
 
 
-__all__ = ["FloatTime", "multiplications"]
+__all__ = ["PER_ELEMENT", "FloatTime", "products_of"]

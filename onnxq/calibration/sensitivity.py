@@ -47,8 +47,13 @@ def rank(
     placed: Placed,
     trial: Trial,
     progress: Callable[[str], None] = lambda _: None,
+    *,
+    with_neighbours: bool = True,
 ) -> list[FloatStep]:
-    """All quantized layers in the order in which they should become float."""
+    """All quantized layers in the order in which they should become float.
+
+    `with_neighbours` adds layers to a step that save time in float once their neighbours are.
+    """
     noises = quantizer_noises(placed.model, trial, progress)
     needs = [
         (frozenset(map(id, place.asked_by)), sum(noises.get(t.name, 0.0) for t in place.tensors))
@@ -59,7 +64,7 @@ def rank(
         own[id(node)] = own.get(id(node), 0.0) + noises.get(weight.name, 0.0)
     names = {id(op): selector_of(op) for place in placing.places for op in place.asked_by}
     names |= {id(node): selector_of(node) for node, _ in placing.weights}
-    return _greedy(own, needs, names, FloatTime(placing))
+    return _greedy(own, needs, names, FloatTime(placing, trial.results[0][0]), with_neighbours)
 
 
 def _greedy(
@@ -67,11 +72,9 @@ def _greedy(
     needs: list[tuple[frozenset[int], float]],
     names: dict[int, str],
     time: FloatTime,
+    with_neighbours: bool = True,
 ) -> list[FloatStep]:
-    """The best step first: by noise and time, with what became float before it.
-
-    A layer beside it that makes the network faster as well comes along.
-    """
+    """The best step first: by noise and time, with what became float before it."""
     left = set(own)
     waiting = [(set(ops), noise) for ops, noise in needs]
     floats: set[int] = set()
@@ -91,7 +94,7 @@ def _greedy(
         prices = [max(unit * len(ops) + time.more(floats, ops), unit / 10) for _, ops in found]
         best = max(range(len(found)), key=lambda at: found[at][0] / prices[at])
         gain, chosen = found[best][0], set(found[best][1])
-        waits = time.beside(chosen) & left
+        waits = time.beside(chosen) & left if with_neighbours else set()
         while waits:
             layer = waits.pop()
             if time.more(floats | chosen, {layer}) < 0:

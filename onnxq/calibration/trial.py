@@ -3,8 +3,8 @@ r"""What quantization costs a network: the noise at its outputs, on a few sample
     SQNR = -10 log10( \sum_o |y_o - y'_o|^2 / |y_o|^2  /  number of outputs )     in dB
 
 with y of the float model and y' of the other, over all samples. Outputs that are not real numbers
-(labels, indices) do not count. An output of another shape, as of a loop that ended sooner, is all
-noise.
+(labels, indices) do not count there; how many of them differ is counted. An output of another
+shape, as of a loop that ended sooner, is all noise.
 """
 
 from __future__ import annotations
@@ -37,13 +37,23 @@ class Noise:
 
     signal: dict[str, float] = field(default_factory=dict)
     error: dict[str, float] = field(default_factory=dict)
+    values: int = 0
+    """How many real numbers were compared."""
+    labels: dict[str, int] = field(default_factory=dict)
+    """How many values there are of each output that is not real."""
+    changed: dict[str, int] = field(default_factory=dict)
+    """How many of them differ."""
 
     def add(self, trusted: Mapping[str, Array], other: Iterable[Array]) -> None:
         """Take in the outputs of one sample."""
         for (name, y), made in zip(trusted.items(), other, strict=True):
             if not is_float(y.dtype):
+                different = y.size if y.shape != made.shape else np.count_nonzero(y != made)
+                self.labels[name] = self.labels.get(name, 0) + y.size
+                self.changed[name] = self.changed.get(name, 0) + int(different)
                 continue
             y = y.astype(np.float64)
+            self.values += y.size
             power = float(np.square(y).sum())
             if y.shape == made.shape:
                 error = float(np.square(y - made.astype(np.float64)).sum())
@@ -57,11 +67,24 @@ class Noise:
         """The share of noise in each output; one that is always 0 counts as its noise."""
         return {name: self.error[name] / (power or 1.0) for name, power in self.signal.items()}
 
+    def changed_share(self, name: str) -> float:
+        """The share of an output's labels that differ."""
+        return self.changed[name] / max(self.labels[name], 1)
+
     @property
     def share(self) -> float:
         """The average share of noise in an output."""
         shares = self.shares.values()
         return sum(shares) / len(shares) if shares else 0.0
+
+    @property
+    def chance(self) -> float:
+        """The factor by which the shares of two equally good models may differ by chance.
+
+        A mean square of n normal errors is off by a share of sqrt(2 / n), the ratio of two by
+        sqrt(4 / n) in its logarithm; twice that is rare.
+        """
+        return math.exp(4 / math.sqrt(max(self.values, 1)))
 
     @property
     def sqnr(self) -> float:

@@ -69,6 +69,8 @@ class Placement:
     joining: Kinds = frozenset()
     """Ops of `inputs` and `outputs` that run in integers only between others that do: if all they
     read is in codes anyway, and something that wants codes reads what they write."""
+    float_if_cheap: bool = False
+    """Whether layers that are as fast in float stay float if the model and data are at hand."""
     tensors_only: bool = False
     """Whether an op with a plain number among its operands needs no quantizers."""
     graph_inputs: bool = False

@@ -65,6 +65,8 @@ class Tolerance:
     equal must be so in the trusted model, too."""
     min_sqnr: float = -math.inf
     """The least ratio of signal to difference, in dB."""
+    max_labels: float = 0.0
+    """The share of values that may differ where they are no real numbers."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class TensorDiff:
         if self.nonfinite:
             return math.inf
         if self.unit == "exact":
-            return math.inf if self.moved else 0.0
+            return math.inf if self.moved > limits.max_labels else 0.0
         if self.sqnr < limits.min_sqnr:
             return 10 ** min((limits.min_sqnr - self.sqnr) / 20, 300.0)
         if self.collapsed and math.isfinite(limits.max_mean_spread):

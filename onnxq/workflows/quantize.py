@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from onnxq.backend import Backend, chosen_backend
 from onnxq.calibration.calibrated import Calibrated
+from onnxq.calibration.cheap_layers import cheap_layers
 from onnxq.calibration.float_form import float_form
+from onnxq.calibration.kernel_biases import round_biases
 from onnxq.calibration.placing import Placed, Placing
 from onnxq.calibration.range_sources import note_sources
 from onnxq.calibration.recipe import Recipe
@@ -168,6 +170,7 @@ def quantize(
             fix="give --data, or --rounding nearest",
         )
     tradeoff: list[TradeOff] = []
+    cheap: list[str] = []
     chosen, noise = stored, None
     by_trial = stored is None and bool((method is None and placing.places) or few or goal.is_set)
     trial = Trial(model, kept.feeds) if kept.feeds and (verify or by_trial) else None
@@ -181,19 +184,22 @@ def quantize(
             rules,
             asked or ("gptq" if rounds and kept.feeds else "nearest"),
         )
+        cheap = cheap_layers(placing, kept.feeds[0]) if kept.feeds else []
+        chosen = chosen.with_float(cheap)
         if trial is not None and by_trial:
             choices = Choices(calibrated, chosen, trial, progress)
             if method is None and placing.places:
                 choices.choose_method()
             if asked is None and few:
                 choices.choose_rounding()
-            if method is None and "deployed" in target.sessions:
+            if method is None:
                 choices.choose_first_layers()
             chosen, noise = choices.recipe, choices.noise
         if goal.is_set:
             chosen, tradeoff = choose_float_layers(calibrated, chosen, trial, goal, progress)
             noise = None
     placed = calibrated.placed(chosen)
+    round_biases(placed.model, target)
     note_sources(placed.model, placed.sources)
     done = convert(
         placed.model,
@@ -203,7 +209,7 @@ def quantize(
         stem=stem,
         progress=progress,
     )
-    if trial is not None and noise is None:
+    if trial is not None and (noise is None or verify):  # with its biases as they are rounded
         noise = trial.noise(placed.model)
     ratio, slow = None, list[str]()
     if measure_latency and "deployed" in target.sessions:
@@ -221,6 +227,7 @@ def quantize(
                 *(r for t in traces if t.name == "single-precision" for r in t.rewrites),
                 *_notes(found, placed, calibrated, has_data=bool(kept.feeds)),
                 *_rounding_notes(chosen, placing, placed, calibrated, trial),
+                *_cheap_note(cheap),
                 *([_SEEN] if few and placed.rounded and not kept.is_enough else []),
                 *done.notes,
                 *judged,
@@ -316,6 +323,13 @@ def _rounding_notes(
 
 def _has_small_windows(placing: Placing) -> bool:
     return any(is_small_window(node, weight.shape) for node, weight in placing.weights)
+
+
+def _cheap_note(layers: list[str]) -> list[str]:
+    if not layers:
+        return []
+    more = f" and {len(layers) - 1} more" if len(layers) > 1 else ""
+    return [f"'{layers[0]}'{more} in float: they are as fast there, and more accurate"]
 
 
 def _recipe_file(recipe: Recipe) -> Artifact:

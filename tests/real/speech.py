@@ -12,6 +12,9 @@ from tests.real.task import Missing
 
 RATE = 16000
 
+VOICES = ("en", "en+f1", "en-us", "en+m3")
+"""Voices without breath: that noise is another one in every process."""
+
 SENTENCES = (
     "The birch canoe slid on the smooth planks.",
     "Glue the sheet to the dark blue background.",
@@ -86,9 +89,8 @@ def noise(count: int, seed: int, level: float = 0.02) -> np.ndarray:
 def clip(number: int, seconds: float, noisy: float = 0.0) -> np.ndarray:
     """Sentences from number `number` on, as many as fill the time, with noise on top."""
     wanted, parts, length = int(seconds * RATE), [], 0
-    voices = ("en", "en+f3", "en-us", "en+m3")
     while length < wanted:
-        parts.append(spoken(SENTENCES[number % len(SENTENCES)], voices[number % len(voices)]))
+        parts.append(spoken(SENTENCES[number % len(SENTENCES)], VOICES[number % len(VOICES)]))
         length += len(parts[-1])
         number += 1
     wave = np.concatenate(parts)[:wanted]

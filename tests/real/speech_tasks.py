@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxq.running import sessions
 from tests.models import real_models
-from tests.real import spectra
+from tests.real import spectra, speech
 from tests.real.speech import RATE, clip, noise, spoken
 from tests.real.task import Feed, Figure, Run, Task
 
@@ -161,7 +161,7 @@ def _said(text: str, voice: str, speed: int) -> np.ndarray:
     return np.concatenate([still, spoken(text, voice, speed), still[: RATE // 2]])
 
 
-VOICES = [(v, s) for v in ("en", "en-us", "en+f3", "en+m3", "en-us+f2") for s in (130, 160)]
+VOICES = [(v, s) for v in (*speech.VOICES, "en-us+f4") for s in (130, 160)]
 OTHERS = ("The birch canoe slid on the smooth planks", "Good morning", "Forty two", "a letter")
 
 

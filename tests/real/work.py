@@ -63,7 +63,7 @@ def quantize(name: str, folder: Path) -> dict[str, Any]:
         "seconds": round(time.process_time() - started, 1),
         "proven": made.proven,
         "method": made.recipe.method,
-        "quantizers": len(made.sources),
+        "quantizers": len(made.range_sources),
         "unseen": floats,
     }
 

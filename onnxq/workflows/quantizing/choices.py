@@ -1,8 +1,8 @@
 """What the samples of a trial decide: ranges, the rounding of weights, float first layers.
 
-Each choice compares the noise at the outputs, one after the other. Ranges by the least squared
-error are the rule, and others the exception that must be clearly better: on the very data that they
-come from, tight ranges look better than they are.
+Each choice compares the noise at the outputs, one after the other. On the very data that they come
+from, tight ranges look better than they are. So the extremes are taken unless others are better by
+more than chance, and ranges by the least squared error unless others are clearly better.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from onnxq.calibration.calibrated import Calibrated
-from onnxq.calibration.first_layers import WORTH, cheap_first_layers
+from onnxq.calibration.cheap_layers import WORTH, affordable_first_layers
 from onnxq.calibration.range_trial import RangeTrial
 from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.trial import Noise, Trial
 
 METHODS_TRIED = ("mse", "percentile:99.999", "min-max")
-"""Ways to choose ranges that are compared if the user states none."""
+"""Ways to choose ranges that are compared if the user states none; the last one cuts nothing."""
 CLEARLY = 0.9
 """Share of the noise of the first method that another must stay below."""
 
@@ -51,8 +51,11 @@ class Choices:
         noises = [ranges.noise(self._calibrated.activation_grids(each)) for each in tried]
         found = [n or self._measured(each) for n, each in zip(noises, tried, strict=True)]
         best = min(range(len(tried)), key=lambda at: found[at].share)
-        at = best if found[best].share < CLEARLY * found[0].share else 0
-        self.recipe, self._noise = tried[at], found[at]
+        if found[-1].share <= found[best].share * found[best].chance:
+            best = len(tried) - 1
+        elif CLEARLY * found[0].share <= found[best].share:
+            best = 0
+        self.recipe, self._noise = tried[best], found[best]
 
     def choose_rounding(self) -> None:
         """Compare GPTQ with rounding to nearest."""
@@ -61,7 +64,8 @@ class Choices:
 
     def choose_first_layers(self) -> None:
         """Compare float first layers with quantized ones, if they are cheap."""
-        layers = cheap_first_layers(self._calibrated.placing(self.recipe.settings))
+        placing = self._calibrated.placing(self.recipe.settings)
+        layers = affordable_first_layers(placing, self._trial.results[0][0])
         if layers:
             self._progress("trying the first layer in float")
             self._take_if_better(self.recipe.with_float(layers), WORTH)

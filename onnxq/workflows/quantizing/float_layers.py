@@ -113,7 +113,8 @@ def choose_float_layers(
     plain = replace(recipe, bias_correction=False, rounding="nearest")
     placed = calibrated.placed(plain)
     placing = calibrated.placing(recipe.settings)
-    steps = rank(placing, placed, trial.fewer(RANKING), progress)
+    fewer = trial.fewer(RANKING)
+    steps = rank(placing, placed, fewer, progress, with_neighbours=not goal.count)
     if goal.count:
         for layers in _prefixes(steps, goal.count):
             search.tried(layers)
@@ -156,7 +157,7 @@ def _prefixes(steps: list[FloatStep], most: int) -> list[tuple[str, ...]]:
         if len(more) <= most:
             layers = more
             chosen.append(layers)
-    every = -(-len(chosen) // TRIALS)
+    every = -(-len(chosen) // TRIALS) or 1
     return chosen[::-1][::every][::-1]  # the longest is always among them
 
 

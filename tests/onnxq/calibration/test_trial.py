@@ -32,6 +32,14 @@ def test_the_definition() -> None:
     assert noise.shares == pytest.approx({"y": shares[0], "z": shares[1]})
 
 
+def test_labels_are_counted() -> None:
+    noise = Noise()
+    noise.add({"k": np.array([1, 2, 3, 4])}, [np.array([1, 2, 0, 4])])
+    noise.add({"k": np.array([1, 2, 3, 4])}, [np.array([1, 2])])  # another shape: all differ
+    assert noise.changed_share("k") == pytest.approx(5 / 8)
+    assert noise.shares == {}
+
+
 def test_limits() -> None:
     assert decibels(0.0) == math.inf
     assert math.isnan(decibels(math.nan))
@@ -85,3 +93,14 @@ def test_a_model_without_noise_and_one_with() -> None:
     assert set(found.shares) == {"y", "z"}  # labels do not count
     assert len(trial.fewer(3).results) == 3
     assert len(trial.results) == 8
+
+
+def test_chance_covers_the_noise_of_equally_good_models() -> None:
+    """Of pairs of normal errors with the same variance, about one in twenty differs by more."""
+    rng = np.random.default_rng(0)
+    for count in (24, 1000):
+        noise = Noise()
+        noise.add({"y": np.ones(count)}, [np.ones(count)])
+        squares = np.square(rng.normal(size=(2, 2000, count))).mean(axis=2)
+        beyond = np.mean(np.abs(np.log(squares[0] / squares[1])) > math.log(noise.chance))
+        assert 0.02 < beyond < 0.08

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from onnxq.backend import chosen_backend
-from onnxq.calibration.trial import Trial
+from onnxq.calibration.trial import Noise, Trial
 from onnxq.graph import from_proto
 from onnxq.proof.difference import Tolerance
 from onnxq.workflows.convert import convert
 from onnxq.workflows.quantizing import verdict
 from onnxq.workflows.quantizing.verdict import judged_by_noise, latency
+from tests.models.build import parse, quantize
 from tests.models.networks import NETWORKS, quantized, samples
 
 STRICT = Tolerance(max_steps=0.0, max_moved=0.0, max_relative=0.0, max_absolute=0.0)
@@ -52,6 +53,29 @@ def test_a_session_as_close_to_float_as_the_reference_one_passes() -> None:
     worse, notes = judged_by_noise(done, trial, exact)
     assert not any(proof.passed for proof in worse)
     assert notes == []
+
+
+def test_labels_may_differ_from_float_as_often_as_in_the_reference_session() -> None:
+    """A near tie falls to either side, in any session."""
+    text = "g (float[64, 4] x) => (int64[64] k) { k = ArgMax<axis = 1, keepdims = 0>(x) }"
+    source = quantize(parse(text), "x", qtype="uint8", scale=np.float32(1.0), zero_point=128)
+    values = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
+    done = convert(source, "onnxruntime", data=[{"x": values}])
+    done.proofs = tuple(
+        replace(proof, report=replace(proof.report, outputs=(replace(output, max=1.0, moved=0.1),)))
+        for proof in done.proofs
+        for output in proof.report.outputs
+    )
+    trial = Trial(parse(text), [{"x": values}])
+    noise = trial.noise(source)
+    assert noise.changed_share("k") > 0.1  # so coarse that many are ties
+
+    def passed(noise: Noise) -> dict[str, bool]:
+        judged, _ = judged_by_noise(done, trial, noise)
+        return {proof.report.sessions[1]: proof.passed for proof in judged}
+
+    assert passed(noise) == {"reference": False, "deployed": True}
+    assert passed(replace(noise, changed={"k": 0})) == {"reference": False, "deployed": False}
 
 
 def test_latency_of_a_model_beside_itself() -> None:
