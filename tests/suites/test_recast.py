@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks.recast_matrix import MADE, cell, readable, sources, targets
+from tests.checks.recast_matrix import cell, opened, sources, targets
+from tests.checks.recast_page import MADE
 from tests.checks.tables import TableRow
 from tests.models.foreign_files import FOLDER
 
@@ -45,9 +46,9 @@ def test_a_file_is_converted_proven_and_its_cost_measured(
     fixture: Path = FOLDER / name
     if not (fixture / "model.onnx").exists():
         pytest.skip(f"no {name} among the files")
-    beside = readable(fixture)
-    assert beside is not None
-    found = cell(fixture, backend, beside)
+    source = opened(fixture)
+    assert source is not None
+    found = cell(source, backend)
     assert found.outcome in MADE, found.reason
     assert found.passed, found.reason
     assert found.sqnr is None or found.sqnr > LEAST_SQNR
