@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import types
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, fx, nn
 
 from onnxq.backend import Backend, chosen_backend
 from onnxq.calibration.recipe import Recipe, recipe_or_rules
+from onnxq.calibration.recorded_grids import GridRecord
 from onnxq.errors import OptionError, UnsupportedModelError, near_matches
 from onnxq.parsing.argument_types import takes
 from onnxq.quant.settings import Settings
@@ -112,8 +114,9 @@ def prepare(
             f"{type(model).__name__} is prepared already",
             fix="prepare the float model, and load a checkpoint into the result of prepare",
         )
-    method = None if recipe is None else recipe.method
-    maker = Maker(backend, Override.of(weight), Override.of(activation), method)
+    maker = Maker(backend, Override.of(weight), Override.of(activation))
+    if recipe is not None:
+        maker = replace(maker, method=recipe.method, record=GridRecord(recipe.grids))
     call = ExampleCall(model, example_inputs, example_kwargs)
     ours = _copied(model)
     report = Report(backend.name)

@@ -21,13 +21,9 @@ def weight_range(
     values: Array, axis: int | None, spec: QSpec, method: str | None = None
 ) -> tuple[Array, Array, str]:
     """Lower and upper ends, one pair or one per channel, and how they were found."""
-    if method is not None and method not in METHODS:
-        raise OptionError(
-            f"there is no method '{method}' for weights", fix=near_matches(method, METHODS)
-        )
+    chosen = chosen_method(spec, method)
     rows = values.reshape(1, -1) if axis is None else _rows(values, axis)
     low, high = rows.min(axis=1).astype(np.float64), rows.max(axis=1).astype(np.float64)
-    chosen = method or ("mse" if spec.bits < 8 and not spec.logarithmic else "min-max")
     if chosen == "mse":
         best = _SHARES[np.argmin([_error(rows, low * s, high * s, spec) for s in _SHARES], axis=0)]
         low, high = low * best, high * best
@@ -36,6 +32,15 @@ def weight_range(
     if axis is None:
         return low.reshape(()), high.reshape(()), text
     return low, high, text
+
+
+def chosen_method(spec: QSpec, method: str | None) -> str:
+    """The stated method, or the one for the number of bits."""
+    if method is not None and method not in METHODS:
+        raise OptionError(
+            f"there is no method '{method}' for weights", fix=near_matches(method, METHODS)
+        )
+    return method or ("mse" if spec.bits < 8 and not spec.logarithmic else "min-max")
 
 
 def block_range(
@@ -60,4 +65,4 @@ def _error(rows: Array, low: Array, high: Array, spec: QSpec) -> Array:
     return np.asarray(np.square((codes - zero) * scale - rows).sum(axis=1))
 
 
-__all__ = ["METHODS", "block_range", "weight_range"]
+__all__ = ["METHODS", "block_range", "chosen_method", "weight_range"]
