@@ -31,6 +31,10 @@ PAIRS = [
     # Two quantizers on one tensor, and Relus that a quantizer stands for.
     ("A1/brevitas-qcdq-dynamo-w4a8", "mnn"),
     ("A1/onnxsim-static-qdq", "ppl"),
+    # A product of rows, written as Reshape, Gemm and Reshape.
+    ("A2/ort-qdq-u8s8", "ncnn"),
+    # Rounded in float16, at places that depend on what folding left.
+    ("A1/modelopt-int8-entropy-fp16", "vitis"),
 ]
 
 LEAST_SQNR = 15.0
