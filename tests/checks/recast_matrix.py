@@ -25,6 +25,7 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq.backend import Backend, backends
+from onnxq.cli.failures import not_proven
 from onnxq.errors import OnnxqError
 from onnxq.graph import Model, load
 from onnxq.workflows.convert import Conversion, convert
@@ -123,10 +124,17 @@ def cell(source: Source, backend: str, *, verify: bool = True) -> Cell:
         backend,
         "data" if needs_data else "recast" if made.range_sources else "kept",
         "; ".join(f"{p.what} failed" for p in made.proofs if not p.passed),
+        "" if made.proven or not made.proofs else _next_step(made),
         sqnr=min(costs, default=None),
         passed=all(p.passed for p in made.proofs),
         seconds=time.perf_counter() - start,
     )
+
+
+def _next_step(made: Conversion) -> str:
+    """What the command line says about files without a proof."""
+    told = not_proven(made, Path("out/unproven"))
+    return told.partition("next: ")[2].partition("\n")[0]
 
 
 def _takes_ranges(made: Conversion) -> bool:

@@ -164,8 +164,9 @@ def _refused(cell: Cell) -> bool:
 
 def _group(text: str) -> str:
     """The text without what differs from file to file: names, numbers, and all but one example."""
-    lines = text.split("\n")[:2]
-    return re.sub(r"\d+", "N", re.sub(r"'[^']*'", "'...'", " ".join(map(str.strip, lines))))
+    lines = text.partition("; supported: ")[0].split("\n")[:2]
+    plain = re.sub(r"\d+", "N", re.sub(r"'[^']*'", "'...'", " ".join(map(str.strip, lines))))
+    return re.sub(r"^N (part|quantizer)s? ", r"N \1s ", plain)
 
 
 def _table_row(cells: Iterable[object]) -> str:

@@ -19,7 +19,9 @@ CELLS = [
     Cell("A1/d", "mnn", "recast", sqnr=40.0),
     Cell("A1/a", "qnn", "kept", "model.onnx failed", passed=False, sqnr=1.0),
     Cell("A1/b", "qnn", "refused", "2 quantizers at 'x' |", "give 'y'", passed=False),
-    Cell("A1/c", "qnn", "refused", "3 quantizers at 'z' |", "give 'y'", passed=False),
+    Cell(
+        "A1/c", "qnn", "refused", "1 quantizer at 'z' |", "give 'y'; supported: a, b", passed=False
+    ),
     Cell("A1/d", "qnn", "kept", sqnr=float("inf")),
 ]
 
