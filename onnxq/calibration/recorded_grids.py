@@ -60,10 +60,11 @@ class Look:
     def of_weight(cls, values: Array, axis: int | None) -> Look:
         """That of a weight with channels along `axis`."""
         rows = values.reshape(1, -1) if axis is None else np.moveaxis(values, axis, 0)
-        rows = rows.reshape(len(rows), -1).astype(np.float64)
+        rows = rows.reshape(len(rows), -1)
         low, high = rows.min(axis=1), rows.max(axis=1)
-        ends = _short(low.min(), high.max(), low.mean(), high.mean())
-        return cls(values.size, ends, _short(rows.mean(), np.abs(rows).mean()))
+        ends = (low.min(), high.max(), low.mean(dtype=np.float64), high.mean(dtype=np.float64))
+        averages = (rows.mean(dtype=np.float64), np.abs(rows).mean(dtype=np.float64))
+        return cls(values.size, _short(*ends), _short(*averages))
 
     def agrees(self, other: Look) -> bool:
         """Whether the values are the same, except for rounding."""
@@ -163,6 +164,10 @@ class GridRecord:
         for each in grids:
             key = (each.method, each.codes, each.look.count)
             self._grids.setdefault(key, []).append(each)
+
+    def __bool__(self) -> bool:
+        """Whether there is any grid."""
+        return bool(self._grids)
 
     def find(
         self, look: Look, spec: QSpec, method: str, own: tuple[Array, Array]

@@ -188,6 +188,30 @@ def test_the_same_rounded_ranges_for_other_backends(backend: str, tmp_path: Path
     assert_same(of_module(calibrated(inexact(), found.recipe)), of_graph(found), ulps=0)
 
 
+class Joined(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3)
+        self.head = nn.Conv2d(8, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.cat([torch.relu(self.one(x)), self.two(x)], 1))
+
+
+@pytest.mark.parametrize("method", ["min-max", "mse", "percentile:99"])
+def test_a_shared_quantizer(method: str, tmp_path: Path) -> None:
+    """OpenVINO has one range for all inputs of a Concat: one module, and a quantizer for each."""
+    torch.manual_seed(0)
+    model = Joined().eval()
+    found = quantized(model, "openvino", tmp_path, method=method)
+    graph, module = (
+        [(float(scale), int(zero)) for scale, zero, _, _ in grids["activations"]]
+        for grids in (of_graph(found), of_module(calibrated(model, found.recipe)))
+    )
+    assert len(graph) == len(module) + 1
+    assert set(graph) == set(module)
+
+
 def test_other_data_give_ranges_of_their_own(tmp_path: Path) -> None:
     found = quantized(inexact(), "onnxruntime", tmp_path, method="mse")
     others = [each.flip(-1) * 0.9 for each in samples()]

@@ -14,7 +14,8 @@ that a recipe was made with except for that, the grid is the one that the recipe
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -51,11 +52,13 @@ class _OnnxqGrid(Observer):
         self.logarithmic = logarithmic
         self.record = record or GridRecord()
 
-    def recorded(self, look: Look, method: str, own: tuple[Array, Array]) -> tuple[Array, Array]:
+    def recorded(
+        self, look: Callable[[], Look], method: str, own: tuple[Array, Array]
+    ) -> tuple[Array, Array]:
         """The recorded range of values of this look, or their `own`."""
-        if self.logarithmic:
+        if self.logarithmic or not self.record:
             return own
-        return self.record.find(look, self.rules, method, own) or own
+        return self.record.find(look(), self.rules, method, own) or own
 
     @cached_property
     def rules(self) -> QSpec:
@@ -125,7 +128,7 @@ class ByMethod(_OnnxqGrid):
         """The range by the method, in float64."""
         seen = self._statistics()
         own = observed_range(seen, self.rules, self.method)
-        look = Look.of_activation(seen, self.method)
+        look = partial(Look.of_activation, seen, self.method)
         low, high = self.recorded(look, str(self.method), (own.low, own.high))
         device = self.batches.device
         return _tensor(low, device), _tensor(high, device)
@@ -170,7 +173,7 @@ class WeightByMethod(_OnnxqGrid):
         axis = 0 if self.spec.per_channel else None
         values = rows.cpu().numpy()
         own = weight_range(values, axis, self.rules, self.method)[:2]
-        ends = self.recorded(Look.of_weight(values, axis), self.method, own)
+        ends = self.recorded(partial(Look.of_weight, values, axis), self.method, own)
         return _tensor(ends[0], rows.device), _tensor(ends[1], rows.device)
 
     def merge(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
