@@ -131,7 +131,11 @@ class Summary:
 
     def reasons(self) -> list[tuple[str, str, int]]:
         """The reasons without names and numbers, the next step of each, and how often."""
-        found = Counter((_group(c.reason), _group(c.fix)) for c in self.cells if not c.made)
+        found = Counter(
+            (_group(c.reason), _group(c.fix.replace(f"{c.backend}'s", "the target's")))
+            for c in self.cells
+            if not c.made
+        )
         return [(reason, fix, count) for (reason, fix), count in found.most_common()]
 
     def _count(self, holds: Callable[[Cell], bool]) -> int:

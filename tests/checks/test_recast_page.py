@@ -17,7 +17,7 @@ CELLS = [
     Cell("A1/b", "mnn", "recast", sqnr=30.0),
     Cell("A1/c", "mnn", "data", sqnr=20.0),
     Cell("A1/d", "mnn", "recast", sqnr=40.0),
-    Cell("A1/a", "qnn", "kept", "model.onnx failed", passed=False, sqnr=1.0),
+    Cell("A1/a", "qnn", "kept", "model.onnx failed", "use qnn's scheme", passed=False, sqnr=1.0),
     Cell("A1/b", "qnn", "refused", "2 quantizers at 'x' |", "give 'y'", passed=False),
     Cell(
         "A1/c", "qnn", "refused", "1 quantizer at 'z' |", "give 'y'; supported: a, b", passed=False
@@ -38,7 +38,7 @@ def test_rows() -> None:
 def test_reasons_are_grouped() -> None:
     assert Summary(CELLS).reasons() == [
         ("N quantizers at '...' |", "give '...'", 2),
-        ("model.onnx failed", "", 1),
+        ("model.onnx failed", "use the target's scheme", 1),
     ]
     assert r"| 2 | N quantizers at '...' \| | give '...' |" in Summary(CELLS).page()
 
