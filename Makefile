@@ -19,7 +19,7 @@ help:
 	@echo "make demo    convert a small quantized network for onnxruntime and TensorRT, show the proof"
 	@echo "make test    lint, type check and run all tests, written files in ncnn and OpenVINO too"
 	@echo "make test-consumers   run the written files in TVM, IREE and onnxruntime-web as well"
-	@echo "make test-recast   convert every file of other tools for every backend (about an hour)"
+	@echo "make test-recast   convert every file of other tools for every backend, write docs/recast.md"
 	@echo "make test-real   quantize real networks from public packages, write docs/real-networks.md"
 	@echo "make lint    ruff and mypy only"
 	@echo "make fuzz    attack with broken files: COUNT=1000 of each kind, from SEED=0 on"
@@ -43,6 +43,7 @@ test-consumers: $(CONSUMERS)/.done
 		$(CONSUMERS)/bin/python -m pytest -rs tests/consumers $(PYTEST_ARGS)
 
 # The files lie beside the repository, see tests/models/foreign_files.py. Part of it is in make test.
+# About half an hour; RECAST_ARGS=--resume goes on where a run was stopped.
 test-recast: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(PY) -m tests.checks.recast_matrix --workers $(WORKERS) $(RECAST_ARGS)
 

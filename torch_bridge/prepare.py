@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import types
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, fx, nn
 
 from onnxq.backend import Backend, chosen_backend
 from onnxq.calibration.recipe import Recipe, recipe_or_rules
+from onnxq.calibration.recorded_grids import GridRecord
 from onnxq.errors import OptionError, UnsupportedModelError, near_matches
 from onnxq.parsing.argument_types import takes
 from onnxq.quant.settings import Settings
@@ -83,7 +85,8 @@ def prepare(
         settings: rules for layers, as `onnxq quantize` takes them: a list, Settings, a Recipe, or
             the path of a JSON file of either. The first rule that matches a layer decides, and it
             goes before `weight` and `activation`. Rules can also select module classes and
-            functions. A recipe's ranges come from the same statistics by the same methods.
+            functions. A recipe's ranges come from the same statistics by the same methods; for
+            the data that it was made with, they are those it records.
         weight: changes for weights: an Override, a mapping of its fields, or an algorithm's name.
         activation: the same for activations.
         exclude: parts that stay float: paths, node names, globs, module classes, functions.
@@ -112,8 +115,9 @@ def prepare(
             f"{type(model).__name__} is prepared already",
             fix="prepare the float model, and load a checkpoint into the result of prepare",
         )
-    method = None if recipe is None else recipe.method
-    maker = Maker(backend, Override.of(weight), Override.of(activation), method)
+    maker = Maker(backend, Override.of(weight), Override.of(activation))
+    if recipe is not None:
+        maker = replace(maker, method=recipe.method, record=GridRecord(recipe.grids))
     call = ExampleCall(model, example_inputs, example_kwargs)
     ours = _copied(model)
     report = Report(backend.name)

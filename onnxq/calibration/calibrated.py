@@ -14,12 +14,15 @@ from onnxq.calibration.observed_range import observed_range
 from onnxq.calibration.placing import Placed, Placing
 from onnxq.calibration.ranges import KnownRange, RangeTable
 from onnxq.calibration.recipe import Recipe
+from onnxq.calibration.recorded_grids import Look, RecordedGrid
 from onnxq.calibration.rounding.weight_rounding import WeightRounding
 from onnxq.calibration.smoothing import Smoothed, smooth
+from onnxq.calibration.weight_ranges import chosen_method
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.observing.range_methods import Method
 from onnxq.observing.statistics import Statistics
+from onnxq.observing.tensor_statistics import TensorStatistics, Wanted
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.scheme import QSpec
 from onnxq.quant.settings import Settings
@@ -111,6 +114,39 @@ class Calibrated:
         if stats is None or not stats.extremes.count:
             return None
         return without_flat_sides(observed_range(stats, spec, method), tensor, self.model)
+
+    # -- the grids, for a recipe --------------------------------------------------------------
+
+    def recorded(self, recipe: Recipe, placed: Placed) -> tuple[RecordedGrid, ...]:
+        """The grids of the canonical model that `recipe` made."""
+        placing = self.placing(recipe.settings)
+        rows = {row.tensor: row for row in placed.table}
+        found: dict[str, RecordedGrid] = {}
+        for place in placing.places:
+            row, spec = rows.get(place.tensors[0].name), placing.activation_spec(place)
+            method = placing.method_of(place) or Method.parse(recipe.method)
+            look = self._look(place, method)
+            if row is not None and look is not None and spec.range == (row.lo, row.hi):
+                found.setdefault(row.tensor, RecordedGrid.of(row, spec, str(method), look))
+        for node, weight in placing.weights:
+            row, spec = rows.get(weight.name), placing.weight_spec(node)
+            values = array(weight)
+            if row is None or values is None or row.block or spec.range != (row.lo, row.hi):
+                continue
+            chosen = chosen_method(spec, placing.weight_method_of(node))
+            look = Look.of_weight(values, row.axis)
+            found.setdefault(row.tensor, RecordedGrid.of(row, spec, chosen, look))
+        return tuple(found.values())
+
+    def _look(self, place: Place[gs.Node, gs.Tensor], method: Method) -> Look | None:
+        """What all tensors of a quantizer look like together; None: part was not observed."""
+        whole = TensorStatistics(Wanted(distribution=False))
+        for tensor in place.tensors:
+            stats = self.statistics.tensors.get(tensor.name)
+            if tensor.name in self._smooth or stats is None or stats.is_empty:
+                return None
+            whole.merge(stats)
+        return Look.of_activation(whole, method)
 
 
 __all__ = ["Calibrated"]

@@ -60,6 +60,8 @@ class Placed:
     """Outputs of layers whose bias makes up for rounded weights."""
     rounded: list[str] = field(default_factory=list)
     """Weights that are not rounded to their nearest codes."""
+    table: QParamTable = field(default_factory=QParamTable)
+    """The grids."""
 
 
 @dataclass
@@ -130,6 +132,10 @@ class Placing:
         spec = self.backend.scheme.weight.trained()
         return layer_spec.weight_spec(spec, self._settings(node), self.backend.name)
 
+    def weight_method_of(self, node: gs.Node) -> str | None:
+        """The method that a rule states for the weight of a layer."""
+        return self.chosen.get(id(node), _PLAIN).weight_method
+
     @property
     def has_few_bits(self) -> bool:
         """Whether a weight has fewer than 8 bits, so that it matters how it is rounded."""
@@ -175,7 +181,9 @@ class Placing:
                 set_input(node, 0, new_values(made, weight, rounded[weight.name], node))
         made.sweep()
         rows.notes += notes
-        return Placed(made, rows.sources, rows.rules, rows.notes, corrected, list(rounded))
+        return Placed(
+            made, rows.sources, rows.rules, rows.notes, corrected, list(rounded), rows.table
+        )
 
     def activation_grids(self, ranges: RangeTable) -> QParamTable:
         """The quantizers of activations alone."""
@@ -216,7 +224,7 @@ class Placing:
         spec = self.weight_spec(node)
         layout = weight_axis(node, values.ndim)
         axis = layout.axis if layout is not None and spec.per_channel else None
-        method = self.chosen.get(id(node), _PLAIN).weight_method
+        method = self.weight_method_of(node)
         block = spec.block if axis is not None and values.ndim == 2 else 0
         if axis is not None and block:
             axis = 1 - axis  # blocks run along the sums

@@ -1,6 +1,7 @@
 """A recipe: every choice of a quantization, as JSON that is applied again to the same network.
 
-The numbers are not in it: ranges, factors and biases follow from the recipe and the data.
+Ranges, factors and biases follow from the choices and the data. The grids that they gave are in it
+as a record: see `onnxq.calibration.recorded_grids`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from onnxq.calibration.recorded_grids import RecordedGrid
 from onnxq.errors import LoadError, OnnxqError, OptionError, near_matches
 from onnxq.observing.range_methods import Method
 from onnxq.parsing import strict_json
@@ -43,6 +45,8 @@ class Recipe:
     """Rules for layers; those that stay float are among them."""
     rounding: str = "nearest"
     """How weights of fewer than 8 bits are rounded: one of `ROUNDINGS`. Others go to nearest."""
+    grids: tuple[RecordedGrid, ...] = ()
+    """What the choices gave on the data, for those who calibrate by them in another runtime."""
 
     def __post_init__(self) -> None:
         Method.parse(self.method)
@@ -59,6 +63,9 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
+        return self._choices() | {"grids": [each.to_json() for each in self.grids]}
+
+    def _choices(self) -> dict[str, Any]:
         return {
             "onnxq": "recipe",
             "version": VERSION,
@@ -72,14 +79,17 @@ class Recipe:
         }
 
     def dumps(self) -> str:
-        """The JSON text."""
-        return json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n"
+        """The JSON text, with one line for each grid."""
+        choices = json.dumps(self._choices(), ensure_ascii=False, indent=1)
+        grids = (json.dumps(each.to_json(), ensure_ascii=False) for each in self.grids)
+        lines = ",".join(f"\n  {grid}" for grid in grids)
+        return choices.removesuffix("\n}") + f',\n "grids": [{lines}\n ]\n}}\n'
 
     @classmethod
     def loads(cls, text: str) -> Recipe:
         """Read the JSON text."""
         entry = strict_json.Entry.parse(text, "a recipe", _FIX)
-        entry.only((*_KEYS, "settings"))
+        entry.only((*_KEYS, "settings"), ("grids",))
         entry.choice("onnxq", "recipe")
         entry.choice("version", VERSION)
         given: dict[str, Any] = entry.value
@@ -100,12 +110,20 @@ class Recipe:
             correct,
             Settings.of(given.get("settings")),
             rounding if isinstance(rounding, str) else repr(rounding),
+            _grids(given.get("grids", [])),
         )
 
     @classmethod
     def load(cls, path: str | Path) -> Recipe:
         """Read a file."""
         return _read(path, cls.loads)
+
+
+def _grids(given: Any) -> tuple[RecordedGrid, ...]:
+    if not isinstance(given, list):
+        raise LoadError("the recipe's 'grids' must be a list", fix=_FIX)
+    entries = (strict_json.Entry.of(v, f"grids[{i}]", _FIX) for i, v in enumerate(given))
+    return tuple(map(RecordedGrid.from_json, entries))
 
 
 def recipe_or_rules(given: Any) -> Recipe | Settings:

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
-from onnxq.edit import constant, new_node, set_input, users, variable
+from onnxq.edit import constant, new_node, replace, set_input, users, variable
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 
@@ -37,6 +37,14 @@ def in_single_precision(model: Model) -> bool:
         _cast_output(model, tensor)
     model.refresh()
     return bool(changed or inputs or outputs)
+
+
+def without_idle_casts(model: Model) -> None:
+    """Remove Casts of `model` from float32 to float32, which wider types leave behind."""
+    for node in model.nodes("Cast"):
+        source = node.inputs[0]
+        if node.attrs.get("to") == onnx.TensorProto.FLOAT and source.dtype == _SINGLE:
+            replace(node, by=source, model=model)
 
 
 def _retyped(model: Model) -> bool:

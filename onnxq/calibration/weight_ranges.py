@@ -22,11 +22,7 @@ def weight_range(
     values: Array, axis: int | None, spec: QSpec, method: str | None = None
 ) -> tuple[Array, Array, str]:
     """Lower and upper ends, one pair or one per channel, and how they were found."""
-    if method is not None and method not in METHODS:
-        raise OptionError(
-            f"there is no method '{method}' for weights", fix=near_matches(method, METHODS)
-        )
-    chosen = method or ("mse" if spec.bits < 8 and not spec.logarithmic else "min-max")
+    chosen = chosen_method(spec, method)
     rows = values[None] if axis is None else np.moveaxis(values, axis, 0)
     count = max(1, len(rows))
     found = [
@@ -39,6 +35,15 @@ def weight_range(
     if axis is None:
         return low.reshape(()), high.reshape(()), text
     return low, high, text
+
+
+def chosen_method(spec: QSpec, method: str | None) -> str:
+    """The stated method, or the one for the number of bits."""
+    if method is not None and method not in METHODS:
+        raise OptionError(
+            f"there is no method '{method}' for weights", fix=near_matches(method, METHODS)
+        )
+    return method or ("mse" if spec.bits < 8 and not spec.logarithmic else "min-max")
 
 
 def block_range(
@@ -80,4 +85,4 @@ def _error(rows: Array, low: Array, high: Array, spec: QSpec) -> Array:
     return np.asarray(np.sum([sums(rows[:, at]) for at in cuts], axis=0))
 
 
-__all__ = ["METHODS", "block_range", "weight_range"]
+__all__ = ["METHODS", "block_range", "chosen_method", "weight_range"]

@@ -278,8 +278,9 @@ def largest_error(
 ) -> float:
     """Largest difference between the two grids, as a share of the range of the old one.
 
-    Of a constant: over its values. Else over every input within the old range: both results jump
-    only half way between two of their values, so the points there suffice.
+    Of a constant: over its values. Else over every input within the old range. Between two jumps of
+    one grid its result is constant and that of the other only rises, so that they are furthest
+    apart at an end: the jumps of the grid with fewer codes suffice, and the ends of the range.
     """
     if values is not None:
         span, grid = largest(cut(values)), new.fake(values)
@@ -289,8 +290,8 @@ def largest_error(
     for before, after in _channels(old, new):
         low, high = (float(end) for end in before.range)
         low = max(low, 0.0) if non_negative else low
-        points = np.concatenate([_jumps(before), _jumps(after)])
-        points = np.unique(np.clip(points, np.float32(low), np.float32(high)))
+        points = _jumps(min(before, after, key=_code_count))
+        points = np.clip(points, np.float32(low), np.float32(high))
         off = np.abs(after.fake(points).astype(np.float64) - before.fake(points)).max()
         worst = max(worst, float(off) / (high - low))
     return worst
@@ -320,12 +321,25 @@ def clamp_error(
 
 
 def _jumps(params: QParams) -> Array:
-    """The values of a grid, and the inputs at and on both sides of where it jumps to the next."""
+    """Both infinities, and the inputs around those where a grid jumps to its next value.
+
+    With float32, x/s is a half for x up to 1.5 floats beside the exact half, so the jump is within
+    two of them.
+    """
     assert params.lo is not None and params.hi is not None
-    steps = np.arange(params.lo, params.hi + 1) - params.zero_point
-    values, ties = ((t * float(params.scale)).astype(np.float32) for t in (steps, steps + 0.5))
+    steps = np.arange(params.lo, params.hi) - params.zero_point
+    ties = ((steps + 0.5) * float(params.scale)).astype(np.float32)
     inf = np.float32(np.inf)
-    return np.concatenate([values, ties, np.nextafter(ties, -inf), np.nextafter(ties, inf)])
+    near = [np.array([-inf, inf]), ties]
+    for end in near[0]:
+        near.append(np.nextafter(ties, end))
+        near.append(np.nextafter(near[-1], end))
+    return np.concatenate(near)
+
+
+def _code_count(params: QParams) -> int:
+    assert params.lo is not None and params.hi is not None
+    return params.hi - params.lo
 
 
 def _channels(old: QParams, new: QParams) -> Iterator[tuple[QParams, QParams]]:

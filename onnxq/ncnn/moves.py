@@ -18,6 +18,8 @@ FOLLOW_THE_BATCH = frozenset(
     {"Transpose", "Gather", "Slice", "Split", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
 )
 """Operators that may read a tensor whose batch is not the first axis."""
+RESHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
+"""Operators that give the same values in another shape."""
 PADDINGS = {"constant": 0, "edge": 1, "reflect": 2}
 """Padding's numbers."""
 
@@ -57,7 +59,10 @@ def concat(net: Network, node: gs.Node) -> None:
 
 
 def shaped(net: Network, node: gs.Node) -> None:
-    """The same values in another shape."""
+    """The same values in another shape, which may have no axis for the batch of 1."""
+    x, made = node.inputs[0], node.outputs[0]
+    if made.shape and isinstance(made.shape[0], int) and made.shape[0] != 1 and net.batch_is_one(x):
+        net.merge_batch(made)
     bottom, shape = net.blob(node.inputs[0]), net.shape(node.outputs[0])
     net.reshape(layer_name(node), bottom, shape, net.made(node.outputs[0]))
 

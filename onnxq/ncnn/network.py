@@ -64,6 +64,8 @@ class Network:
         self._blobs: dict[int, str] = {}
         self._batch: dict[int, int] = {}
         """Where the batch of a tensor is, if it is not the first axis."""
+        self._merged: set[int] = set()
+        """Tensors whose batch of 1 was merged with another axis."""
         self._taken: set[str] = set()
         self._layer_names: set[str] = set()
 
@@ -103,7 +105,7 @@ class Network:
             raise NotInNcnn(f"the shape of '{tensor.name}' is not known")
         rest = list(tensor.shape)
         at = self.batch_of(tensor)
-        batch = rest.pop(at)
+        batch = 1 if self.lacks_batch(tensor) else rest.pop(at)
         if isinstance(batch, int) and batch != 1:
             raise NotInNcnn(
                 f"'{tensor.name}' has {f'axis {at}' if at else 'a first axis'} of {batch}; ncnn "
@@ -126,6 +128,27 @@ class Network:
         """Let the batch of a tensor be another axis than the first."""
         if axis:
             self._batch[id(tensor)] = axis
+
+    def lacks_batch(self, tensor: gs.Tensor) -> bool:
+        """Whether no axis of a tensor is the batch, since its batch of 1 was merged with another.
+
+        Tools write a MatMul of rows as Reshape to a matrix, Gemm and Reshape back.
+        """
+        node = producer(tensor, FAKE_QUANTIZE)
+        return id(tensor) in self._merged if node is None else self.lacks_batch(node.inputs[0])
+
+    def merge_batch(self, tensor: gs.Tensor) -> None:
+        """Let all axes of a tensor be those of its blob."""
+        self._merged.add(id(tensor))
+
+    def batch_is_one(self, tensor: gs.Tensor) -> bool:
+        """Whether the batch of a tensor is known to be 1."""
+        node = producer(tensor, FAKE_QUANTIZE)
+        if node is not None:
+            return self.batch_is_one(node.inputs[0])
+        if self.lacks_batch(tensor):
+            return True
+        return bool(tensor.shape) and tensor.shape[self.batch_of(tensor)] == 1
 
     def blob(self, tensor: gs.Tensor) -> str:
         """The blob with the values of `tensor`, rounded where it is quantized."""

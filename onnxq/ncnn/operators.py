@@ -16,7 +16,17 @@ from onnxq.ncnn.elementwise import (
     simple,
 )
 from onnxq.ncnn.kernels import conv, conv_transpose
-from onnxq.ncnn.moves import concat, depth_to_space, gather, pad, shaped, slice_, split, transpose
+from onnxq.ncnn.moves import (
+    RESHAPES,
+    concat,
+    depth_to_space,
+    gather,
+    pad,
+    shaped,
+    slice_,
+    split,
+    transpose,
+)
 from onnxq.ncnn.norms import REDUCTIONS, batch_norm, instance_norm, layer_norm, reduction, softmax
 from onnxq.ncnn.pools import global_pool, pool, resize
 from onnxq.ncnn.products import linear
@@ -42,7 +52,7 @@ TRANSLATORS: dict[str, Translator] = {
     "HardSigmoid": simple("HardSigmoid", hard),
     "Softmax": simple("Softmax", softmax),
     "Concat": concat,
-    **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Dropout"), shaped),
+    **dict.fromkeys(RESHAPES, shaped),
     "Transpose": transpose,
     "Split": split,
     "Slice": slice_,
@@ -61,3 +71,11 @@ TRANSLATORS: dict[str, Translator] = {
     "Resize": resize,
 }
 """What is written, by ONNX operator."""
+
+ON_ROWS = frozenset(
+    {
+        *("Gemm", "MatMul", *ARITHMETIC, "Sum", *UNARY, "Pow", "Relu", "LeakyRelu", "Elu", "Clip"),
+        *("Sigmoid", "Tanh", "Erf", "Gelu", "Mish", "HardSwish", "HardSigmoid"),
+    }
+)
+"""Operators that compute the same whether or not one of the axes is the batch."""

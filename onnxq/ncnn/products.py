@@ -40,8 +40,12 @@ def linear(net: Network, node: gs.Node) -> None:
     last, added = _with_bias(net, node)
     if added is not None:
         bias = net.real(added)
-    if bias is not None and bias.size not in (1, outputs):
-        raise NotInNcnn(f"its bias has {bias.size} values for {outputs} outputs")
+    if bias is not None and (
+        bias.size not in (1, outputs) or bias.shape[-1:] not in ((), (bias.size,))
+    ):
+        raise NotInNcnn(
+            f"its bias has shape {bias.shape} for {outputs} outputs", "add it in an Add of its own"
+        )
     settings: dict[int, Value] = {0: outputs, 1: int(bias is not None), 2: values.size}
     biases = [] if bias is None else [np.broadcast_to(bias.reshape(-1), (outputs,))]
     quantized = net.quantized(x) if params is not None and alpha > 0 else None

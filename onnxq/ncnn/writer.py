@@ -8,9 +8,9 @@ from onnxq.canonical.fake_quantize import is_fake_quantize
 from onnxq.edit import describe
 from onnxq.errors import BackendError, listed
 from onnxq.graph import Model, domain_of
-from onnxq.ncnn.moves import FOLLOW_THE_BATCH
+from onnxq.ncnn.moves import FOLLOW_THE_BATCH, RESHAPES
 from onnxq.ncnn.network import Network, NotInNcnn, dims
-from onnxq.ncnn.operators import TRANSLATORS
+from onnxq.ncnn.operators import ON_ROWS, TRANSLATORS
 from onnxq.ncnn.program import Layer, write_bin, write_param
 from onnxq.side_files.side_file import Content
 from onnxq.storage.exporter import sorted_nodes
@@ -54,6 +54,9 @@ def layers_of(model: Model) -> list[Layer]:
             refused[f"input '{tensor.name}'"] = str(why)
             fixes[why.fix] = None
     for node in sorted_nodes(model.graph):
+        if node.op not in RESHAPES and any(map(net.lacks_batch, node.inputs)):
+            for tensor in node.outputs:
+                net.merge_batch(tensor)
         if id(node) in net.done or is_fake_quantize(node):
             if is_fake_quantize(node) and any(t.name in lost for t in node.inputs):
                 lost.update(t.name for t in node.outputs)
@@ -78,6 +81,8 @@ def layers_of(model: Model) -> list[Layer]:
                     raise NotInNcnn("it is an input too", "remove this output")
                 if net.batch_of(tensor):
                     raise NotInNcnn("its batch is not its first axis", "transpose it back")
+                if net.lacks_batch(tensor):
+                    raise NotInNcnn("no axis of it is the batch", "reshape it to a batch of 1")
                 net.blob(tensor)
             except NotInNcnn as why:
                 refused[f"output '{tensor.name}'"] = str(why)
@@ -98,6 +103,15 @@ def _check_batches(net: Network, node: gs.Node) -> None:
         raise NotInNcnn(
             f"the batch of '{moved[0]}' is not its first axis",
             "transpose such tensors back before computing with them",
+        )
+    merged = [t.name for t in node.inputs if net.lacks_batch(t)]
+    if not merged or node.op in RESHAPES:
+        return
+    given = [t for t in node.inputs if t.name and net.constant(t) is None]
+    if node.op not in ON_ROWS or len(merged) < len(given):
+        raise NotInNcnn(
+            f"no axis of '{merged[0]}' is the batch: it was merged with another",
+            "reshape such tensors to a batch of 1 before computing with them",
         )
 
 

@@ -84,6 +84,11 @@ class Method:
     def __str__(self) -> str:
         return f"{self.name}:{self.percentile:g}" if self.name == "percentile" else self.name
 
+    @property
+    def needs_distribution(self) -> bool:
+        """Whether more than the extremes decides."""
+        return self.name not in ("min-max", "moving-average")
+
     def range(self, seen: Seen, spec: QSpec) -> Range:
         """The range for a quantizer of `spec`; it contains 0. There must be values."""
         if not seen.histogram.low <= seen.histogram.high:

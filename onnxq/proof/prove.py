@@ -146,7 +146,7 @@ def prove(
     if change is None:
         return Proven(tuple(proofs), notes, None)
     progress("measuring the cost of the changes")
-    report = compare(before, Running(change.before), _SAME)
+    report = compare(before, Running(change.before), limits["reference"])
     proofs.append(Proof("up to the change (canonical)", report))
     cost = compare(before, trusted, ANYTHING)
     if min_sqnr is not None or any(t.name in JUDGED for t in change.traces):

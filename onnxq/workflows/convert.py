@@ -16,19 +16,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxq.backend import Backend, chosen_backend
+from onnxq.calibration.single_precision import in_single_precision, without_idle_casts
 from onnxq.disk.data_file import Origin
 from onnxq.errors import BackendError, OnnxqError, OptionError, PassError, SaveError
 from onnxq.graph import Model, load
 from onnxq.lint.findings import findings
 from onnxq.lint.rule import Finding, Subject
 from onnxq.parsing.argument_types import FLAG, INTEGER, NUMBER, PATH, takes
-from onnxq.pipeline import Observer
+from onnxq.pass_ import Trace
+from onnxq.pipeline import Observer, Pipeline
 from onnxq.proof.change import Change
 from onnxq.proof.prove import prove
 from onnxq.proof.verify import Report
@@ -40,6 +42,7 @@ from onnxq.workflows.read_source import read
 from onnxq.workflows.recast import NothingToPlace, missing_ranges, recast
 from onnxq.workflows.stale_files import stale_files
 from onnxq.workflows.write_outputs import Written, check_writer, write
+from passes.infer_shapes import InferShapes
 
 if TYPE_CHECKING:
     from onnxq.running.samples import Data
@@ -233,6 +236,36 @@ class _Told:
 
 
 def _made(
+    source: Model,
+    backend: Backend,
+    observers: tuple[Observer, ...],
+    allow_requantize: bool,
+    data: Data | None,
+    progress: Progress,
+) -> tuple[Fitted, Written, _Told]:
+    """The model that fits the backend, and its files; in float32 if it has no float16."""
+    others = (backend, observers, allow_requantize, data, progress)
+    try:
+        return _made_as_typed(source, *others)
+    except (BackendError, PassError, SaveError):
+        wide = source.clone()
+        if not allow_requantize or not in_single_precision(wide):
+            raise
+        progress("computing in float32")
+        Pipeline(InferShapes()).run(wide, in_place=True)  # types too
+        without_idle_casts(wide)
+        fitted, written, told = _made_as_typed(wide, *others)
+    trace = Trace("single-precision")
+    trace.rewrote(
+        "the model",
+        f"float16 is computed in float32: it cannot be written for {backend.name} otherwise",
+    )
+    further = fitted.change.traces if fitted.change is not None else ()
+    change = Change(source, fitted.model, (trace, *further))
+    return replace(fitted, change=change, widened=None), written, told
+
+
+def _made_as_typed(
     source: Model,
     backend: Backend,
     observers: tuple[Observer, ...],

@@ -13,7 +13,7 @@ if there are samples. A target whose activations stay float needs none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from onnxq.edit import describe
 from onnxq.errors import LoadError, OptionError
 from onnxq.graph import Model, load
 from onnxq.observing.observe import constant_tensors
+from onnxq.observing.range_methods import Method
 from onnxq.observing.statistics import Statistics
 from onnxq.parsing.argument_types import FLAG, INTEGER, PATH, takes
 from onnxq.quant.settings import Settings
@@ -160,7 +161,7 @@ def quantize(
     stated |= {rule.change.method for rule in rules.rules if rule.change.method is not None}
     found = statistics_for(
         *(model, target, data, statistics, samples, progress, kept),
-        distribution=not stated <= {"min-max", "moving-average"},
+        distribution=any(m is None or Method.parse(m).needs_distribution for m in stated),
         channels=exponents != {} or (bias_correction if stored is None else stored.bias_correction),
     )
     calibrated = Calibrated(model, target, found, exponents, kept.for_rounding, progress)
@@ -200,6 +201,7 @@ def quantize(
             noise = None
     placed = calibrated.placed(chosen)
     round_biases(placed.model, target)
+    chosen = replace(chosen, grids=calibrated.recorded(chosen, placed))
     note_sources(placed.model, placed.sources)
     done = convert(
         placed.model,

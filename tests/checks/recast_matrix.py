@@ -1,60 +1,41 @@
 """Every file of another tool, converted for every backend with `allow_requantize`.
 
-    python -m tests.checks.recast_matrix [--no-verify] [--only PART] [--json FILE]
+    python -m tests.checks.recast_matrix [--resume] [--only PART] [--backend NAME] [--no-verify]
 
-counts the conversions that give files, and lists why others were refused. An exception that is not
-onnxq's own is a crash. The files lie beside the repository (`../shared/fixtures`).
+counts the conversions that give files which are proven and whose cost is measured, groups the
+reasons of the others, and writes docs/recast.md if all files and backends were run. Exit code 1:
+too few, or one crashed; an exception that is not onnxq's own is a crash. Each result is added to
+build/recast.jsonl as soon as it is there, so that `--resume` goes on where a run was stopped. The
+files lie beside the repository (`../shared/fixtures`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx_graphsurgeon as gs
 
 from onnxq.backend import Backend, backends
+from onnxq.cli.failures import not_proven
 from onnxq.errors import OnnxqError
-from onnxq.graph import load
-from onnxq.workflows.convert import convert
+from onnxq.graph import Model, load
+from onnxq.workflows.convert import Conversion, convert
 from onnxq.workflows.encodings import read_content
 from onnxq.workflows.read_source import read
+from tests.checks import recast_page
+from tests.checks.recast_page import Cell
 from tests.models.foreign_files import FOLDER
 
-MADE = ("kept", "recast", "data")
-"""Outcomes with files."""
-
-_LACKING = re.compile("cannot be written for ncnn")
-
-GOAL = 0.97
-"""The share of conversions that must give files with a measured cost."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One file converted for one backend."""
-
-    name: str
-    backend: str
-    outcome: str
-    """kept: on the grids of the source; recast: on its ranges; data: recast, and some ranges come
-    from data, without which it is refused; lacking: the target has not all operators; refused;
-    crash."""
-    reason: str = ""
-    sqnr: float | None = None
-    """The cost in dB at the worst output; None if nothing changed or nothing was measured."""
-    passed: bool = True
-    """Whether all proofs passed, that of the cost among them."""
-    seconds: float = 0.0
+RESULTS = Path(__file__).parents[2] / "build" / "recast.jsonl"
 
 
 def targets() -> list[str]:
@@ -68,142 +49,180 @@ def sources(folder: Path = FOLDER) -> list[Path]:
     return sorted(p for p in folder.glob("*/*") if (p / "model.onnx").exists())
 
 
-def side_file_of(fixture: Path) -> Path | None:
-    """The side file that makes a float model readable, if one does."""
+def name_of(fixture: Path) -> str:
+    """The name of a fixture in results."""
+    return f"{fixture.parent.name}/{fixture.name}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A fixture, read once for all its conversions."""
+
+    name: str
+    model: Model
+    beside: tuple[Path, ...]
+    """The side files it is read with."""
+    data: list[dict[str, np.ndarray]]
+    """Some of the inputs that it was calibrated with."""
+
+
+def opened(fixture: Path) -> Source | None:
+    """The model of a fixture; None if it has no quantization that is read, alone or beside it."""
     model = load(fixture / "model.onnx")
-    for path in sorted(fixture.iterdir()):
-        if path.suffix in (".onnx", ".npz") or path.name == "meta.json":
-            continue
-        try:
-            read_content(path)
-            read(model, encodings=path, allow_missing=True)
-        except OnnxqError:
-            continue
-        return path
-    return None
-
-
-def readable(fixture: Path) -> list[Path] | None:
-    """The side files a fixture is read with; None if it is not read at all."""
+    beside: tuple[Path, ...] = ()
     try:
-        read(load(fixture / "model.onnx"))
+        read(model)
     except OnnxqError:
-        beside = side_file_of(fixture)
-        return None if beside is None else [beside]
-    return []
+        found = next((p for p in sorted(fixture.iterdir()) if _is_side_file(p, model)), None)
+        if found is None:
+            return None
+        beside = (found,)
+    return Source(name_of(fixture), model, beside, typical(fixture, model))
 
 
-def cells_of(fixture: Path, names: list[str], *, verify: bool = True) -> list[Cell]:
-    """One file converted for the backends `names`; none if the file is not read at all."""
-    beside = readable(fixture)
-    if beside is None:
-        return []
-    return [cell(fixture, name, beside, verify=verify) for name in names]
+def _is_side_file(path: Path, model: Model) -> bool:
+    """Whether a file makes a float model readable."""
+    if path.suffix in (".onnx", ".npz") or path.name == "meta.json":
+        return False
+    try:
+        read_content(path)
+        read(model, encodings=path, allow_missing=True)
+    except OnnxqError:
+        return False
+    return True
 
 
-def cell(fixture: Path, backend: str, beside: list[Path], *, verify: bool = True) -> Cell:
-    """One conversion; with `verify` once more, with typical inputs to measure its cost."""
-    name = f"{fixture.parent.name}/{fixture.name}"
-    start = time.perf_counter()
-    data: list[dict[str, np.ndarray]] | None = None
-    given = ""
-    while True:
-        try:
-            made = convert(
-                fixture / "model.onnx",
-                backend,
-                encodings=beside,
-                allow_missing=True,
-                allow_requantize=True,
-                verify=verify and data is not None,
-                data=data,
-            )
-        except OnnxqError as error:
-            if "--data" in error.fix and data is None:
-                data, given = typical(fixture), "data"
-                continue
-            outcome = "lacking" if _LACKING.search(error.what) else "refused"
-            return Cell(name, backend, outcome, error.what, passed=False)
-        except Exception as error:
-            return Cell(name, backend, "crash", f"{type(error).__name__}: {error}", passed=False)
-        if not verify or data is not None:
-            break
-        data = typical(fixture)
-    costs = [o.sqnr for o in made.cost.outputs] if made.cost else []
-    return Cell(
-        name,
-        backend,
-        given or ("recast" if made.range_sources else "kept"),
-        "; ".join(f"{p.what} failed" for p in made.proofs if not p.passed),
-        min(costs, default=None),
-        all(p.passed for p in made.proofs),
-        time.perf_counter() - start,
-    )
-
-
-def typical(fixture: Path, count: int = 4) -> list[dict[str, np.ndarray]]:
+def typical(fixture: Path, model: Model, count: int = 4) -> list[dict[str, np.ndarray]]:
     """Some of the inputs that the file was calibrated with."""
-    inputs = load(fixture / "model.onnx").graph.inputs
-    (entry,) = (t for t in inputs if not isinstance(t, gs.Constant))
+    (entry,) = (t for t in model.graph.inputs if not isinstance(t, gs.Constant))
     found = np.load(fixture.parent / "calib.npz")["x"][:count]
     return [{entry.name: x[None].astype(entry.dtype)} for x in found]
 
 
-def _one(work: tuple[Path, list[str], bool]) -> list[Cell]:
-    fixture, names, verify = work
-    return cells_of(fixture, names, verify=verify)
+def cell(source: Source, backend: str, *, verify: bool = True) -> Cell:
+    """One conversion, with typical inputs to measure its cost; and what it gives without them."""
+    start = time.perf_counter()
+    converted = partial(
+        convert,
+        source.model,
+        backend,
+        encodings=source.beside,
+        allow_missing=True,
+        allow_requantize=True,
+    )
+    try:
+        made = converted(verify=verify, data=source.data)
+        needs_data = _takes_ranges(made) and _refused(partial(converted, verify=False))
+    except OnnxqError as error:
+        return Cell(source.name, backend, "refused", error.what, error.fix, passed=False)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        return Cell(source.name, backend, "crash", what, passed=False)
+    costs = [o.sqnr for o in made.cost.outputs] if made.cost else []
+    return Cell(
+        source.name,
+        backend,
+        "data" if needs_data else "recast" if made.range_sources else "kept",
+        "; ".join(f"{p.what} failed" for p in made.proofs if not p.passed),
+        "" if made.proven or not made.proofs else _next_step(made),
+        sqnr=min(costs, default=None),
+        passed=all(p.passed for p in made.proofs),
+        seconds=time.perf_counter() - start,
+    )
 
 
-def matrix(fixtures: list[Path], names: list[str], *, verify: bool, workers: int) -> Iterator[Cell]:
-    """All conversions."""
-    work = [(fixture, names, verify) for fixture in fixtures]
+def _next_step(made: Conversion) -> str:
+    """What the command line says about files without a proof."""
+    told = not_proven(made, Path("out/unproven"))
+    return told.partition("next: ")[2].partition("\n")[0]
+
+
+def _takes_ranges(made: Conversion) -> bool:
+    """Whether any range is from the data."""
+    return any(" samples" in text for text in made.range_sources.values())
+
+
+def _refused(converted: partial[Conversion]) -> bool:
+    """Whether a conversion is refused, with the advice to give data."""
+    try:
+        converted()
+    except OnnxqError as error:
+        if "--data" not in error.fix:
+            raise
+        return True
+    return False
+
+
+@dataclass(frozen=True)
+class _Work:
+    fixture: Path
+    backends: tuple[str, ...]
+    verify: bool
+
+
+def _done(work: _Work) -> list[Cell] | None:
+    """The conversions of a file; None if it is not read at all."""
+    source = opened(work.fixture)
+    if source is None:
+        return None
+    return [cell(source, name, verify=work.verify) for name in work.backends]
+
+
+def matrix(work: Iterable[_Work], workers: int) -> Iterator[list[Cell] | None]:
+    """The conversions of each file."""
     if workers == 1:
-        for each in work:
-            yield from _one(each)
+        yield from map(_done, work)
         return
     with ProcessPoolExecutor(workers) as pool:
-        for found in pool.map(_one, work):
-            yield from found
+        yield from pool.map(_done, work)
 
 
-def share(cells: list[Cell]) -> float:
-    """The share that gave files, of those whose target has the operators."""
-    able = [c for c in cells if c.outcome != "lacking"]
-    return sum(c.outcome in MADE for c in able) / max(len(able), 1)
+def stored(path: Path) -> list[Cell]:
+    """The results in a file; a last line that was cut off is left out."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [Cell(**json.loads(line)) for line in lines if line.endswith("\n")]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the matrix and print its counts."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--no-verify", action="store_true")
+    """Run the matrix, print its counts and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--resume", action="store_true", help="keep the results that are there")
+    parser.add_argument("--no-verify", action="store_true", help="measure nothing, write no page")
     parser.add_argument("--only", default="", help="part of the name of the files")
-    parser.add_argument("--backend", action="append")
+    parser.add_argument("--backend", action="append", choices=targets())
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args(arguments)
-    fixtures = [p for p in sources(given.folder) if given.only in f"{p.parent.name}/{p.name}"]
-    found: list[Cell] = []
-    for each in matrix(
-        fixtures,
-        given.backend or targets(),
-        verify=not given.no_verify,
-        workers=given.workers,
-    ):
-        found.append(each)
-        if given.json:
-            with given.json.open("a") as file:
-                file.write(json.dumps(asdict(each)) + "\n")
-    counts = Counter(c.outcome for c in found)
-    made = sum(counts[each] for each in MADE)
-    print(
-        f"{len(found)} conversions: {100 * made / max(len(found), 1):.1f} % give files, "
-        f"{100 * share(found):.1f} % if the target has the operators: {dict(counts)}"
-    )
-    print(f"{sum(not c.passed for c in found)} without a proof that passed")
-    for reason, count in Counter(c.reason[:160] for c in found if c.reason).most_common(25):
-        print(f"{count:5} {reason}")
-    return int(share(found) < GOAL or counts["crash"] > 0)
+    names = given.backend or targets()
+    fixtures = [p for p in sources(given.folder) if given.only in name_of(p)]
+    found = stored(given.results) if given.resume else []
+    given.results.parent.mkdir(parents=True, exist_ok=True)
+    unread = 0
+    done = {(c.name, c.backend) for c in found}
+    work = [
+        _Work(fixture, left, not given.no_verify)
+        for fixture in fixtures
+        if (left := tuple(n for n in names if (name_of(fixture), n) not in done))
+    ]
+    begun = given.results.with_suffix(".part")
+    begun.write_text("".join(map(_line, found)))
+    begun.replace(given.results)
+    with given.results.open("a") as file:
+        for cells in matrix(work, given.workers):
+            unread += cells is None
+            found += cells or []
+            file.writelines(map(_line, cells or ()))
+            file.flush()
+    summary = recast_page.Summary(found, unread)
+    print(summary.text())
+    if not (given.no_verify or given.only or given.backend or given.folder != FOLDER):
+        recast_page.PAGE.write_text(summary.page(), encoding="utf-8")
+    return int(not summary.reached)
+
+
+def _line(found: Cell) -> str:
+    return json.dumps(asdict(found)) + "\n"
 
 
 if __name__ == "__main__":

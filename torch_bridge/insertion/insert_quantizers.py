@@ -13,6 +13,7 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 from onnxq.backend import Backend
+from onnxq.calibration.recorded_grids import GridRecord
 from onnxq.errors import OptionError, near_matches
 from onnxq.quant import layer_spec
 from onnxq.quant.scheme import QSpec
@@ -69,6 +70,8 @@ class Maker:
     method: str | None = None
     """How ranges are chosen by default, as `onnxq quantize` does; None: by the scheme's observers.
     """
+    record: GridRecord = field(default_factory=GridRecord)
+    """The grids of the recipe that the method is from."""
 
     def for_weight(
         self, axis: int | None, name: str, chosen: LayerSettings = _PLAIN
@@ -134,7 +137,8 @@ class Maker:
             _check_options(watching, spec.observer, how.observer_options)
             watch = watching(what, **how.observer_options)
         else:
-            watch = by.kind(what, logarithmic=spec.logarithmic, **by.options)
+            logarithmic = spec.logarithmic
+            watch = by.kind(what, logarithmic=logarithmic, record=self.record, **by.options)
         return quantizing(what, watch, name=name, **how.options)
 
 

@@ -7,18 +7,23 @@ r"""Ranges as `onnxq quantize` chooses them, from the same statistics by the sam
 Scale and zero point come from `onnxq.quant.grid_of_range`, so the same values give the same
 numbers as on the ONNX side. One call is one sample. In a distributed run the batch of each process
 is a sample of its own: counts and sums are exact, so their order does not matter.
+
+torch adds in another order than onnxruntime, so values differ in their last bits. If they are those
+that a recipe was made with except for that, the grid is the one that the recipe records.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from onnxq.calibration.observed_range import observed_range
-from onnxq.calibration.weight_ranges import weight_range
+from onnxq.calibration.recorded_grids import GridRecord, Look
+from onnxq.calibration.weight_ranges import chosen_method, weight_range
 from onnxq.errors import OptionError
 from onnxq.observing.range_methods import Method
 from onnxq.observing.tensor_statistics import TensorStatistics, Wanted
@@ -37,11 +42,23 @@ class _OnnxqGrid(Observer):
 
     Args:
         logarithmic: Whether the quantizer takes only the largest magnitude from the range.
+        record: The grids of a recipe.
     """
 
-    def __init__(self, spec: QuantizerSpec, *, logarithmic: bool = False) -> None:
+    def __init__(
+        self, spec: QuantizerSpec, *, logarithmic: bool = False, record: GridRecord | None = None
+    ) -> None:
         super().__init__(spec)
         self.logarithmic = logarithmic
+        self.record = record or GridRecord()
+
+    def recorded(
+        self, look: Callable[[], Look], method: str, own: tuple[Array, Array]
+    ) -> tuple[Array, Array]:
+        """The recorded range of values of this look, or their `own`."""
+        if self.logarithmic or not self.record:
+            return own
+        return self.record.find(look(), self.rules, method, own) or own
 
     @cached_property
     def rules(self) -> QSpec:
@@ -72,6 +89,7 @@ class ByMethod(_OnnxqGrid):
     Args:
         method: As text: 'min-max', 'percentile:99.99', 'mse' ...
         rows: The axis that a Softmax sums over, if one reads the tensor.
+        record: The grids of a recipe.
     """
 
     def __init__(
@@ -81,8 +99,9 @@ class ByMethod(_OnnxqGrid):
         method: str,
         rows: int | None = None,
         logarithmic: bool = False,
+        record: GridRecord | None = None,
     ) -> None:
-        super().__init__(spec, logarithmic=logarithmic)
+        super().__init__(spec, logarithmic=logarithmic, record=record)
         self.method = Method.parse(method)
         if spec.per_channel:
             raise OptionError(
@@ -107,9 +126,12 @@ class ByMethod(_OnnxqGrid):
 
     def range(self) -> tuple[Tensor, Tensor]:
         """The range by the method, in float64."""
-        known = observed_range(self._statistics(), self.rules, self.method)
+        seen = self._statistics()
+        own = observed_range(seen, self.rules, self.method)
+        look = partial(Look.of_activation, seen, self.method)
+        low, high = self.recorded(look, str(self.method), (own.low, own.high))
         device = self.batches.device
-        return _tensor(known.low, device), _tensor(known.high, device)
+        return _tensor(low, device), _tensor(high, device)
 
     def _statistics(self) -> TensorStatistics:
         names = [name for name in self._initial if name.startswith(_SEEN)]
@@ -123,20 +145,24 @@ class WeightByMethod(_OnnxqGrid):
 
     Args:
         method: 'min-max' or 'mse'; None for what suits the number of bits.
+        record: The grids of a recipe.
     """
 
     def __init__(
-        self, spec: QuantizerSpec, *, method: str | None = None, logarithmic: bool = False
+        self,
+        spec: QuantizerSpec,
+        *,
+        method: str | None = None,
+        logarithmic: bool = False,
+        record: GridRecord | None = None,
     ) -> None:
-        super().__init__(spec, logarithmic=logarithmic)
+        super().__init__(spec, logarithmic=logarithmic, record=record)
         if spec.block:
             raise OptionError(
                 "a method for weights finds one range per tensor or channel",
                 fix="leave the method out, or choose no blocks",
             )
-        # A wrong name is found here; the values do not matter.
-        weight_range(np.ones(1, np.float32), None, self.rules, method)
-        self.method = method
+        self.method = chosen_method(self.rules, method)
         self.remember("min_val", torch.tensor(torch.inf, dtype=torch.float64))
         self.remember("max_val", torch.tensor(-torch.inf, dtype=torch.float64))
 
@@ -145,8 +171,10 @@ class WeightByMethod(_OnnxqGrid):
         if not rows.numel():
             return low.double(), high.double()
         axis = 0 if self.spec.per_channel else None
-        found = weight_range(rows.cpu().numpy(), axis, self.rules, self.method)
-        return _tensor(found[0], rows.device), _tensor(found[1], rows.device)
+        values = rows.cpu().numpy()
+        own = weight_range(values, axis, self.rules, self.method)[:2]
+        ends = self.recorded(partial(Look.of_weight, values, axis), self.method, own)
+        return _tensor(ends[0], rows.device), _tensor(ends[1], rows.device)
 
     def merge(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """That of the values seen last: a weight is one value, and not a stream."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq.calibration.single_precision import in_single_precision
+from onnxq.calibration.single_precision import in_single_precision, without_idle_casts
 from tests.models.build import parse, run, tensor
 
 HALF = """g (float16[2,4] x) => (float16[2,3] y, float[2,4] z)
@@ -54,3 +54,16 @@ def test_bodies_are_searched_in_silence(capfd: pytest.CaptureFixture[str]) -> No
     assert not in_single_precision(model)
     out = capfd.readouterr()
     assert (out.out, out.err) == ("", "")
+
+
+def test_casts_that_wider_types_leave_behind() -> None:
+    model = parse(HALF)
+    x = np.linspace(-1, 1, 8, dtype=np.float16).reshape(2, 4)
+    assert in_single_precision(model)
+    wanted = run(model, x)
+    without_idle_casts(model)
+    kept = {(n.inputs[0].dtype, n.attrs["to"]) for n in model.nodes("Cast")}
+    assert kept == {(np.dtype(np.float16), 1), (np.dtype(np.float32), 10)}
+    for one, other in zip(run(model, x), wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert [t.name for t in (*model.graph.inputs, *model.graph.outputs)] == ["x", "y", "z"]

@@ -156,6 +156,30 @@ def test_a_fit_obeys_and_its_error_is_what_it_says(
         assert error * (high - low) <= most * (1 + 1e-3)
 
 
+@settings(deadline=None, max_examples=100)
+@given(
+    kind=st.sampled_from(["int8", "uint8", "int4", "uint4"]),
+    share=st.floats(0, 1),
+    scale=st.one_of(st.floats(1e-3, 10), st.sampled_from([1.0, 3.0, 0.1, 9.384538444038338])),
+    rules=st.sampled_from(RULES),
+)
+def test_the_largest_error_is_that_of_every_jump(
+    kind: str, share: float, scale: float, rules: str
+) -> None:
+    held = qtype(kind)
+    old = grid(kind, scale, held.lo + round(share * (held.hi - held.lo)))
+    new = covering_fit(old, parse_rules(rules))
+    assert new is not None
+    low, high = (float(end) for end in old.range)
+    ties = np.concatenate(
+        [(np.arange(g.lo, g.hi) - g.zero_point + 0.5) * np.float64(g.scale) for g in (old, new)]
+    ).astype(np.float32)
+    near = [ties.view(np.int32) + away for away in range(-4, 5)]  # neighbouring floats
+    points = np.clip(np.concatenate(near).view(np.float32), np.float32(low), np.float32(high))
+    every = np.abs(new.fake(points).astype(np.float64) - old.fake(points)).max()
+    assert largest_error(old, new) == every / (high - low)
+
+
 def test_per_channel_becomes_per_tensor_over_all_channels() -> None:
     params = grid("int8", [0.01, 0.1], [0, 0], axis=0)
     fit = covering_fit(params, parse_rules("int8 symmetric"))

@@ -24,6 +24,12 @@ CASES = {
     f"y = ConvTranspose<strides=[2,2], pads=[1,0,1,0], output_padding=[1,0]>(x, w, b) }}",
     "Gemm": "(float[1,7] x) => (float y) <float[7,3] w, float[3] b> { y = Gemm(x, w, b) }",
     "Gemm transB": "(float[1,7] x) => (float y) <float[3,7] w> { y = Gemm<transB=1>(x, w) }",
+    "Reshape to rows of a Gemm": f"{ROWS} <int64[2] flat = {{3, 4}}, float[5,4] w, float[5] b, "
+    f"int64[3] back = {{1, 3, 5}}> {{ r = Reshape(x, flat) g = Gemm<transB=1>(r, w, b) "
+    f"y = Reshape(g, back) }}",
+    "Squeeze to rows of a Gemm": f"{ROWS} <int64[1] axis = {{0}}, float[4,5] w, float[5] b, "
+    f"float[3,1] c> {{ r = Squeeze(x, axis) g = Gemm(r, w, b) s = Sigmoid(g) m = Mul(g, s) "
+    f"a = Add(c, m) y = Unsqueeze(a, axis) }}",
     "MatMul": f"{ROWS} <float[4,5] w> {{ y = MatMul(x, w) }}",
     "MatMul one row": "(float[1,1,4] x) => (float y) <float[4,5] w> { y = MatMul(x, w) }",
     "MatMul and bias": f"{ROWS} <float[4,5] w, float[5] b> {{ s = MatMul(x, w) y = Add(s, b) }}",

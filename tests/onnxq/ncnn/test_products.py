@@ -42,7 +42,22 @@ def test_a_constant_stack_is_stored_rounded() -> None:
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+def test_rows_whose_batch_is_merged_run_in_int8() -> None:
+    name = "Reshape to rows of a Gemm"
+    model, x = quantize(graph(name), "r", lo=-127, scale=0.02), values(name)
+    weight(model, "w", lo=-127, scale=np.linspace(0.01, 0.02, 5, dtype=np.float32), axis=0)
+    layers = writer.layers_of(model)
+    (inner,) = [la for la in layers if la.type == "InnerProduct"]
+    assert inner.weights[0].dtype == np.int8
+    (want,), (got,) = run(model, x), run(reader.model_of(layers), x)
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
 STACK = f"float[1,4,3,2] k = {{{', '.join(['1'] * 24)}}}"
+
+
+SQUEEZED = "<int64[1] a = {0}>"
 
 
 @pytest.mark.parametrize(
@@ -51,6 +66,19 @@ STACK = f"float[1,4,3,2] k = {{{', '.join(['1'] * 24)}}}"
         ("float[1,1] x", "<float[1,2] w = {1,2}> { y = Gemm<transA=1>(x, w) }", "transA"),
         ("float[1,2,3] x", f"<{STACK}> {{ y = MatMul(x, k) }}", "matrix by matrix"),
         ("float[1,1] x", "{ r = Relu(x) y = Gemm(x, r) }", "weight is computed"),
+        ("float[1,2,3] x", f"{SQUEEZED} {{ y = Squeeze(x, a) }}", "no axis of it is the batch"),
+        (
+            "float[1,2,3] x",
+            f"{SQUEEZED} {{ r = Squeeze(x, a) s = Softmax(r) y = Unsqueeze(s, a) }}",
+            "no axis of 'r' is the batch",
+        ),
+        ("float[1,2,3] x", f"{SQUEEZED} {{ r = Squeeze(x, a) y = Add(x, r) }}", "merged"),
+        (
+            "float[1,2,3] x",
+            f"{SQUEEZED[:-1]}, float[3,2] w = {{1,2,3,4,5,6}}, float[2,1] b = {{1,2}}> "
+            "{ r = Squeeze(x, a) g = Gemm(r, w, b) y = Unsqueeze(g, a) }",
+            "its bias has shape",
+        ),
     ],
 )
 def test_refusals(head: str, body: str, why: str) -> None:

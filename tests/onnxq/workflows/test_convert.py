@@ -10,7 +10,7 @@ import pytest
 
 import onnxq
 from onnxq.backend import Backend, TableFile, backends, find_backend
-from onnxq.errors import BackendError, OptionError, SaveError
+from onnxq.errors import BackendError, OptionError, PassError, SaveError
 from onnxq.graph import Model, from_proto, load
 from onnxq.running import sessions
 from tests.models.build import log_quantize, parse, quantize, weight
@@ -198,3 +198,30 @@ def test_a_target_of_ranges_refuses_weights_alone() -> None:
     done = onnxq.convert(weights_only(), "tensorrt")
     assert [a.suffix for a in done.artifacts] == ["_qdq.onnx"]
     assert any("clip_ranges.json, calibration.cache not written" in note for note in done.notes)
+
+
+# The parser reads float16 as bits: the step is 0.05, the weights are 1, -2, 0.5, -0.25 and 3.
+HALF = """g (float[1,4] x) => (float[1,3] y)
+    <float16[4,3] w = {15360, 49152, 14336, 46080, 16896, 15360, 49152, 14336, 46080, 16896, 15360,
+    49152}, float16 s = {10854}, int8 z = {0}>
+    {
+        h = Cast<to=10>(x)
+        q = QuantizeLinear(h, s, z)
+        d = DequantizeLinear(q, s, z)
+        wq = QuantizeLinear(w, s, z)
+        wd = DequantizeLinear(wq, s, z)
+        m = MatMul(d, wd)
+        y = Cast<to=1>(m)
+    }"""
+
+
+def test_float16_is_computed_in_float32_for_targets_without_it() -> None:
+    model = parse(HALF, 21)
+    with pytest.raises(PassError, match="float16, but Quant is float32"):
+        onnxq.convert(model, "qonnx")
+    done = onnxq.convert(model, "qonnx", allow_requantize=True)
+    assert done.proven
+    assert not done.model.nodes("Cast")
+    assert done.cost is not None
+    assert done.cost.outputs[0].sqnr > 50
+    assert any("float16 is computed in float32" in note for note in done.notes)
