@@ -120,20 +120,22 @@ def _feeds(name: str) -> Iterator[Feed]:
 def rows(folder: Path) -> list[Row]:
     """What is asked for, what was measured, and whether that is enough."""
     found = of_weights(folder)
-    made = [_weights_row(found)]
+    made = [weights_row(found)]
     for name, kinds in KINDS.items():
-        made += [_samples_row(name, kind, of_samples(name, kind, folder)) for kind in kinds]
+        made += [samples_row(name, kind, of_samples(name, kind, folder)) for kind in kinds]
     return made
 
 
-def _weights_row(found: dict[str, Any]) -> Row:
+def weights_row(found: dict[str, Any]) -> Row:
+    """The verdict on many weights."""
     what = f"{LAYERS * SIDE * SIDE * 4 / 2**30:.1f} GiB of weights, anonymous memory"
     size = found.get("megabytes")
     shown = f"{size:.0f} MB in {found['elapsed']:.0f} s" if size else str(found)
     return what, f"< {MOST_MEGABYTES:.0f} MB", shown, bool(size and size < MOST_MEGABYTES)
 
 
-def _samples_row(name: str, kind: str, found: list[dict[str, Any]]) -> Row:
+def samples_row(name: str, kind: str, found: list[dict[str, Any]]) -> Row:
+    """The verdict on many samples."""
     what = f"{name}, {kind}: anonymous memory with {MANY} samples / with {FEW}"
     if not all("megabytes" in each for each in found):
         return what, f"<= {MOST_GROWTH:g} x", str(found), False

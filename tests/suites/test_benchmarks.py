@@ -10,9 +10,9 @@ import onnx
 import pytest
 
 import onnxq
-from benchmarks import raw_protobuf, with_onnxq
+from benchmarks import quantize_memory, raw_protobuf, with_onnxq
 from benchmarks.child import measure
-from benchmarks.memory import REWRITERS, anonymous
+from benchmarks.memory import REWRITERS, anonymous, sampled
 from benchmarks.models import (
     CHANNELS,
     LARGE_SIDE,
@@ -156,3 +156,19 @@ def test_anonymous_memory_of_a_command_is_measured() -> None:
     with quantized_model(2, 512, floats=True) as path:
         assert onnx.load(path).graph.node[0].op_type == "QuantizeLinear"
         assert len(onnxq.convert(path, "onnxruntime", verify=False).model.nodes("MatMul")) == 2
+
+
+def test_the_memory_of_quantize_is_measured_and_judged(tmp_path: Path) -> None:
+    path, given = tmp_path / "layers.onnx", tmp_path / "layers.npy"
+    quantize_memory.layers(2, 64, path)
+    np.save(given, np.random.default_rng(0).standard_normal((3, 64), dtype=np.float32))
+    words = (str(path), "npy file", str(given))
+    found = sampled("benchmarks.quantize_memory", *words, "3")
+    assert 10 < found["megabytes"] < 1000
+    assert "3 of 4 samples" in sampled("benchmarks.quantize_memory", *words, "4")["failed"]
+    assert quantize_memory.weights_row(found)[3]
+    assert not quantize_memory.weights_row(found | {"megabytes": 1500.0})[3]
+    assert not quantize_memory.weights_row({"failed": "it died"})[3]
+    for more, met in ((1.04, True), (1.06, False)):
+        both = [found, found | {"megabytes": more * found["megabytes"]}]
+        assert quantize_memory.samples_row("resnet18", "generator", both)[3] is met
