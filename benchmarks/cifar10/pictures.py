@@ -45,7 +45,8 @@ def pictures(part: str) -> tuple[np.ndarray, np.ndarray]:
         rows = [np.asarray(Image.open(io.BytesIO(_member(archive, file)))) for file in files]
         classes = np.array(json.loads(_member(archive, labels)))
     found = np.concatenate(rows).reshape(-1, 32, 32, 3)  # a picture in each row of 1,024 pixels
-    assert len(found) == len(classes) and set(np.bincount(classes)) == {len(classes) // 10}
+    assert len(found) == len(classes)
+    assert set(np.bincount(classes)) == {len(classes) // 10}
     return np.ascontiguousarray(found.transpose(0, 3, 1, 2)), classes
 
 
