@@ -9,6 +9,7 @@ import onnx_graphsurgeon as gs
 
 from onnxq.analysis.placement_walk import Place
 from onnxq.backend import Backend
+from onnxq.calibration.equalizing import equalize, may_equalize
 from onnxq.calibration.observed_range import observed_range
 from onnxq.calibration.placing import Placed, Placing
 from onnxq.calibration.ranges import KnownRange, RangeTable
@@ -52,6 +53,8 @@ class Calibrated:
         scheme = backend.scheme
         if not (scheme.activation.logarithmic or scheme.weight.logarithmic):
             self.smoothed = smooth(self.model, self._channels, backend, smoothing)
+        if may_equalize(scheme):
+            self.smoothed += equalize(self.model, self._channels, statistics.tensors, smoothing)
         for each in self.smoothed:
             self._channels[each.smoothed] = self._channels[each.tensor].divided(each.factors)
         self._smooth = {each.smoothed for each in self.smoothed}
