@@ -79,7 +79,7 @@ def judge(rows: dict[str, Row]) -> list[tuple[str, str, str, bool]]:
     own, other = rows["default"], rows["theirs"]
     more, kept = own.sqnr - other.sqnr, rows["4 bits"].accuracy / rows["float"].accuracy
     return [
-        ("CIFAR-10, SQNR above theirs", ">= 3 dB", f"{more:.1f} dB", more >= 3),
+        ("CIFAR-10, SQNR above theirs", ">= 3 dB", f"{more:.2f} dB", more >= 3),
         (
             "CIFAR-10, same class as float",
             f">= theirs, {other.agreement:.2%}",
