@@ -9,13 +9,13 @@ import onnx_graphsurgeon as gs
 
 from onnxq.analysis.placement_walk import Place
 from onnxq.backend import Backend
-from onnxq.calibration.equalizing import equalize, may_equalize
+from onnxq.calibration.even_channels.equalizing import equalize, may_equalize
+from onnxq.calibration.even_channels.smoothing import Smoothed, smooth
 from onnxq.calibration.observed_range import observed_range
 from onnxq.calibration.placing import Placed, Placing
 from onnxq.calibration.ranges import KnownRange, RangeTable
 from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.rounding.weight_rounding import WeightRounding
-from onnxq.calibration.smoothing import Smoothed, smooth
 from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.observing.range_methods import Method

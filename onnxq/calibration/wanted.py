@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import onnx_graphsurgeon as gs
 
-from onnxq.calibration.equalizing import groups, may_equalize
+from onnxq.calibration.even_channels.equalizing import groups, may_equalize
 from onnxq.calibration.placing import Placing
 from onnxq.graph import Model
 from onnxq.graph.constants import array

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.calibration.smoothing import Smoothed
+from onnxq.calibration.even_channels.smoothing import Smoothed
 from onnxq.edit import inputs_of, new_values, set_input
 from onnxq.graph import Model, domain_of
 from onnxq.graph.constants import array, scalar

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from onnxq.backend import find_backend
-from onnxq.calibration.equalizing import HEADROOM, LEAST, equalize, groups, may_equalize
+from onnxq.calibration.even_channels.equalizing import (
+    HEADROOM,
+    LEAST,
+    equalize,
+    groups,
+    may_equalize,
+)
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.placing import Placing
 from onnxq.calibration.wanted import wanted
