@@ -9,6 +9,8 @@ import onnx_graphsurgeon as gs
 
 from onnxq.analysis.placement_walk import Place
 from onnxq.backend import Backend
+from onnxq.calibration.even_channels.equalizing import equalize, may_equalize
+from onnxq.calibration.even_channels.smoothing import Smoothed, smooth
 from onnxq.calibration.flat_sides import without_flat_sides
 from onnxq.calibration.observed_range import observed_range
 from onnxq.calibration.placing import Placed, Placing
@@ -16,7 +18,6 @@ from onnxq.calibration.ranges import KnownRange, RangeTable
 from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.recorded_grids import Look, RecordedGrid
 from onnxq.calibration.rounding.weight_rounding import WeightRounding
-from onnxq.calibration.smoothing import Smoothed, smooth
 from onnxq.calibration.weight_ranges import chosen_method
 from onnxq.graph import Model
 from onnxq.graph.constants import array
@@ -56,6 +57,8 @@ class Calibrated:
         scheme = backend.scheme
         if not (scheme.activation.logarithmic or scheme.weight.logarithmic):
             self.smoothed = smooth(self.model, self._channels, backend, smoothing)
+        if may_equalize(scheme):
+            self.smoothed += equalize(self.model, self._channels, statistics.tensors, smoothing)
         for each in self.smoothed:
             self._channels[each.smoothed] = self._channels[each.tensor].divided(each.factors)
         self._smooth = {each.smoothed for each in self.smoothed}

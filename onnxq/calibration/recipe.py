@@ -39,7 +39,7 @@ class Recipe:
     method: str = "mse"
     """How ranges of activations are chosen, if no rule says otherwise."""
     smooth: Mapping[str, float] = field(default_factory=dict)
-    """The exponent of smoothing of each tensor that is smoothed."""
+    """The exponent of smoothing of each tensor that is smoothed; 1 where it is equalized."""
     bias_correction: bool = True
     settings: Settings = field(default_factory=Settings)
     """Rules for layers; those that stay float are among them."""

@@ -3,6 +3,7 @@
     places of quantizers            the distribution of values
     inputs of layers with weights   also the average of each channel, for the correction of biases
     inputs of matrix products       also its extremes and average square, for smoothing
+    tensors to be equalized         the same
     places before a Softmax         also the least maximum of a row
 
 Rules that keep layers float move a quantizer at most to the input of a layer, so these statistics
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import onnx_graphsurgeon as gs
 
+from onnxq.calibration.even_channels.equalizing import groups, may_equalize
 from onnxq.calibration.placing import Placing
 from onnxq.graph import Model
 from onnxq.graph.constants import array
@@ -41,6 +43,11 @@ def wanted(
         window = kind_of(node) in _CONVOLUTIONS
         more = Wanted(1 if window else -1, distribution=distribution, spread=not window)
         found[tensor.name] = found.get(tensor.name, more).joined(more)
+    if channels and may_equalize(placing.backend.scheme):
+        more = Wanted(1, distribution=False, spread=True)
+        for name in (name for group in groups(placing.model) for name in group.tensors):
+            if name in found:
+                found[name] = found[name].joined(more)
     return found
 
 

@@ -78,7 +78,10 @@ def quantize_(
         typer.Option("--max-drop", help="Largest drop of the metric: as few layers in float."),
     ] = None,
     no_smooth: Annotated[
-        bool, typer.Option("--no-smooth", help="Do not move outliers into weights (SmoothQuant).")
+        bool,
+        typer.Option(
+            "--no-smooth", help="Do not make channels more alike (SmoothQuant, equalization)."
+        ),
     ] = False,
     no_bias_correction: Annotated[
         bool,

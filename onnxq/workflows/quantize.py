@@ -292,7 +292,7 @@ def _notes(
         notes.append(f"'{same[0]}'{more} had the same value in all samples: are the data typical?")
     if calibrated.smoothed:
         count = len(calibrated.smoothed)
-        notes.append(f"smoothed (SmoothQuant): {count} tensor{'' if count == 1 else 's'}")
+        notes.append(f"smoothed channels: {count} tensor{'' if count == 1 else 's'}")
     if placed.corrected:
         count = len(placed.corrected)
         notes.append(f"{count} bias{' makes' if count == 1 else 'es make'} up for rounded weights")

@@ -7,7 +7,7 @@ import pytest
 
 from onnxq.arrays import pieces
 from onnxq.backend import find_backend
-from onnxq.calibration.smoothing import best_factors, smooth
+from onnxq.calibration.even_channels.smoothing import best_factors, smooth
 from onnxq.graph import Model
 from onnxq.observing.tensor_statistics import Channels
 from tests.models.build import parse_filled, run
