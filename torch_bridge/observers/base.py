@@ -91,7 +91,7 @@ class Observer(nn.Module):
     @torch.no_grad()
     def forward(self, x: Tensor) -> None:
         """Include `x` in the statistic; an empty tensor changes nothing."""
-        rows = self._rows(x.detach().float())
+        rows = self._filled(self._rows(x.detach().float()), x)
         low, high, state = self._extremes(rows)
         if state == _BROKEN:
             raise self._not_finite(x)
@@ -118,6 +118,16 @@ class Observer(nn.Module):
         """Whether it has seen data."""
         return bool(self.batches > 0)
 
+    @property
+    def only_zeros(self) -> bool:
+        """Whether its range is 0..0, of which no scale follows."""
+        return not bool(self.min_val.any() or self.max_val.any())
+
+    @property
+    def negative(self) -> bool:
+        """Whether its range holds negative values."""
+        return bool((self.min_val < 0).any())
+
     def reset(self) -> None:
         """Forget everything."""
         for name, value in self._initial.items():
@@ -129,6 +139,21 @@ class Observer(nn.Module):
         """Make `name` part of the state, saved in checkpoints and restored by `reset`."""
         self._initial[name] = initial
         self.register_buffer(name, initial.clone())
+
+    def _filled(self, rows: Tensor, x: Tensor) -> Tensor:
+        """The rows of a parameter, those of zeros filled as torch fills a new layer.
+
+        A layer that starts as 0 says nothing of the values it will learn. They are expected where
+        torch's own layers start, uniform in ±1/√n with n inputs per output: a scale for zeros would
+        be so small that every learned weight is clipped, and gets no gradient.
+        """
+        if not self.spec.parameter or not rows.numel():
+            return rows
+        empty = ~rows.any(-1, keepdim=True)
+        if not bool(empty.any()):
+            return rows
+        bound = (x[0].numel() if x.dim() > 1 else 1) ** -0.5
+        return torch.where(empty, torch.linspace(-bound, bound, rows.shape[-1]).to(rows), rows)
 
     def _rows(self, x: Tensor) -> Tensor:
         """`x` as (*S, n): one row for each scale."""
