@@ -97,11 +97,12 @@ def prepare(
             its second forward pass would find statistics that the first has moved.
 
     Returns:
-        The prepared model, with `onnxq_report` (a record of it) and `onnxq_backend` (a name).
+        The prepared model, with `onnxq_report` (a record of it) and `onnxq_backend` (the name of
+        the backend, or the Backend that was given).
     """
     given = recipe_or_rules(settings)
     recipe = given if isinstance(given, Recipe) else None
-    backend = _target(backend, recipe)
+    asked, backend = backend, _target(backend, recipe)
     if not isinstance(model, nn.Module):
         raise OptionError(
             f"a {type(model).__name__} is not a torch module",
@@ -144,7 +145,8 @@ def prepare(
         freeze_bn_stats(prepared)
     list_quantizers(prepared, report)
     prepared.onnxq_report = report  # type: ignore[assignment]
-    prepared.onnxq_backend = backend.name  # type: ignore[assignment]
+    target = asked if isinstance(asked, Backend) else backend.name
+    prepared.onnxq_backend = target  # type: ignore[assignment]
     report.warn()
     return prepared
 

@@ -91,7 +91,8 @@ class AdaRound(FakeQuantize):
 
     def quantize(self, x: Tensor) -> Tensor:
         """Round as learned, or to the nearest code before `start`."""
-        if not self.started and self.training and torch.is_grad_enabled():
+        learning = self.training and x.requires_grad and torch.is_grad_enabled()
+        if learning and not self.started:
             raise self._error(
                 "is 'adaround', which learns by reconstruction and not in training",
                 "call start(weight) and train `rounding` against the float layer's results, then "

@@ -157,7 +157,8 @@ class FakeQuantize(nn.Module):
             self.refresh()
             if gain is None:
                 return self.quantize(x)
-            if torch.is_grad_enabled():
+            # In training without gradients, too: a checkpoint's two passes must agree.
+            if self.training or torch.is_grad_enabled():
                 return self.quantize(x) * self.spread(gain, x)
         # As the file computes it, to the last bit.
         return self.on_grid(self.to_round(x, gain), gain)
@@ -183,7 +184,9 @@ class FakeQuantize(nn.Module):
 
     def on_grid(self, x: Tensor, gain: Tensor | None = None) -> Tensor:
         """`x` rounded with the current scale (times `gain`) and zero point, straight-through."""
-        scale = self.scale if gain is None else self.scale * gain
+        if gain is None:
+            return fake_quantize(x, self.scale, self.zero_point, self.spec.grid)
+        scale = self.scale * gain
         return fake_quantize(x, scale, self.zero_point.expand(scale.shape), self.spec.grid)
 
     @torch.no_grad()

@@ -19,27 +19,17 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from onnxq.errors import OptionError
-from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import SMALLEST_SCALE, FakeQuantize
-from torch_bridge.observers.base import Observer
 
 
 class DoReFa(FakeQuantize):
     """Straight-through rounding of squeezed weights."""
 
     algorithm: ClassVar[str] = "dorefa"
+    learns_any_scale: ClassVar[bool] = True  # it follows the largest weight
 
     step: Tensor
     reach: Tensor
-
-    def __init__(self, spec: QuantizerSpec, observer: Observer, name: str = "") -> None:
-        if spec.power_of_two:
-            raise OptionError(
-                "the step of 'dorefa' follows the largest weight, and is no power of two",
-                fix="choose 'tqt', which learns the power, or 'fixed'",
-            )
-        super().__init__(spec, observer, name)
 
     def set_up(self) -> None:
         """Add s and m."""

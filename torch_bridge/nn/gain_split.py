@@ -47,5 +47,5 @@ def split_gain(f: Tensor, quantizer: nn.Module, layout: WeightAxis) -> GainSplit
         return GainSplit(size, sign)
     moved = (size if per_channel else size.mean()).detach()
     if powers:
-        moved = torch.exp2(moved.log2().round())
+        moved = torch.pow(2.0, moved.log2().round())  # exporters know no exp2
     return GainSplit(moved, torch.where(f.abs() < _SMALLEST, sign * size, f) / moved)

@@ -69,11 +69,22 @@ def test_scales_of_wide_codes_do_not_learn_by_themselves(change: Override, learn
 
 
 def test_zero_points_may_be_given_up_but_not_taken() -> None:
-    loose = QSpec(("uint8",))
+    loose = QSpec(("uint8", "int8"))
     assert Override(symmetric=True).applied(loose, "weights", "chip").symmetric
     assert not Override(symmetric=False).applied(loose, "weights", "chip").symmetric
     with pytest.raises(OptionError, match="chip has no zero points for weights"):
         Override(symmetric=False).applied(SPEC, "weights", "chip")
+
+
+def test_symmetric_codes_are_signed() -> None:
+    """Zero point 0 of an unsigned type would clip all negative values."""
+    loose = QSpec(("uint8", "int8"))
+    made = Override(symmetric=True).applied(loose, "activations", "chip")
+    assert (made.types[0], made.range) == ("int8", (-128, 127))
+    made = Override(symmetric=True, bits=3).applied(loose, "activations", "chip")
+    assert (made.types[0], made.range) == ("int4", (-4, 3))
+    with pytest.raises(OptionError, match="chip has no signed type for activations"):
+        Override(symmetric=True).applied(QSpec(("uint8",)), "activations", "chip")
 
 
 def test_a_target_with_a_grid_of_its_own() -> None:
