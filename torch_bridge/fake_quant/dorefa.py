@@ -35,6 +35,7 @@ class DoReFa(FakeQuantize):
         """Add s and m."""
         self.register_buffer("step", torch.ones(()))
         self.register_buffer("reach", torch.ones(()))
+        self.observer.start = 1.0  # t of any weight that is not 0
 
     def transform(self, x: Tensor) -> Tensor:
         """m*t of the formula."""

@@ -8,7 +8,7 @@ ones 1. A signed quantizer (for weights) also bends them by a power g:
     y  = (c + d) * R(u * hi) / hi                       in -(c + d)..c + d
 
 The gradient passes the rounding unchanged and (c + d)*u by the chain rule; that of t is 0 if it is
-clamped.
+clamped. 0 <= c - d, so that 0 becomes 0.
 
 The paper leaves the factor c + d out. A batch normalisation after the layer divides by it again,
 so neither the result nor a gradient differs there: the loss does not change along y, hence
@@ -51,13 +51,15 @@ class Qil(FakeQuantize):
     def transform(self, x: Tensor) -> Tensor:
         """(c + d)*u of the formula."""
         center, half_width = self.spread(self.center, x), self.spread(self.half_width, x)
-        size = x.abs() if self.signed else x
+        # A weight of 0 has a sign here: it would get no gradient, and stay 0 for ever.
+        sign = torch.where(x < 0, -1.0, 1.0).to(x.dtype)
+        size = x * sign if self.signed else x
         t = (0.5 + (size - center) / (2 * half_width)).clamp(0, 1)
         end = center + half_width
         if not self.signed:
             return t * end
         bent = t.clamp(min=_LEAST) ** self.spread(self.bending, x)
-        return torch.where(t > 0, bent, 0.0) * torch.sign(x) * end
+        return torch.where(t > 0, bent, t) * sign * end
 
     def set_range(self, scale: Tensor, zero_point: Tensor) -> None:
         """Start without pruning, clipping at the end of this grid."""
@@ -73,9 +75,10 @@ class Qil(FakeQuantize):
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Keep the interval positive and not empty, and derive the scale."""
-        self.half_width.data.clamp_(min=SMALLEST_SCALE)
+        """Keep the interval to the right of 0 and not empty, and derive the scale."""
         self.center.data.clamp_(min=SMALLEST_SCALE)
+        self.half_width.data.clamp_(min=SMALLEST_SCALE)
+        self.half_width.data.copy_(torch.minimum(self.half_width, self.center))
         if self.signed:
             self.bending.data.clamp_(*_BENDING)
         self._set("scale", (self.center + self.half_width) / self.spec.hi)

@@ -37,6 +37,8 @@ class Observer(nn.Module):
 
     Attributes:
         name: Its name in messages, set by its owner.
+        start: Where values of a parameter of zeros are expected, -start..start; None for where
+            torch's own layers start.
     """
 
     only_a_start: ClassVar[bool] = False
@@ -50,6 +52,7 @@ class Observer(nn.Module):
         super().__init__()
         self.spec = spec
         self.name = ""
+        self.start: float | None = None
         self._initial: dict[str, Tensor] = {}
         self.remember("min_val", torch.tensor(torch.inf))
         self.remember("max_val", torch.tensor(-torch.inf))
@@ -152,7 +155,7 @@ class Observer(nn.Module):
         empty = ~rows.any(-1, keepdim=True)
         if not bool(empty.any()):
             return rows
-        bound = (x[0].numel() if x.dim() > 1 else 1) ** -0.5
+        bound = self.start or (x[0].numel() if x.dim() > 1 else 1) ** -0.5
         return torch.where(empty, torch.linspace(-bound, bound, rows.shape[-1]).to(rows), rows)
 
     def _rows(self, x: Tensor) -> Tensor:
