@@ -51,7 +51,7 @@ class Qil(FakeQuantize):
     def transform(self, x: Tensor) -> Tensor:
         """(c + d)*u of the formula."""
         center, half_width = self.spread(self.center, x), self.spread(self.half_width, x)
-        # A weight of 0 has a sign here: it would get no gradient, and stay 0 for ever.
+        # 0 has a sign here, as all have: at c = d it would get no gradient otherwise.
         sign = torch.where(x < 0, -1.0, 1.0).to(x.dtype)
         size = x * sign if self.signed else x
         t = (0.5 + (size - center) / (2 * half_width)).clamp(0, 1)

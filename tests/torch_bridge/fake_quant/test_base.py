@@ -368,7 +368,8 @@ def test_negative_values_need_codes() -> None:
 @pytest.mark.parametrize(
     ("name", "which"),
     [
-        *((n, w) for n in sorted(set(PER_CHANNEL) - {"adaround"}) for w in ("minmax", "lsq")),
+        # 'qil' prunes what is near 0, and what is pruned gets no gradient.
+        *((n, w) for n in sorted({*PER_CHANNEL} - {"adaround", "qil"}) for w in ("minmax", "lsq")),
         *(("lsq", which) for which in ("mse", "lsq-plus", "ema-quantile", "percentile")),
     ],
 )
