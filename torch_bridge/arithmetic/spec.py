@@ -58,9 +58,7 @@ class QuantizerSpec:
             )
 
     @classmethod
-    def of(
-        cls, qspec: QSpec, axis: int | None = None, *, parameter: bool = False
-    ) -> QuantizerSpec:
+    def of(cls, qspec: QSpec, axis: int | None = None, *, parameter: bool = False) -> QuantizerSpec:
         """The quantizer that a backend trains with; `axis` is ignored if it has one scale."""
         trained = qspec.trained()
         lo, hi = trained.range

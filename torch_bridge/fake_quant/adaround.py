@@ -10,8 +10,10 @@ the stretched sigmoid h(a) = clamp(1.2 * sigmoid(a) - 0.1, 0, 1):
 
 Until `start` weights are rounded to the nearest code, in evaluation only: this is no algorithm for
 training, and says so if a gradient is asked for. What it needs is a reconstruction, layer by layer,
-in which only a learns, by the difference to the float layer's result. `start` sets a such that h(a) = x/s - floor(x/s), which
-rounds nothing yet. `penalty` drives h to 0 or 1. `harden` makes the choice final.
+in which only a learns, by the difference to the float layer's result.
+
+`start` sets a such that h(a) = x/s - floor(x/s), which rounds nothing yet. `penalty` drives h to 0
+or 1. `harden` makes the choice final.
 """
 
 from __future__ import annotations
