@@ -38,6 +38,7 @@ class AdaRound(FakeQuantize):
     """
 
     algorithm: ClassVar[str] = "adaround"
+    weights_only: ClassVar[bool] = True
     per_element: ClassVar[frozenset[str]] = frozenset({"rounding"})
 
     rounding: Tensor

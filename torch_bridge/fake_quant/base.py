@@ -53,6 +53,8 @@ class FakeQuantize(nn.Module):
     """The granularities that the algorithm supports."""
     per_element: ClassVar[frozenset[str]] = frozenset()
     """Parameters with a value for each element of the tensor, not for each scale."""
+    weights_only: ClassVar[bool] = False
+    """Whether it needs the whole tensor, which an activation never is."""
     takes_gain: ClassVar[bool] = True
     """Whether `scale` describes the grid, so that a gain can be moved into it."""
     powers_of_two: ClassVar[bool] = False

@@ -27,6 +27,7 @@ class DoReFa(FakeQuantize):
 
     algorithm: ClassVar[str] = "dorefa"
     learns_any_scale: ClassVar[bool] = True  # it follows the largest weight
+    weights_only: ClassVar[bool] = True
 
     step: Tensor
     reach: Tensor

@@ -134,6 +134,12 @@ class Maker:
     ) -> FakeQuantize:
         what = QuantizerSpec.of(replace(spec, train_symmetric=None), axis, parameter=parameter)
         quantizing = algorithm(spec.algorithm)
+        if quantizing.weights_only and not parameter:
+            raise OptionError(
+                f"'{spec.algorithm}' is an algorithm for weights: activations differ from batch to "
+                "batch",
+                fix=f"give it as weight='{spec.algorithm}', and activations 'lsq' or 'pact'",
+            )
         _check_options(quantizing, spec.algorithm, how.options)
         if by is None:
             watching = how.observer_class(spec)

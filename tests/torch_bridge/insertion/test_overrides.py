@@ -166,3 +166,11 @@ def test_an_observer_may_be_a_class() -> None:
         prepare(net, "tensorrt", (x,), weight={**how, "observer_options": {"parts": 1}})
     with pytest.raises(OptionError, match="is not an observer"):
         prepare(net, "tensorrt", (x,), weight={"observer": nn.Linear})
+
+
+@pytest.mark.parametrize("name", ["dorefa", "adaround"])
+def test_algorithms_for_weights(name: str) -> None:
+    net, x = nn.Sequential(nn.Linear(8, 4)), torch.randn(4, 8)
+    assert prepare(net, "tensorrt", (x,), weight=name)
+    with pytest.raises(OptionError, match=f"'{name}' is an algorithm for weights"):
+        prepare(net, "tensorrt", (x,), activation=name)
