@@ -41,6 +41,8 @@ class FakeQuantize(nn.Module):
         observing: whether the range follows the observer.
         quantizing: whether values are rounded.
         initialised: whether there is a range.
+        spends_gradient: whether dx may overwrite dy, set by a layer that alone reads the result
+            and computes its gradient into new memory.
     """
 
     algorithm: ClassVar[str] = ""
@@ -74,6 +76,7 @@ class FakeQuantize(nn.Module):
         self.observing = False
         self.quantizing = False
         self.initialised = False
+        self.spends_gradient = False
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("zero_point", torch.zeros((), dtype=torch.int32))
         self.register_buffer("gain", None, persistent=False)
@@ -256,6 +259,16 @@ class FakeQuantize(nn.Module):
             current.data = value
         else:
             setattr(self, name, value)
+
+    def _is_watched(self) -> bool:
+        """Whether a hook sees the values of this module, as torch determines in a call."""
+        return bool(
+            self._forward_hooks
+            or self._forward_pre_hooks
+            or self._backward_hooks
+            or self._backward_pre_hooks
+            or nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
+        )
 
     def _own_tensors(self) -> list[tuple[str, Tensor]]:
         return [*self.named_parameters(recurse=False), *self.named_buffers(recurse=False)]

@@ -47,7 +47,12 @@ class Lsq(FakeQuantize):
     def quantize(self, x: Tensor) -> Tensor:
         """Round with a scale that learns."""
         given = x, self.scale, self.zero_point, self.spec.grid
-        return lsq(*given, grad_scale=self.grad_scale(x))
+        spend = self.spends_gradient and not torch.compiler.is_compiling()
+        return lsq(
+            *given,
+            grad_scale=self.grad_scale(x),
+            spend_gradient=spend and not self._is_watched(),
+        )
 
     def grad_scale(self, x: Tensor) -> float:
         """g of the formula."""

@@ -48,6 +48,8 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
 
     def _attach(self, weight: nn.Module, bias: nn.Module | None, input_: nn.Module | None) -> None:
         super()._attach(weight, bias, input_)
+        if isinstance(weight, FakeQuantize):
+            weight.spends_gradient = True  # products and convolutions make new gradients
         if not hasattr(self, "bn"):
             self._join(None, None)
 
