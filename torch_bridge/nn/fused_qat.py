@@ -96,7 +96,8 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
             layout, quantizer = weight_layout(self), self.weight_fake_quant
             scales, rest = split_gain(gain(self.bn), quantizer, layout)
             if scales is not None and isinstance(quantizer, FakeQuantize) and quantizer.initialised:
-                weight = quantizer.to_round(scale_channels(self.weight, rest, layout), scales)
+                if quantizer.quantizing:
+                    weight = quantizer.to_round(scale_channels(self.weight, rest, layout), scales)
                 self.weight_fake_quant = _fixed(quantizer, scales)
         assert bias is not None
         self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from onnxq.backend import find_backend
 from onnxq.operators.weight_axis import WeightAxis
 from tests.torch_bridge.fake_quant.quantizers import Given, spec
 
@@ -179,3 +182,28 @@ def test_frozen_statistics_make_activation_checkpointing_exact(reentrant: bool) 
     learned = [(a, b) for a, b in pairs if a.requires_grad]
     assert len(learned) > 3
     assert all(torch.equal(a.grad, b.grad) for a, b in learned)
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+@pytest.mark.parametrize("name", ["fixed", "lsq", "dorefa", "dsq", "tqt", "qil", "apot"])
+def test_files_and_folded_modules_compute_what_eval_computes(
+    name: str, per_channel: bool, tmp_path: Path
+) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 6, 3, bias=False), nn.BatchNorm2d(6), nn.ReLU())
+    nn.init.uniform_(net[1].weight, -1.5, 1.5)
+    x = torch.randn(8, 3, 8, 8)
+    weight = {"bits": 4, "algorithm": name, "per_channel": per_channel}
+    own = find_backend("academic")
+    own = dataclasses.replace(own, placement=dataclasses.replace(own.placement, fuse=True))
+    q = tb.prepare(net, own, (x,), weight=weight)
+    with tb.calibrating(q), torch.no_grad():
+        q(x)
+    tb.enable_quantization(q)
+    with torch.no_grad():
+        for _ in range(3):
+            q.train()(2 * x)  # moves the statistics away from those of the calibration
+        expected = q.eval()(x)
+        assert tb.deploy(q, (x,), tmp_path).proven
+        with qnn.folded_bn(q):
+            torch.testing.assert_close(q(x), expected, rtol=1e-4, atol=1e-5)
+        assert torch.equal(q(x), expected)
