@@ -92,9 +92,10 @@ def prepare(
         concrete_args: values of arguments that the graph is made for.
         tracer: a torch.fx.Tracer, or a class of one, to trace with.
         preserve_attributes: paths of attributes and methods that the prepared model must have.
-        freeze_bn: use the running statistics of batch normalisations in training too. Weights
-            are rounded as those statistics fold into them, so activation checkpointing needs it:
-            its second forward pass would find statistics that the first has moved.
+        freeze_bn: use the running statistics of batch normalisations in training too. Biases,
+            and weights without a scale per channel, are rounded as those statistics fold into
+            them, so activation checkpointing needs it: its second forward pass would find
+            statistics that the first has moved.
 
     Returns:
         The prepared model, with `onnxq_report` (a record of it) and `onnxq_backend` (the name of
