@@ -143,7 +143,8 @@ class Maker:
         _check_options(quantizing, spec.algorithm, how.options)
         if by is None:
             watching = how.observer_class(spec)
-            _check_options(watching, watching.__name__, how.observer_options)
+            called = watching.__name__ if isinstance(how.observer, type) else spec.observer
+            _check_options(watching, called, how.observer_options)
             watch = watching(what, **how.observer_options)
         else:
             watch = by.kind(what, logarithmic=spec.logarithmic, **by.options)
