@@ -4,8 +4,9 @@
 
 f follows the running variance, which follows the quantized weights. If weights were quantized with
 f in them (g = 1), a step s would be s/f of the weights themselves, and that circle need not close:
-weights that clip give a smaller variance, so a larger f, so more weights clip. With few codes whole
-channels run away. What is in g cannot do so, since the quantizer never sees it:
+weights that clip give a smaller variance, so a larger f, so more weights clip. A quantizer that
+gives values of another size than it reads never settles. What is in g takes no part, since the
+quantizer does not see it:
 
     one scale per channel       g = |f|              r = ±1      none of f is left
     scales are powers of two    g = 2^R(log2 |f|)    0.7 <= |r| <= 1.4
