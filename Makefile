@@ -12,7 +12,7 @@ SETUP   := pyproject.toml constraints.txt torch_bridge/arithmetic/_native.c
 INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
 
 .PHONY: help demo test test-consumers test-recast test-real lint fuzz bench bench-training \
-	bench-quantize clean
+	bench-quantize bench-algorithms clean
 .DELETE_ON_ERROR:
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo "make bench   compare speed and memory with other ONNX tools, and bench-training"
 	@echo "make bench-training   cost of quantization-aware training beside torch.ao"
 	@echo "make bench-quantize   quantize float networks beside onnxruntime's quantize_static"
+	@echo "make bench-algorithms   train a small network with every algorithm, write docs/algorithms.md"
 	@echo "make clean   remove the environment, builds and caches"
 
 demo: $(VENV)/.base
@@ -68,6 +69,10 @@ bench-training: $(VENV)/.dev
 
 bench-quantize: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.quantize
+
+# About ten CPU minutes.
+bench-algorithms: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(PY) -m benchmarks.algorithms
 
 # A stamp is written last, so a set-up that failed half-way is done again. The build tools come
 # first and pinned; without build isolation pip then fetches no others.

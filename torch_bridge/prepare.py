@@ -95,16 +95,18 @@ def prepare(
         concrete_args: values of arguments that the graph is made for.
         tracer: a torch.fx.Tracer, or a class of one, to trace with.
         preserve_attributes: paths of attributes and methods that the prepared model must have.
-        freeze_bn: use the running statistics of batch normalisations in training too. Weights
-            are rounded as those statistics fold into them, so activation checkpointing needs it:
-            its second forward pass would find statistics that the first has moved.
+        freeze_bn: use the running statistics of batch normalisations in training too. Biases,
+            and weights without a scale per channel, are rounded as those statistics fold into
+            them, so activation checkpointing needs it: its second forward pass would find
+            statistics that the first has moved.
 
     Returns:
-        The prepared model, with `onnxq_report` (a record of it) and `onnxq_backend` (a name).
+        The prepared model, with `onnxq_report` (a record of it) and `onnxq_backend` (the name of
+        the backend, or the Backend that was given).
     """
     given = recipe_or_rules(settings)
     recipe = given if isinstance(given, Recipe) else None
-    backend = _target(backend, recipe)
+    asked, backend = backend, _target(backend, recipe)
     if not isinstance(model, nn.Module):
         raise OptionError(
             f"a {type(model).__name__} is not a torch module",
@@ -148,7 +150,8 @@ def prepare(
         freeze_bn_stats(prepared)
     list_quantizers(prepared, report)
     prepared.onnxq_report = report  # type: ignore[assignment]
-    prepared.onnxq_backend = backend.name  # type: ignore[assignment]
+    target = asked if isinstance(asked, Backend) else backend.name
+    prepared.onnxq_backend = target  # type: ignore[assignment]
     report.warn()
     return prepared
 

@@ -40,7 +40,7 @@ BACKEND = Backend(
     pipeline=Pipeline(*READ, *CLEAN),
     outputs=(OnnxFile("_canonical.onnx", Pipeline(), "model with onnxq::FakeQuantize nodes"),),
     proof="format",
-    placement=Placement(inputs=WEIGHTED, boundary_bits=8, fuse=False),
+    placement=Placement(inputs=WEIGHTED, boundary_bits=8, fuse=False, unsigned=True),
     mqbench=(
         "newer versions write QuantizeLinear alone, so 4-bit codes extend to 8 bits; here the "
         "range is part of the operator",

@@ -15,7 +15,7 @@ def activation_spec(spec: QSpec, chosen: LayerSettings, backend: str) -> QSpec:
     if chosen.activation_bits is not None:
         spec = _with_bits(spec, chosen.activation_bits, "activations", backend)
     if chosen.symmetric and not spec.symmetric:
-        return _signed(replace(spec, symmetric=True), backend)
+        return symmetric_spec(spec, "activations", backend)
     if chosen.symmetric is False and spec.symmetric and not spec.logarithmic:
         raise OptionError(
             f"{backend} has no zero points for activations", fix="leave 'symmetric' out"
@@ -48,18 +48,17 @@ def _with_bits(spec: QSpec, bits: int, what: str, backend: str) -> QSpec:
     return changed
 
 
-def _signed(spec: QSpec, backend: str) -> QSpec:
-    """The same rules with a signed type: zero point 0 of an unsigned one clips all negatives."""
-    if spec.qtype.signed:
-        return spec
-    signed = spec.qtype.name.removeprefix("u")
-    if signed not in spec.types:
+def symmetric_spec(spec: QSpec, what: str, backend: str) -> QSpec:
+    """The same rules with zero point 0 and a signed type; `what` and `backend` are for messages.
+
+    Zero point 0 of an unsigned type would clip all negative values.
+    """
+    if not any(QTYPES[name].signed for name in spec.types):
         raise OptionError(
-            f"{backend} has no signed activations, so they cannot be symmetric",
+            f"{backend} has no signed type for {what}, so they cannot be symmetric",
             fix="leave 'symmetric' out",
         )
-    others = tuple(t for t in spec.types if t != signed)
-    return replace(spec, types=(signed, *others), lo=None, hi=None)
+    return replace(spec, symmetric=True).signed()
 
 
-__all__ = ["activation_spec", "weight_spec"]
+__all__ = ["activation_spec", "symmetric_spec", "weight_spec"]

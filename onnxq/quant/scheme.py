@@ -127,6 +127,18 @@ class QSpec:
         )
         return (replace(self, asymmetric=()), other)
 
+    def signed(self) -> QSpec:
+        """The same rules for values of both signs: as many bits, half of the codes below 0."""
+        if self.qtype.signed:
+            return self
+        half = 1 << self.bits - 1
+        held = holding(-half, half - 1)
+        assert held is not None
+        others = tuple(t for t in self.types if t != held.name)
+        whole = held.hi == half - 1
+        ends = (None, None) if whole else (-half, half - 1)
+        return replace(self, types=(held.name, *others), lo=ends[0], hi=ends[1])
+
     def unsigned(self) -> QSpec:
         """The same rules for values that are never negative: as many codes, all from 0 up."""
         if not self.qtype.signed:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import inspect
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 from torch import nn  # noqa: E402
 
 from onnxq import graph  # noqa: E402
+from onnxq.backend import find_backend  # noqa: E402
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE  # noqa: E402
 from onnxq.errors import BackendError, OptionError, UnsupportedModelError, VerifyError  # noqa: E402
 from onnxq.running import sessions  # noqa: E402
@@ -89,6 +93,23 @@ def test_the_backend_is_the_one_it_was_prepared_for(tmp_path: Path) -> None:
     conversion = deploy(model, args, tmp_path, stem="net")
     assert conversion.backend.name == "tensorrt"
     assert all(f.name.startswith("net") for f in conversion.files)
+
+
+def test_a_backend_value_is_deployed_for_as_it_was_given(tmp_path: Path) -> None:
+    """Not the installed one of the same name: this one writes a file less."""
+    whole = find_backend("tensorrt")
+    own = dataclasses.replace(whole, outputs=whole.outputs[:1])
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3))
+    x = torch.randn(2, 3, 8, 8)
+    q = prepare(model, own, (x,))
+    for made in (q, copy.deepcopy(q), pickle.loads(pickle.dumps(q))):
+        assert made.onnxq_backend == own
+    with calibrating(q):
+        q(x)
+    enable_quantization(q)
+    conversion = deploy(q, (x,), tmp_path)
+    assert conversion.backend == own
+    assert len(conversion.files) == 2
 
 
 def test_open_axes_and_names_reach_the_files(tmp_path: Path) -> None:

@@ -469,4 +469,4 @@ def test_nothing_to_quantize_is_said() -> None:
 
 def test_a_backend_may_be_a_value() -> None:
     prepared = prepare(small(), find_backend("snpe"), IMAGE[0])
-    assert prepared.onnxq_backend == "snpe"
+    assert prepared.onnxq_backend is find_backend("snpe")

@@ -136,14 +136,15 @@ def of_graph(found: Quantization) -> dict[str, list[Grid]]:
 
 
 def of_module(q: nn.Module) -> dict[str, list[Grid]]:
-    return {
+    rows = {
         part: [
-            (each.scale.detach().numpy(), each.zero_point.numpy(), each.spec.lo, each.spec.hi)
+            each.qparams(path)
             for path, each in tb.quantizers(q, part).items()
             if not path.endswith("bias_fake_quant")  # made by the conversion, on the ONNX side
         ]
         for part in ("weights", "activations")
     }
+    return {part: [(r.scale, r.zero_point, r.lo, r.hi) for r in of] for part, of in rows.items()}
 
 
 def assert_same(left: dict[str, list[Grid]], right: dict[str, list[Grid]], ulps: float) -> None:

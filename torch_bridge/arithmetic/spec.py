@@ -31,6 +31,8 @@ class QuantizerSpec:
     """Whether scales must be powers of two."""
     block: int = 0
     """Elements per scale along `axis`; 0 for a scale per channel."""
+    parameter: bool = False
+    """Whether the tensor is a weight or bias: its first axis is no batch, and it may start as 0."""
 
     def __post_init__(self) -> None:
         if not self.qtype.lo <= self.lo < self.hi <= self.qtype.hi:
@@ -56,7 +58,7 @@ class QuantizerSpec:
             )
 
     @classmethod
-    def of(cls, qspec: QSpec, axis: int | None = None) -> QuantizerSpec:
+    def of(cls, qspec: QSpec, axis: int | None = None, *, parameter: bool = False) -> QuantizerSpec:
         """The quantizer that a backend trains with; `axis` is ignored if it has one scale."""
         trained = qspec.trained()
         lo, hi = trained.range
@@ -67,6 +69,7 @@ class QuantizerSpec:
             symmetric=trained.symmetric,
             axis=axis if trained.per_channel else None,
             power_of_two=trained.power_of_two,
+            parameter=parameter,
         )
 
     @property

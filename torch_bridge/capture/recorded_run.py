@@ -33,7 +33,7 @@ def record(call: FlatCall, *, results: bool = True) -> RecordedRun:
 
     def watch(path: str) -> Callable[..., None]:
         def hook(module: FakeQuantize, args: tuple[Tensor, ...], output: Tensor) -> None:
-            value = module.transform(args[0])
+            value = module.to_round(*args)
             known = run.rounded.get(path)
             if path not in run.rounded:
                 run.rounded[path] = value

@@ -8,8 +8,12 @@ the stretched sigmoid h(a) = clamp(1.2 * sigmoid(a) - 0.1, 0, 1):
     da     = dy * s * 1.2 * sigmoid(a) * (1 - sigmoid(a))     if neither clamp acts, else 0
     dx     = 0
 
-Until `start` the quantizer is 'fixed'. `start` sets a such that h(a) = x/s - floor(x/s), which
-rounds nothing yet. `penalty` drives h to 0 or 1. `harden` makes the choice final.
+Until `start` weights are rounded to the nearest code, in evaluation only: this is no algorithm for
+training, and says so if a gradient is asked for. What it needs is a reconstruction, layer by layer,
+in which only a learns, by the difference to the float layer's result.
+
+`start` sets a such that h(a) = x/s - floor(x/s), which rounds nothing yet. `penalty` drives h to 0
+or 1. `harden` makes the choice final.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ class AdaRound(FakeQuantize):
     """
 
     algorithm: ClassVar[str] = "adaround"
+    weights_only: ClassVar[bool] = True
     per_element: ClassVar[frozenset[str]] = frozenset({"rounding"})
 
     rounding: Tensor
@@ -89,6 +94,13 @@ class AdaRound(FakeQuantize):
 
     def quantize(self, x: Tensor) -> Tensor:
         """Round as learned, or to the nearest code before `start`."""
+        learning = self.training and x.requires_grad and torch.is_grad_enabled()
+        if learning and not self.started:
+            raise self._error(
+                "is 'adaround', which learns by reconstruction and not in training",
+                "call start(weight) and train `rounding` against the float layer's results, then "
+                "harden(); to train the network choose 'lsq'",
+            )
         return self.transform(x) if self.started else self.on_grid(x)
 
     def get_extra_state(self) -> Tensor:

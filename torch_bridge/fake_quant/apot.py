@@ -68,6 +68,7 @@ class Apot(FakeQuantize):
             symmetric=True,
             axis=spec.axis,
             power_of_two=spec.power_of_two,
+            parameter=spec.parameter,
         )
         super().__init__(uniform, observer, name)
         self.asked = spec

@@ -41,6 +41,8 @@ class FakeQuantize(nn.Module):
         observing: whether the range follows the observer.
         quantizing: whether values are rounded.
         initialised: whether there is a range.
+        spends_gradient: whether dx may overwrite dy, set by a layer that alone reads the result
+            and computes its gradient into new memory.
     """
 
     algorithm: ClassVar[str] = ""
@@ -53,9 +55,16 @@ class FakeQuantize(nn.Module):
     """The granularities that the algorithm supports."""
     per_element: ClassVar[frozenset[str]] = frozenset()
     """Parameters with a value for each element of the tensor, not for each scale."""
+    weights_only: ClassVar[bool] = False
+    """Whether it needs the whole tensor, which an activation never is."""
+    takes_gain: ClassVar[bool] = True
+    """Whether `scale` describes the grid, so that a gain can be moved into it."""
+    powers_of_two: ClassVar[bool] = False
+    """Whether scales are powers of two, whatever the spec requires."""
 
     scale: Tensor
     zero_point: Tensor
+    gain: Tensor | None
 
     def __init__(self, spec: QuantizerSpec, observer: Observer, name: str = "") -> None:
         super().__init__()
@@ -67,8 +76,10 @@ class FakeQuantize(nn.Module):
         self.observing = False
         self.quantizing = False
         self.initialised = False
+        self.spends_gradient = False
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("zero_point", torch.zeros((), dtype=torch.int32))
+        self.register_buffer("gain", None, persistent=False)
         self.register_load_state_dict_pre_hook(_take_sizes)  # type: ignore[no-untyped-call]
         self.set_up()
 
@@ -99,13 +110,8 @@ class FakeQuantize(nn.Module):
         """The tensor to round: `x` itself, unless the algorithm changes it first."""
         return x
 
-    def quantize_scaled(self, x: Tensor, gain: Tensor) -> Tensor | None:
-        """FQ(x·gain) / gain in one step, for one positive gain per scale; None if not possible.
-
-        On a symmetric grid it is `x` on the grid of step s/gain. A negative gain gives the same as
-        its magnitude.
-        """
-        return None
+    def follow(self, x: Tensor) -> None:
+        """Take over what the grid depends on, for the algorithms whose grid follows the tensor."""
 
     def refresh(self) -> None:
         """Clamp the learned parameters to their domain and derive scale and zero point."""
@@ -138,17 +144,34 @@ class FakeQuantize(nn.Module):
                 self._set(name, current.detach().expand(size))
         return self
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Observe if `observing`, and quantize if `quantizing`."""
+    def forward(self, x: Tensor, gain: Tensor | None = None) -> Tensor:
+        """Observe if `observing`, and quantize if `quantizing`.
+
+        With a `gain` per scale (or one for all) the result is multiplied by it: the tensor and the
+        grid of the file are those of this quantizer times the gain.
+        """
+        if gain is not None:
+            self.gain = gain.detach()
         if self.observing:
             self.observe(x)
         if not self.quantizing:
-            return x
+            return x if gain is None else x * self.spread(gain, x)
         self._require_range()
-        if is_export():
-            return self.on_grid(self.transform(x))
-        self.refresh()
-        return self.quantize(x)
+        if not is_export():
+            self.follow(x)
+            self.refresh()
+            if gain is None:
+                return self.quantize(x)
+            # In training without gradients, too: a checkpoint's two passes must agree.
+            if self.training or torch.is_grad_enabled():
+                return self.quantize(x) * self.spread(gain, x)
+        # As the file computes it, to the last bit.
+        return self.on_grid(self.to_round(x, gain), gain)
+
+    def to_round(self, x: Tensor, gain: Tensor | None = None) -> Tensor:
+        """The tensor that the file rounds."""
+        changed = self.transform(x)
+        return changed if gain is None else changed * self.spread(gain, x)
 
     @torch.no_grad()
     def observe(self, x: Tensor) -> None:
@@ -157,27 +180,32 @@ class FakeQuantize(nn.Module):
             self.observer(x.detach())
             if not self.observer.ready:  # only empty tensors so far
                 return
+            self._require_range_seen()
             scale, zero_point = self.observer.calculate()
         except OnnxqError as error:
             error.add_note(f"in the quantizer '{self.name or '?'}' ({self.algorithm})")
             raise
         self.set_range(scale, zero_point)
 
-    def on_grid(self, x: Tensor) -> Tensor:
-        """`x` rounded with the current scale and zero point, straight-through."""
-        return fake_quantize(x, self.scale, self.zero_point, self.spec.grid)
+    def on_grid(self, x: Tensor, gain: Tensor | None = None) -> Tensor:
+        """`x` rounded with the current scale (times `gain`) and zero point, straight-through."""
+        if gain is None:
+            return fake_quantize(x, self.scale, self.zero_point, self.spec.grid)
+        scale = self.scale * gain
+        return fake_quantize(x, scale, self.zero_point.expand(scale.shape), self.spec.grid)
 
     @torch.no_grad()
     def qparams(self, tensor: str) -> QParams:
-        """The grid in use, for the tensor of that name."""
+        """The grid of the file, for the tensor of that name."""
         self._require_range()
         self.refresh()
-        one_scale = self.scale.numel() == 1 and not self.spec.block
-        scale, zero_point = self.scale.detach().cpu(), self.zero_point.detach().cpu()
+        scale = (self.scale if self.gain is None else self.scale * self.gain).detach().cpu()
+        zero_point = self.zero_point.detach().cpu().expand(scale.shape)
         axis = self.spec.axis
-        if one_scale and axis is not None:  # a per-tensor checkpoint, or a single channel
+        if scale.numel() == 1 and not self.spec.block and axis is not None:
+            # a per-tensor checkpoint, or a single channel
+            axis = axis if scale.dim() else None
             scale, zero_point = scale.reshape(-1), zero_point.reshape(-1)
-            axis = axis if self.scale.dim() else None
         return QParams(
             tensor=tensor,
             qtype=self.spec.qtype,
@@ -212,20 +240,6 @@ class FakeQuantize(nn.Module):
         does = [w for w, on in (("observes", self.observing), ("quantizes", self.quantizing)) if on]
         return f"{self.spec}; {' and '.join(does) or 'off'}"
 
-    @property
-    def scales_freely(self) -> bool:
-        """Whether a gain per channel can be moved into the scales now."""
-        return (
-            self.quantizing
-            and self.initialised
-            and not self.observing
-            and not is_export()
-            and self.spec.symmetric
-            and self.spec.lo == -self.spec.hi
-            and not self.spec.block
-            and self.scale.dim() == 1
-        )
-
     # -- parts --------------------------------------------------------------------------------
 
     def learn(self, name: str, initial: Tensor) -> None:
@@ -246,6 +260,16 @@ class FakeQuantize(nn.Module):
         else:
             setattr(self, name, value)
 
+    def _is_watched(self) -> bool:
+        """Whether a hook sees the values of this module, as torch determines in a call."""
+        return bool(
+            self._forward_hooks
+            or self._forward_pre_hooks
+            or self._backward_hooks
+            or self._backward_pre_hooks
+            or nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
+        )
+
     def _own_tensors(self) -> list[tuple[str, Tensor]]:
         return [*self.named_parameters(recurse=False), *self.named_buffers(recurse=False)]
 
@@ -258,6 +282,19 @@ class FakeQuantize(nn.Module):
             raise self._error(
                 "observed a range whose scale is not positive and finite",
                 "look for NaN or infinite values in the observed tensors",
+            )
+
+    def _require_range_seen(self) -> None:
+        if not self.spec.parameter and self.observer.only_zeros:
+            raise self._error(
+                "observed only zeros, from which no range follows",
+                "calibrate with data for which this tensor is not 0 everywhere, or exclude the "
+                "layers that read it",
+            )
+        if self.spec.symmetric and self.spec.lo >= 0 and self.observer.negative:
+            raise self._error(
+                f"observed negative values, which {self.spec.qtype} with zero point 0 cannot hold",
+                "give it a signed type, or a zero point (symmetric=False)",
             )
 
     def _require_range(self) -> None:

@@ -3,9 +3,11 @@
     y  = (clamp(R(x/s) + z, lo, hi) - z) * s
     dx = dy where lo - z < x/s < hi - z, else 0
     ds = g * Σ dy * (R(x/s) - x/s inside, lo - z below, hi - z above)
-    g  = 1 / sqrt(n * hi), n = elements per scale
+    g  = 1 / sqrt(n * hi), n = elements of a weight, or of one sample of an activation, per scale
 
 g makes a step of the scale as large, relative to the scale, as a step of the weights. z is fixed.
+n counts one sample, as in the paper: so g is the same however a batch is split, and gradients
+accumulated over its parts are those of the whole.
 """
 
 from __future__ import annotations
@@ -44,25 +46,21 @@ class Lsq(FakeQuantize):
 
     def quantize(self, x: Tensor) -> Tensor:
         """Round with a scale that learns."""
-        return self._rounded(x, self.scale)
-
-    def quantize_scaled(self, x: Tensor, gain: Tensor) -> Tensor | None:
-        """`x` on the grid of step s/gain; autograd takes the gradient back to s."""
-        if not self.scales_freely:
-            return None
-        self.refresh()
-        return self._rounded(x, self.scale / gain, spend_gradient=True)
-
-    def _rounded(self, x: Tensor, scale: Tensor, *, spend_gradient: bool = False) -> Tensor:
-        given = x, scale, self.zero_point, self.spec.grid
-        return lsq(*given, grad_scale=self.grad_scale(x), spend_gradient=spend_gradient)
+        given = x, self.scale, self.zero_point, self.spec.grid
+        spend = self.spends_gradient and not torch.compiler.is_compiling()
+        return lsq(
+            *given,
+            grad_scale=self.grad_scale(x),
+            spend_gradient=spend and not self._is_watched(),
+        )
 
     def grad_scale(self, x: Tensor) -> float:
         """g of the formula."""
         if not self.scale_gradient:
             return 1.0
         # x may be empty, and hi is 0 for codes that are all negative.
-        elements = max(x.numel() // self.scale.numel(), 1)
+        samples = 1 if self.spec.parameter or not x.dim() else max(x.shape[0], 1)
+        elements = max(x.numel() // samples // self.scale.numel(), 1)
         return float((elements * max(self.spec.hi, 1)) ** -0.5)
 
     def refresh(self) -> None:

@@ -34,6 +34,7 @@ class Nnie(FakeQuantize):
     algorithm: ClassVar[str] = "nnie"
     symmetric_only: ClassVar[bool] = True
     ranges_per: ClassVar[tuple[str, ...]] = ("tensor",)
+    takes_gain: ClassVar[bool] = False
 
     data_max: Tensor
 
@@ -47,7 +48,7 @@ class Nnie(FakeQuantize):
         reach = (self.spec.hi - self.spec.lo) / 2 if self.spec.lo < 0 else self.spec.hi
         self._set("data_max", scale.double() * reach)
 
-    def on_grid(self, x: Tensor) -> Tensor:
+    def on_grid(self, x: Tensor, gain: Tensor | None = None) -> Tensor:
         """`x` on the logarithmic grid."""
         if is_dynamo_export():
             return dynamo_log_node(x, self.data_max)

@@ -39,14 +39,6 @@ class QDrop(Lsq):
     def quantize(self, x: Tensor) -> Tensor:
         """Round all elements, or a random part of them in training mode."""
         y = super().quantize(x)
-        if not self._drops:
+        if not self.training or self.probability == 1:
             return y
         return torch.where(torch.rand_like(x) < self.probability, y, x)
-
-    def quantize_scaled(self, x: Tensor, gain: Tensor) -> Tensor | None:
-        """One step, only if nothing is dropped."""
-        return None if self._drops else super().quantize_scaled(x, gain)
-
-    @property
-    def _drops(self) -> bool:
-        return self.training and self.probability < 1

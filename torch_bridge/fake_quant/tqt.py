@@ -30,6 +30,7 @@ class Tqt(FakeQuantize):
 
     algorithm: ClassVar[str] = "tqt"
     symmetric_only: ClassVar[bool] = True
+    powers_of_two: ClassVar[bool] = True
 
     log2_threshold: Tensor
 

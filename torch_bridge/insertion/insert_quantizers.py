@@ -29,7 +29,6 @@ from torch_bridge.insertion.op_kinds import module_kind
 from torch_bridge.insertion.overrides import Override
 from torch_bridge.insertion.rules import Rules, Spot
 from torch_bridge.nn.attention import ActivationProduct
-from torch_bridge.observers import observer
 from torch_bridge.observers.by_method import ByMethod, WeightByMethod
 
 READS_SHAPE = frozenset({"size", "dim", "shape", "ndim", "dtype", "device", "numel", "ndimension"})
@@ -94,14 +93,14 @@ class Maker:
         with _about(name):
             spec = layer_spec.weight_spec(backend.scheme.weight.trained(), chosen, backend.name)
             spec = changes.applied(spec, "weights", backend.name)
-            return self._made(spec, how, axis, name, by)
+            return self._made(spec, how, axis, name, by, parameter=True)
 
     def for_bias(self, name: str) -> FakeQuantize | None:
         """The quantizer of a bias; None if biases are trained in float."""
         spec = self.backend.scheme.bias
         if spec is None or spec.bits > 16:  # 32-bit biases are made when the model is converted
             return None
-        return self._made(spec.trained(), Override(), None, name)
+        return self._made(spec.trained(), Override(), None, name, parameter=True)
 
     def for_activation(
         self,
@@ -127,14 +126,28 @@ class Maker:
             return self._made(spec, how, None, name, by)
 
     def _made(
-        self, spec: QSpec, how: Override, axis: int | None, name: str, by: Watch | None = None
+        self,
+        spec: QSpec,
+        how: Override,
+        axis: int | None,
+        name: str,
+        by: Watch | None = None,
+        *,
+        parameter: bool = False,
     ) -> FakeQuantize:
-        what = QuantizerSpec.of(replace(spec, train_symmetric=None), axis)
+        what = QuantizerSpec.of(replace(spec, train_symmetric=None), axis, parameter=parameter)
         quantizing = algorithm(spec.algorithm)
+        if quantizing.weights_only and not parameter:
+            raise OptionError(
+                f"'{spec.algorithm}' is an algorithm for weights: activations differ from batch to "
+                "batch",
+                fix=f"give it as weight='{spec.algorithm}', and activations 'lsq' or 'pact'",
+            )
         _check_options(quantizing, spec.algorithm, how.options)
         if by is None:
-            watching = observer(spec.observer)
-            _check_options(watching, spec.observer, how.observer_options)
+            watching = how.observer_class(spec)
+            called = watching.__name__ if isinstance(how.observer, type) else spec.observer
+            _check_options(watching, called, how.observer_options)
             watch = watching(what, **how.observer_options)
         else:
             logarithmic = spec.logarithmic

@@ -122,7 +122,12 @@ FUNCTIONS: dict[Callable[..., Any], str] = {
 
 def module_kind(module: nn.Module) -> str | None:
     """The kind of a module; None if it has none."""
-    return next((MODULES[c] for c in type(module).__mro__ if c in MODULES), None)
+    return class_kind(type(module))
+
+
+def class_kind(of: type[nn.Module]) -> str | None:
+    """The kind of the modules of a class; None if they have none."""
+    return next((MODULES[c] for c in of.__mro__ if c in MODULES), None)
 
 
 def kind_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> str | None:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from onnxq.errors import OptionError, near_matches
+from onnxq.quant.layer_spec import symmetric_spec
 from onnxq.quant.scheme import QSpec
 from onnxq.quant.settings import LayerSettings
 from torch_bridge.fake_quant import algorithm
-from torch_bridge.observers import observer
+from torch_bridge.observers import Observer, observer
 
 MOST_LEARNED_BITS = 8
 """Codes with more bits keep the scale that was observed, even if a backend would let it learn.
@@ -30,8 +31,8 @@ class Override:
 
     algorithm: str | None = None
     """A name in `torch_bridge.fake_quant.ALGORITHMS`."""
-    observer: str | None = None
-    """A name in `torch_bridge.observers.OBSERVERS`."""
+    observer: str | type[Observer] | None = None
+    """A name in `torch_bridge.observers.OBSERVERS`, or a class."""
     bits: int | None = None
     symmetric: bool | None = None
     per_channel: bool | None = None
@@ -43,6 +44,16 @@ class Override:
     def __post_init__(self) -> None:
         if self.bits is not None and not isinstance(self.bits, int):
             raise OptionError(f"{self.bits!r} is not a number of bits", fix="choose 2 to 16")
+        watching = self.observer
+        if watching is not None and not (
+            isinstance(watching, str)
+            or (isinstance(watching, type) and issubclass(watching, Observer))
+        ):
+            raise OptionError(
+                f"{watching!r} is not an observer",
+                fix="give the name of one (torch_bridge.observers.OBSERVERS), or a subclass of "
+                "torch_bridge.observers.Observer",
+            )
 
     @classmethod
     def of(cls, given: Override | Mapping[str, Any] | str | None) -> Override:
@@ -97,8 +108,7 @@ class Override:
                     f"so '{self.algorithm}' cannot train for it",
                     fix=f"leave the algorithm out, or prepare for another backend than {backend}",
                 )
-        if self.observer is not None:
-            observer(self.observer)
+        self.observer_class(spec)  # a wrong name is found here
         if self.per_channel and not spec.per_channel:
             raise OptionError(
                 f"{backend} has one scale per tensor for {what}, not one per channel",
@@ -109,15 +119,27 @@ class Override:
                 f"{backend} has no zero points for {what}",
                 fix="leave symmetric out, or prepare for a backend that has zero points",
             )
-        names = ("algorithm", "observer", "per_channel", "symmetric")
+        names = ("algorithm", "per_channel")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         spec = replace(spec, **given)
-        return self._settled(spec if self.bits is None else spec.with_bits(self.bits))
+        if isinstance(self.observer, str):
+            spec = replace(spec, observer=self.observer)
+        if self.bits is not None:
+            spec = spec.with_bits(self.bits)
+        if self.symmetric and not spec.symmetric:
+            spec = symmetric_spec(spec, what, backend)
+        return self._settled(spec)
+
+    def observer_class(self, spec: QSpec) -> type[Observer]:
+        """The observer to use: the one given, or that of the rules."""
+        given = spec.observer if self.observer is None else self.observer
+        return observer(given) if isinstance(given, str) else given
 
     def _settled(self, spec: QSpec) -> QSpec:
         """Scales of wide codes do not learn, unless the user says how."""
         asked = self.algorithm is not None or self.options
-        learns = spec.algorithm == "lsq" and not observer(spec.observer).only_a_start
+        watching = self.observer_class(spec)
+        learns = spec.algorithm == "lsq" and not watching.only_a_start
         if learns and not asked and spec.bits > MOST_LEARNED_BITS:
             return replace(spec, algorithm="fixed")
         return spec

@@ -9,6 +9,9 @@
         qat=MyQatConv,              # .from_float(fused, weight, bias, input quantizer)
     ))
 
+Its classes derive from the torch layers they compute, or have an entry in `op_kinds.MODULES`: a
+backend quantizes by kinds.
+
 A chain of one link has no fused form: it is a layer that is only quantized. `backend=` adds or
 removes a pattern for one backend, in place of the common pattern of the same name.
 """
@@ -25,6 +28,7 @@ from torch.nn import functional as F
 
 from onnxq.errors import OptionError, near_matches
 from torch_bridge import nn as qnn
+from torch_bridge.insertion.op_kinds import class_kind
 from torch_bridge.nn.bn_fold import is_batch_norm, why_not_foldable
 from torch_bridge.nn.frozen_batch_norm import FROZEN
 from torch_bridge.nn.layout import channel_axis
@@ -82,6 +86,14 @@ class Pattern:
                 + ("has no fused form" if len(self.chain) == 1 else "needs a fused form"),
                 fix="give `fused` for chains of two or more links, and only for them",
             )
+        for layer in (*self.float_types, self.qat):
+            if class_kind(layer) is None:
+                raise OptionError(
+                    f"pattern '{self.name}': {layer.__name__} has no op kind, by which a backend "
+                    "decides what to quantize",
+                    fix="derive it from the torch layer that it computes, or name its kind before: "
+                    f"torch_bridge.insertion.op_kinds.MODULES[{layer.__name__}] = 'Conv'",
+                )
 
     @property
     def float_types(self) -> tuple[type[nn.Module], ...]:

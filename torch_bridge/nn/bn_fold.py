@@ -17,7 +17,7 @@ from torch_bridge.nn.layout import out_channels
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 SMALLEST_GAIN = 1e-5
-"""Channels with a smaller |f| are trained unquantized; see `FusedQatLayer`."""
+"""Channels with a smaller |f| are trained unquantized where f stays in the weights."""
 
 
 def gain(bn: _BatchNorm) -> Tensor:

@@ -69,12 +69,13 @@ def fold_bn(model: nn.Module) -> nn.Module:
 def folded_bn(model: nn.Module) -> Iterator[nn.Module]:
     """Fold the batch norms of `model` inside the block, then restore its parameters."""
     layers = [module for module in model.modules() if isinstance(module, FusedQatLayer)]
-    kept = [(layer.weight, layer.bias, layer.bn) for layer in layers]
+    kept = [(layer.weight, layer.bias, layer.bn, layer.weight_fake_quant) for layer in layers]
     try:
         yield fold_bn(model)
     finally:
-        for layer, (weight, bias, bn) in zip(layers, kept, strict=True):
+        for layer, (weight, bias, bn, quantizer) in zip(layers, kept, strict=True):
             layer.weight, layer.bias, layer.bn = weight, bias, bn
+            layer.weight_fake_quant = quantizer
 
 
 def _alone(model: nn.Module) -> list[Place]:

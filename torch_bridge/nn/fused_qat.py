@@ -1,23 +1,26 @@
 """Quantized layers with batch normalisation and activation, trained as they are deployed.
 
-With f = γ / √(v + ε) from the running variance, the deployed layer is
+With f = γ / √(v + ε) from the running variance, split into f = g·r (`gain_split`), the deployed
+layer is
 
-    y = act(layer(x, FQ(W·f), FQ_b((b - μ)·f + β)))                                     (deployed)
+    y = act(layer(x, FQ(W·r)·g, FQ_b((b - μ)·f + β)))                                    (deployed)
 
 This is computed in eval mode and with frozen statistics: no batch normalisation is left to export
-or fold. With batch statistics (training) it is
+or fold. FQ(W·r)·g is on the grid of FQ with scales s·g, which the file has. With batch statistics
+(training) it is
 
-    y = act(BN(layer(x, FQ(W·f) / f, b)) + e),   e = FQ_b(b') - b',  b' = (b - μ)·f + β    (batch)
+    y = act(BN(layer(x, FQ(W·r) / r, b)) + e),   e = FQ_b(b') - b',  b' = (b - μ)·f + β    (batch)
 
-The weights are quantized on the deployed grid, and unscaled before the layer, not after it (a layer
-is linear in its weights). So BN sees activations of the float magnitude and its running statistics
-stay those of the float model. e is the error of quantizing the deployed bias (0 without a bias
-quantizer); before BN the batch mean would cancel it. f is a constant in the backward pass of this
-form: γ learns through BN.
+The weights are rounded to the codes that are deployed, and unscaled before the layer, not after it
+(a layer is linear in its weights). So BN sees activations of the float magnitude and its running
+statistics stay those of the float model. e is the error of quantizing the deployed bias (0 without
+a bias quantizer); before BN the batch mean would cancel it. f is a constant in the backward pass of
+this form: γ learns through BN.
 
-γ < 0 needs no special case: f / f = 1. If |f| < SMALLEST_GAIN (γ = 0: the channel only adds β to
-the output), the channel uses its float weights in the batch form. So nothing is divided by 0, and
-γ, W and the statistics learn as in the float model.
+γ < 0 needs no special case. With one scale per channel r is ±1, and training is that of a layer
+whose BN is not folded. Otherwise, if |r| < SMALLEST_GAIN (γ = 0: the channel only adds β to the
+output), the channel uses its float weights in the batch form. So nothing is divided by 0, and γ, W
+and the statistics learn as in the float model.
 """
 
 from __future__ import annotations
@@ -31,8 +34,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from onnxq.errors import UnsupportedModelError
 from onnxq.operators.weight_axis import WeightAxis
 from torch_bridge.fake_quant import FakeQuantize
+from torch_bridge.fake_quant.fixed import Fixed
 from torch_bridge.nn.bn_fold import SMALLEST_GAIN, folded_bias, gain
 from torch_bridge.nn.fused import HasBatchNorm
+from torch_bridge.nn.gain_split import split_gain
 from torch_bridge.nn.layer_op import ConvOp, ConvTransposeOp, LinearOp
 from torch_bridge.nn.layout import blend_channels, scale_channels, weight_layout
 from torch_bridge.nn.qat import QatLayer
@@ -43,6 +48,8 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
 
     def _attach(self, weight: nn.Module, bias: nn.Module | None, input_: nn.Module | None) -> None:
         super()._attach(weight, bias, input_)
+        if isinstance(weight, FakeQuantize):
+            weight.spends_gradient = True  # products and convolutions make new gradients
         if not hasattr(self, "bn"):
             self._join(None, None)
 
@@ -52,8 +59,7 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
         if self.bn is not None and self.bn.training:
             y = self._batch_form(self.bn, x, *args, **kwargs)
         else:
-            weight, bias = self.deployed_parameters()
-            weight, bias = self.weight_fake_quant(weight), self.quantize_bias(bias)
+            weight, bias = self._deployed_weight(), self.quantize_bias(self._deployed_bias())
             y = self.apply_weights(x, weight, bias, *args, **kwargs)
             self._check_rank(y)
         return y if self.activation is None else self.activation(y)
@@ -62,50 +68,63 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
         """W·f and (b - μ)·f + β, before their quantization."""
         if self.bn is None:
             return self.weight, self.bias
-        f = gain(self.bn)
-        weight = scale_channels(self.weight, f, weight_layout(self))
-        return weight, folded_bias(self.bn, self.bias, f)
+        weight = scale_channels(self.weight, gain(self.bn), weight_layout(self))
+        return weight, self._deployed_bias()
+
+    def _deployed_bias(self) -> Tensor | None:
+        return self.bias if self.bn is None else folded_bias(self.bn, self.bias, gain(self.bn))
+
+    def _deployed_weight(self) -> Tensor:
+        """FQ(W·r)·g."""
+        quantizer = self.weight_fake_quant
+        if self.bn is None:
+            return quantizer(self.weight)  # type: ignore[no-any-return]
+        layout = weight_layout(self)
+        scales, rest = split_gain(gain(self.bn), quantizer, layout)
+        weight = scale_channels(self.weight, rest, layout)
+        return quantizer(weight) if scales is None else quantizer(weight, scales)  # type: ignore[no-any-return]
 
     def fold_bn(self) -> None:
-        """Replace weight and bias by the deployed ones and remove the batch norm, permanently."""
+        """Replace weight and bias by the deployed ones and remove the batch norm, permanently.
+
+        Weights are rounded from now on to the grid that the quantizer has now.
+        """
+        if self.bn is None:
+            return
         with torch.no_grad():
             weight, bias = self.deployed_parameters()
-        if self.bn is not None and bias is not None:
-            self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
-            self.bn = None
+            layout, quantizer = weight_layout(self), self.weight_fake_quant
+            scales, rest = split_gain(gain(self.bn), quantizer, layout)
+            if scales is not None and isinstance(quantizer, FakeQuantize) and quantizer.initialised:
+                if quantizer.quantizing:
+                    weight = quantizer.to_round(scale_channels(self.weight, rest, layout), scales)
+                self.weight_fake_quant = _fixed(quantizer, scales)
+        assert bias is not None
+        self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
+        self.bn = None
 
     def _batch_form(self, bn: _BatchNorm, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         layout = weight_layout(self)
         with torch.no_grad():
-            f = gain(bn)
-        weight = self._quantized_at_once(f, layout)
-        if weight is None:
-            tiny = f.abs() < SMALLEST_GAIN
-            quantized = self.weight_fake_quant(scale_channels(self.weight, f, layout))
-            unscale = f.masked_fill(tiny, 1.0).reciprocal().masked_fill(tiny, 0.0)
-            weight = blend_channels(quantized, unscale, self.weight, tiny.to(f.dtype), layout)
+            scales, rest = split_gain(gain(bn), self.weight_fake_quant, layout)
+        if isinstance(self.weight_fake_quant, FakeQuantize):
+            self.weight_fake_quant.gain = scales
+        weight = self._unscaled(rest, layout)
         shift = self._bias_error(bn)
         y = self.apply_weights(x, weight, self.bias, *args, **kwargs)
         self._check_rank(y)
         normed: Tensor = bn(y)
         return normed if shift is None else normed + shift.view(-1, *[1] * (self.weight.dim() - 2))
 
-    def _quantized_at_once(self, f: Tensor, layout: WeightAxis) -> Tensor | None:
-        """FQ(W·f) / f without computing W·f, for scales along the output channels; else None.
-
-        For a small batch, weights are most of the memory touched: one pass instead of three.
-        """
-        quantizer, size = self.weight_fake_quant, f.abs()
-        if (
-            torch.compiler.is_compiling()  # compiled code must not depend on the values of f
-            or not isinstance(quantizer, FakeQuantize)
-            or layout.groups != 1
-            or quantizer.spec.axis != layout.axis
-            or _has_hooks(quantizer)
-            or size.min().item() < SMALLEST_GAIN
-        ):
-            return None
-        return quantizer.quantize_scaled(self.weight, size)
+    def _unscaled(self, r: Tensor, layout: WeightAxis) -> Tensor:
+        """FQ(W·r) / r, and W where r is next to 0."""
+        # Compiled code must not depend on the values of r.
+        if not torch.compiler.is_compiling() and bool((r == 1).all()):
+            return self.weight_fake_quant(self.weight)  # type: ignore[no-any-return]
+        quantized = self.weight_fake_quant(scale_channels(self.weight, r, layout))
+        tiny = r.abs() < SMALLEST_GAIN
+        unscale = r.masked_fill(tiny, 1.0).reciprocal().masked_fill(tiny, 0.0)
+        return blend_channels(quantized, unscale, self.weight, tiny.to(r.dtype), layout)
 
     def _bias_error(self, bn: _BatchNorm) -> Tensor | None:
         """FQ_b(b') - b' for the deployed bias b'; before BN moves the running statistics."""
@@ -125,15 +144,13 @@ class FusedQatLayer(HasBatchNorm, QatLayer):
             )
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    """Whether a hook sees the values of this module, as torch determines in a call."""
-    return bool(
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
-        or nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
-    )
+def _fixed(quantizer: FakeQuantize, gain: Tensor) -> Fixed:
+    """A quantizer with the grid of `quantizer` times `gain`, which does not learn."""
+    made = Fixed(quantizer.spec, quantizer.observer, quantizer.name)
+    scale = quantizer.scale * gain
+    made.set_range(scale, quantizer.zero_point.expand(scale.shape))
+    made.observing, made.quantizing = quantizer.observing, quantizer.quantizing
+    return made.train(quantizer.training)
 
 
 class FusedQatConv1d(FusedQatLayer, ConvOp, nn.Conv1d):

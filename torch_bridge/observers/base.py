@@ -37,6 +37,8 @@ class Observer(nn.Module):
 
     Attributes:
         name: Its name in messages, set by its owner.
+        start: Where values of a parameter of zeros are expected, -start..start; None for where
+            torch's own layers start.
     """
 
     only_a_start: ClassVar[bool] = False
@@ -50,6 +52,7 @@ class Observer(nn.Module):
         super().__init__()
         self.spec = spec
         self.name = ""
+        self.start: float | None = None
         self._initial: dict[str, Tensor] = {}
         self.remember("min_val", torch.tensor(torch.inf))
         self.remember("max_val", torch.tensor(-torch.inf))
@@ -91,7 +94,7 @@ class Observer(nn.Module):
     @torch.no_grad()
     def forward(self, x: Tensor) -> None:
         """Include `x` in the statistic; an empty tensor changes nothing."""
-        rows = self._rows(x.detach().float())
+        rows = self._filled(self._rows(x.detach().float()), x)
         low, high, state = self._extremes(rows)
         if state == _BROKEN:
             raise self._not_finite(x)
@@ -118,6 +121,16 @@ class Observer(nn.Module):
         """Whether it has seen data."""
         return bool(self.batches > 0)
 
+    @property
+    def only_zeros(self) -> bool:
+        """Whether its range is 0..0, of which no scale follows."""
+        return not bool(self.min_val.any() or self.max_val.any())
+
+    @property
+    def negative(self) -> bool:
+        """Whether its range holds negative values."""
+        return bool((self.min_val < 0).any())
+
     def reset(self) -> None:
         """Forget everything."""
         for name, value in self._initial.items():
@@ -129,6 +142,21 @@ class Observer(nn.Module):
         """Make `name` part of the state, saved in checkpoints and restored by `reset`."""
         self._initial[name] = initial
         self.register_buffer(name, initial.clone())
+
+    def _filled(self, rows: Tensor, x: Tensor) -> Tensor:
+        """The rows of a parameter, those of zeros filled as torch fills a new layer.
+
+        A layer that starts as 0 says nothing of the values it will learn. They are expected where
+        torch's own layers start, uniform in ±1/√n with n inputs per output: a scale for zeros would
+        be so small that every learned weight is clipped, and gets no gradient.
+        """
+        if not self.spec.parameter or not rows.numel():
+            return rows
+        empty = ~rows.any(-1, keepdim=True)
+        if not bool(empty.any()):
+            return rows
+        bound = self.start or (x[0].numel() if x.dim() > 1 else 1) ** -0.5
+        return torch.where(empty, torch.linspace(-bound, bound, rows.shape[-1]).to(rows), rows)
 
     def _rows(self, x: Tensor) -> Tensor:
         """`x` as (*S, n): one row for each scale."""

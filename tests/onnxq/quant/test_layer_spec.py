@@ -35,8 +35,15 @@ def test_symmetric_codes_are_signed() -> None:
     made = activation_spec(ACTIVATION, LayerSettings(symmetric=True), "chip")
     assert made.symmetric
     assert made.qtype.name == "int8"
-    with pytest.raises(OptionError, match="chip has no signed activations"):
+    with pytest.raises(OptionError, match="chip has no signed type for activations"):
         activation_spec(QSpec(("uint8",)), LayerSettings(symmetric=True), "chip")
+
+
+def test_symmetric_codes_keep_their_bits() -> None:
+    spec = QSpec(("uint8", "int8", "uint4", "int4"))
+    chosen = LayerSettings(symmetric=True, activation_bits=3)
+    made = activation_spec(spec, chosen, "chip")
+    assert (made.types[0], made.range, made.bits) == ("int4", (-4, 3), 3)
 
 
 def test_zero_points_that_the_target_lacks() -> None:

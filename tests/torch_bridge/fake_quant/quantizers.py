@@ -23,6 +23,7 @@ class Given(torch.nn.Module):
         self.scale = torch.as_tensor(scale, dtype=torch.float32)
         self.zero_point = torch.as_tensor(zero_point).to(torch.int32).expand(self.scale.shape)
         self.name = ""
+        self.only_zeros = self.negative = False
         self.seen: list[Any] = []
 
     @property

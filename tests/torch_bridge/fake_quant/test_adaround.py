@@ -14,11 +14,25 @@ from tests.torch_bridge.fake_quant.quantizers import gradients, hard_values, mak
 torch = pytest.importorskip("torch", reason="training needs torch")
 
 
-def test_it_is_fixed_until_it_starts() -> None:
-    x, dy = hard_values(0.25), torch.randn(400)
+def test_it_rounds_to_the_nearest_code_until_it_starts() -> None:
+    x = hard_values(0.25)
     quantizer, plain = (make(name, spec("int4"), 0.25) for name in ("adaround", "fixed"))
     assert torch.equal(quantizer(x), plain(x))
-    assert np.array_equal(gradients(quantizer, x, dy)[0], gradients(plain, x, dy)[0])
+
+
+def test_training_without_a_reconstruction_is_refused() -> None:
+    """It would train as 'fixed' does, and under another name."""
+    quantizer = make("adaround", spec("int4"), 0.25)
+    w = torch.randn(50, requires_grad=True)
+    with pytest.raises(QParamsError, match=r"'net\.act'.*by reconstruction and not in training"):
+        quantizer(w)
+    quantizer.eval()
+    quantizer(w).sum().backward()
+    with torch.no_grad():
+        quantizer.train()(w)
+    quantizer.start(w)
+    quantizer(w).sum().backward()
+    assert quantizer.rounding.grad.any()
 
 
 @pytest.mark.parametrize(

@@ -344,3 +344,51 @@ def test_a_compiled_module_trains_as_the_eager_one_and_follows_its_switches() ->
         quantizer.quantizing = False
         assert torch.equal(call(x), x)
     torch.testing.assert_close(*results)
+
+
+def test_a_batch_of_zeros_names_the_tensor() -> None:
+    of = spec("uint8", symmetric=False)
+    quantizer = algorithm("fixed")(of, observer("minmax")(of), "net.act")
+    quantizer.observing = True
+    with pytest.raises(QParamsError, match=r"'net\.act' observed only zeros"):
+        quantizer(torch.zeros(4, 3))
+    quantizer(torch.ones(4, 3))  # one of several batches may hold zeros
+    quantizer(torch.zeros(4, 3))
+
+
+def test_negative_values_need_codes() -> None:
+    """Zero point 0 of an unsigned type would clip them all."""
+    quantizer = algorithm("fixed")(spec("uint8"), observer("minmax")(spec("uint8")), "net.act")
+    quantizer.observing = True
+    quantizer(torch.rand(4, 3))
+    with pytest.raises(QParamsError, match=r"'net\.act' observed negative values, which uint8"):
+        quantizer(torch.randn(40))
+
+
+@pytest.mark.parametrize(
+    ("name", "which"),
+    [
+        # 'qil' prunes what is near 0, and what is pruned gets no gradient.
+        *((n, w) for n in sorted({*PER_CHANNEL} - {"adaround", "qil"}) for w in ("minmax", "lsq")),
+        *(("lsq", which) for which in ("mse", "lsq-plus", "ema-quantile", "percentile")),
+    ],
+)
+def test_a_weight_that_starts_as_zeros_learns(name: str, which: str) -> None:
+    """A channel of zeros, beside one that is none, fits w·x with 8 bits."""
+    torch.manual_seed(0)
+    of = spec("int8", axis=0, parameter=True)
+    quantizer = algorithm(name)(of, observer(which)(of), "net.weight").size_for((2, 16))
+    start = torch.zeros(2, 16)
+    start[1] = torch.randn(16) / 4
+    weight = torch.nn.Parameter(start)
+    quantizer.observing = True
+    quantizer(weight)
+    quantizer.observing, quantizer.quantizing = False, True
+    x, wanted = torch.randn(256, 16), torch.randn(2, 16) / 8
+    optimiser = torch.optim.Adam([weight, *quantizer.parameters()], lr=1e-2)
+    for _ in range(150):
+        optimiser.zero_grad()
+        ((quantizer(weight) - wanted) @ x.T).square().mean().backward()
+        optimiser.step()
+    rest = ((quantizer.eval()(weight) - wanted) @ x.T).square().mean(1)
+    assert rest[0] < 0.05 * (wanted @ x.T).square().mean(1)[0]

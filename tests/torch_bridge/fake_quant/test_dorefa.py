@@ -1,4 +1,4 @@
-"""t = tanh(w) / max|tanh(w)|, y = fixed(t); chain rule through t, the maximum included."""
+"""t = tanh(w) / max|tanh(w)|, m = max|w|, y = m fixed(t); chain rule through m t."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def test_forward_and_backward(scale: float) -> None:
     t = squeezed / peak
     v = t / np.float32(scale)
     safe = np.abs(v - np.floor(v) - 0.5) > 1e-5  # float32 may round the others either way
-    want = np.clip(np.rint(v), -8, 7) * np.float32(scale)
+    reach = np.abs(w.numpy()).max().astype(np.float64)
+    want = np.clip(np.rint(v), -8, 7) * np.float32(scale) * reach
     got = quantizer(w).detach().numpy()
     assert np.allclose(got[safe], want[safe], rtol=1e-6, atol=0)
     assert safe.mean() > 0.95
@@ -30,8 +31,10 @@ def test_forward_and_backward(scale: float) -> None:
     # -t_i * sign(tanh(w_top)) * (1 - tanh(w_top)^2) / peak.
     passed = np.where((np.rint(v) >= -8) & (np.rint(v) <= 7), dy.numpy(), 0).astype(np.float64)
     slope = (1 - squeezed**2) / peak
-    want_dw = passed * slope
-    want_dw[top] -= (passed * t).sum() * np.sign(squeezed[top]) * slope[top]
+    # m is the same weight: it adds t_i * sign(w_top).
+    want_dw = reach * passed * slope
+    sign = np.sign(squeezed[top])
+    want_dw[top] += (passed * t).sum() * sign * (1 - reach * slope[top])
     dw, parameters = gradients(quantizer, w, dy)
     safe[top] = True
     assert np.allclose(dw[safe], want_dw[safe], rtol=1e-4, atol=1e-5)
@@ -50,4 +53,13 @@ def test_a_weight_of_zeros_stays_one() -> None:
     y = make("dorefa", spec("int4"), 0.1)(w)
     y.sum().backward()
     assert torch.equal(y, torch.zeros(4))
-    assert not torch.isnan(w.grad).any()
+    assert (w.grad.abs() <= 4).all()
+
+
+def test_the_grid_follows_the_largest_weight() -> None:
+    """Scaled by a number, small weights keep their codes: the result has the size of the weight."""
+    w = torch.randn(50) * 1e-3
+    quantizer = make("dorefa", spec("int4"), 1 / 7)
+    y = quantizer(w)
+    assert quantizer.qparams("w").scale == pytest.approx(float(w.abs().max()) / 7, rel=1e-6)
+    torch.testing.assert_close(quantizer(8 * w), 8 * y, rtol=1e-4, atol=0)

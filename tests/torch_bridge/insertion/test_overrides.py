@@ -11,7 +11,9 @@ from torch import nn  # noqa: E402
 from onnxq.errors import OptionError  # noqa: E402
 from onnxq.quant.scheme import QSpec  # noqa: E402
 from onnxq.quant.settings import LayerSettings  # noqa: E402
+from torch_bridge.arithmetic.spec import QuantizerSpec  # noqa: E402
 from torch_bridge.insertion.overrides import Override  # noqa: E402
+from torch_bridge.observers.minmax import MinMax  # noqa: E402
 from torch_bridge.prepare import prepare  # noqa: E402
 from torch_bridge.state import calibrating, enable_quantization  # noqa: E402
 
@@ -69,11 +71,22 @@ def test_scales_of_wide_codes_do_not_learn_by_themselves(change: Override, learn
 
 
 def test_zero_points_may_be_given_up_but_not_taken() -> None:
-    loose = QSpec(("uint8",))
+    loose = QSpec(("uint8", "int8"))
     assert Override(symmetric=True).applied(loose, "weights", "chip").symmetric
     assert not Override(symmetric=False).applied(loose, "weights", "chip").symmetric
     with pytest.raises(OptionError, match="chip has no zero points for weights"):
         Override(symmetric=False).applied(SPEC, "weights", "chip")
+
+
+def test_symmetric_codes_are_signed() -> None:
+    """Zero point 0 of an unsigned type would clip all negative values."""
+    loose = QSpec(("uint8", "int8"))
+    made = Override(symmetric=True).applied(loose, "activations", "chip")
+    assert (made.types[0], made.range) == ("int8", (-128, 127))
+    made = Override(symmetric=True, bits=3).applied(loose, "activations", "chip")
+    assert (made.types[0], made.range) == ("int4", (-4, 3))
+    with pytest.raises(OptionError, match="chip has no signed type for activations"):
+        Override(symmetric=True).applied(QSpec(("uint8",)), "activations", "chip")
 
 
 def test_a_target_with_a_grid_of_its_own() -> None:
@@ -126,3 +139,38 @@ def test_a_rule_for_a_layer_goes_first() -> None:
     assert left == Override(algorithm="lsq", observer="minmax", bits=4, per_channel=True)
     same = given.after(LayerSettings(algorithm="dsq", observer="mse"), weights=True)
     assert same == given
+
+
+def test_an_observer_may_be_a_class() -> None:
+    class Third(MinMax):
+        """A third of the range."""
+
+        def __init__(self, spec: QuantizerSpec, *, part: float = 1.0) -> None:
+            super().__init__(spec)
+            self.part = part
+
+        def range(self) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.min_val * self.part, self.max_val * self.part
+
+    net = nn.Sequential(nn.Linear(8, 4))
+    x = torch.randn(4, 8)
+    how = {"observer": Third, "observer_options": {"part": 1 / 3}}
+    scales = []
+    for weight in (how, {"observer": "minmax"}):
+        q = prepare(net, "tensorrt", (x,), weight=weight)
+        with calibrating(q):
+            q(x)
+        scales.append(q.get_submodule("0").weight_fake_quant.scale.detach())
+    torch.testing.assert_close(scales[0] * 3, scales[1])
+    with pytest.raises(OptionError, match="'Third' has no option 'parts'"):
+        prepare(net, "tensorrt", (x,), weight={**how, "observer_options": {"parts": 1}})
+    with pytest.raises(OptionError, match="is not an observer"):
+        prepare(net, "tensorrt", (x,), weight={"observer": nn.Linear})
+
+
+@pytest.mark.parametrize("name", ["dorefa", "adaround"])
+def test_algorithms_for_weights(name: str) -> None:
+    net, x = nn.Sequential(nn.Linear(8, 4)), torch.randn(4, 8)
+    assert prepare(net, "tensorrt", (x,), weight=name)
+    with pytest.raises(OptionError, match=f"'{name}' is an algorithm for weights"):
+        prepare(net, "tensorrt", (x,), activation=name)

@@ -48,10 +48,10 @@ def test_a_backend_overrides_adds_and_removes() -> None:
     table.remove("Linear+ReLU", backend="chip")
     assert table.of("chip") == (own,)
     assert table.of() == table.of("another") == (CHAIN, PLAIN)
-    extra = Pattern("Bilinear", (Link("Bilinear", (nn.Bilinear,)),), qat=qnn.QatLinear)
+    extra = Pattern("Conv1d", (Link("Conv1d", (nn.Conv1d,)),), qat=qnn.QatConv1d)
     table.add(extra, backend="chip")
     assert extra in table.of("chip")
-    table.remove("Bilinear", backend="chip")
+    table.remove("Conv1d", backend="chip")
     assert table.of("chip") == (own,)
     table.remove("Linear+ReLU")
     assert table.of() == (PLAIN,)
@@ -68,3 +68,13 @@ def test_unknown_names_get_near_matches() -> None:
 def test_half_patterns_are_refused(chain: tuple[Link, ...], fused: type | None) -> None:
     with pytest.raises(OptionError, match="pattern 'half'"):
         Pattern("half", chain, qat=qnn.QatLinear, fused=fused)
+
+
+def test_a_layer_without_an_op_kind_is_refused() -> None:
+    """No backend would ever quantize it."""
+    link = Link("Bilinear", (nn.Bilinear,))
+    with pytest.raises(OptionError, match="Bilinear has no op kind") as caught:
+        Pattern("Bilinear", (link,), qat=qnn.QatLinear)
+    assert "MODULES[Bilinear]" in str(caught.value.fix)
+    with pytest.raises(OptionError, match="Module has no op kind"):
+        Pattern("Linear", (LINEAR,), qat=nn.Module)
