@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 
-from onnxq.calibration.trial import decibels
+from onnxq.calibration.trials.trial import decibels
 from onnxq.cli import failures, tables
 from onnxq.cli.options import (
     PATH,

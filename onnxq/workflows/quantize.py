@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from onnxq.backend import Backend, chosen_backend
 from onnxq.calibration.calibrated import Calibrated
-from onnxq.calibration.cheap_layers import cheap_layers
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.kernel_biases import round_biases
 from onnxq.calibration.placing import Placed, Placing
@@ -28,7 +27,8 @@ from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.rounding.weight_cost import weight_cost
 from onnxq.calibration.rounding.weight_rounding import SAMPLES as ROUNDING_SAMPLES
 from onnxq.calibration.rounding.weight_rounding import is_small_window
-from onnxq.calibration.trial import SAMPLES, Noise, Trial
+from onnxq.calibration.trials.cheap_layers import cheap_layers
+from onnxq.calibration.trials.trial import SAMPLES, Noise, Trial
 from onnxq.edit import describe
 from onnxq.errors import LoadError, OptionError
 from onnxq.graph import Model, load

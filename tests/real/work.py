@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import onnxq
-from onnxq.calibration.trial import Trial
+from onnxq.calibration.trials.trial import Trial
 from onnxq.errors import OnnxqError
 from onnxq.running import sessions
 from tests.models import real_inputs, real_models

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxq.calibration.trial import Trial
+from onnxq.calibration.trials.trial import Trial
 from onnxq.errors import OptionError
 from onnxq.graph import Model, from_proto, load
 from onnxq.running.sessions import reference, shipped
@@ -78,23 +78,24 @@ def test_gptq_is_the_default_below_8_bits() -> None:
     assert not any("biases" in note for note in done.notes)
     near = quantize(network("resnet"), "onnxruntime", data, settings=FOUR_BITS, rounding="nearest")
     assert sqnr(done) > sqnr(near) + 3
-    plain = quantize(network("resnet"), "onnxruntime", data, method="mse")
-    assert plain.recipe.rounding == "nearest"
+    plain = quantize(network("transformer"), "onnxruntime", samples("transformer"), method="mse")
+    assert plain.recipe.rounding == "nearest"  # 8 bits, and no windows of pictures
 
 
-def test_only_layers_of_few_bits_are_rounded_so() -> None:
+def test_only_layers_of_few_bits_and_small_windows_are_rounded_so() -> None:
+    """Of seven layers one has 4 bits, and five see more than one place of the picture."""
     rule = [["Gemm", {"weight_bits": 4}]]
     options = {"settings": rule, "rounding": "gptq"}
     done = quantize(network("resnet"), "onnxruntime", samples("resnet", 8), **options)
-    assert any("GPTQ rounds the weights of 1 layer" in note for note in done.notes)
-    assert any("6 biases make up" in note for note in done.notes)
+    assert any("GPTQ rounds the weights of 6 layers" in note for note in done.notes)
+    assert any("1 bias makes up" in note for note in done.notes)
 
 
 def test_the_better_way_to_round_is_taken() -> None:
     data = samples("conv1d", 32)
     shares = {}
     for way in ("gptq", "nearest", None):
-        options = {"settings": FOUR_BITS, "rounding": way, "method": "mse", "verify": False}
+        options = {"settings": FOUR_BITS, "rounding": way, "method": "mse"}
         done = quantize(network("conv1d"), "onnxruntime", data, **options)
         assert done.noise is not None
         shares[way] = done.noise.share

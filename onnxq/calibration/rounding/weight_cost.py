@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxq.arrays.pieces import blocks
-from onnxq.calibration.trial import decibels
+from onnxq.calibration.trials.trial import decibels
 from onnxq.canonical.quantized_weights import quantized_weights
 from onnxq.graph import Model
 from onnxq.graph.constants import array

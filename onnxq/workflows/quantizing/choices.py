@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from onnxq.calibration.calibrated import Calibrated
-from onnxq.calibration.cheap_layers import WORTH, affordable_first_layers
-from onnxq.calibration.range_trial import RangeTrial
 from onnxq.calibration.recipe import Recipe
-from onnxq.calibration.trial import Noise, Trial
+from onnxq.calibration.trials.cheap_layers import WORTH, affordable_first_layers
+from onnxq.calibration.trials.range_trial import RangeTrial
+from onnxq.calibration.trials.trial import Noise, Trial
 
 METHODS_TRIED = ("mse", "percentile:99.999", "min-max")
 """Ways to choose ranges that are compared if the user states none; the last one cuts nothing."""

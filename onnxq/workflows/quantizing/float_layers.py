@@ -15,8 +15,8 @@ from typing import Any
 
 from onnxq.calibration.calibrated import Calibrated
 from onnxq.calibration.recipe import Recipe
-from onnxq.calibration.sensitivity import FloatStep, rank
-from onnxq.calibration.trial import Trial
+from onnxq.calibration.trials.sensitivity import FloatStep, rank
+from onnxq.calibration.trials.trial import Trial
 from onnxq.errors import OptionError
 from onnxq.graph import Model
 from onnxq.quant.qparams import Array

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from onnxq.backend import Backend
 from onnxq.calibration.placing import Placing
-from onnxq.calibration.trial import SAMPLES
+from onnxq.calibration.trials.trial import SAMPLES
 from onnxq.calibration.wanted import wanted
 from onnxq.errors import LoadError
 from onnxq.graph import Model

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import onnx_graphsurgeon as gs
 
-from onnxq.calibration.trial import Noise, Trial, decibels
+from onnxq.calibration.trials.trial import Noise, Trial, decibels
 from onnxq.errors import OnnxqError
 from onnxq.graph import Model
 from onnxq.proof.difference import TensorDiff

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from onnxq.calibration.range_trial import RangeTrial
 from onnxq.calibration.recipe import Recipe
-from onnxq.calibration.trial import Noise
+from onnxq.calibration.trials.range_trial import RangeTrial
+from onnxq.calibration.trials.trial import Noise
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.workflows.quantizing.choices import METHODS_TRIED, Choices
-from tests.onnxq.calibration.test_range_trial import calibrated
+from tests.onnxq.calibration.trials.test_range_trial import calibrated
 
 
 def choices(name: str = "mobilenet") -> Choices:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxq.calibration.sensitivity import FloatStep
+from onnxq.calibration.trials.sensitivity import FloatStep
 from onnxq.errors import OptionError
 from onnxq.workflows.quantizing.float_layers import TRIALS, Goal, TradeOff, _prefixes
 

@@ -7,7 +7,7 @@ import pytest
 
 from onnxq.backend import chosen_backend
 from onnxq.calibration.float_form import float_form
-from onnxq.calibration.trial import SAMPLES
+from onnxq.calibration.trials.trial import SAMPLES
 from onnxq.errors import LoadError
 from onnxq.graph import from_proto
 from onnxq.observing.statistics import Statistics, fingerprint

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from onnxq.backend import chosen_backend
-from onnxq.calibration.trial import Noise, Trial
+from onnxq.calibration.trials.trial import Noise, Trial
 from onnxq.graph import from_proto
 from onnxq.proof.difference import Tolerance
 from onnxq.workflows.convert import convert

@@ -9,11 +9,11 @@ import numpy as np
 from onnxq.backend import chosen_backend
 from onnxq.calibration.calibrated import Calibrated
 from onnxq.calibration.float_form import float_form
-from onnxq.calibration.layer_cost import FloatTime
 from onnxq.calibration.placing import Placing
 from onnxq.calibration.recipe import Recipe
-from onnxq.calibration.sensitivity import _greedy, quantizer_noises, rank
-from onnxq.calibration.trial import Trial
+from onnxq.calibration.trials.layer_cost import FloatTime
+from onnxq.calibration.trials.sensitivity import _greedy, quantizer_noises, rank
+from onnxq.calibration.trials.trial import Trial
 from onnxq.calibration.wanted import wanted
 from onnxq.graph import from_proto
 from onnxq.observing.observe import observe

@@ -11,7 +11,7 @@ weights and the session.
 
 from __future__ import annotations
 
-from onnxq.calibration.trial import Noise, Trial, with_rounded_weights
+from onnxq.calibration.trials.trial import Noise, Trial, with_rounded_weights
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, encode, params_of
 from onnxq.canonical.quantizers import QUANTIZERS
 from onnxq.edit import set_input, variable

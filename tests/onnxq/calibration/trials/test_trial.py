@@ -9,7 +9,7 @@ import pytest
 
 from onnxq.arrays import pieces
 from onnxq.backend import find_backend
-from onnxq.calibration.trial import Noise, Trial, decibels, with_rounded_weights
+from onnxq.calibration.trials.trial import Noise, Trial, decibels, with_rounded_weights
 from onnxq.canonical.quantizers import QUANTIZERS
 from onnxq.running.sessions import reference
 from tests.models.build import parse, quantize

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from onnxq.calibration.layer_cost import FloatTime
 from onnxq.calibration.placing import Placed, Placing, names_of, weight_stem
-from onnxq.calibration.trial import Trial
+from onnxq.calibration.trials.layer_cost import FloatTime
+from onnxq.calibration.trials.trial import Trial
 from onnxq.canonical.quantizers import QUANTIZERS, row_of
 from onnxq.edit import constant, new_node, set_input, users, variable
 from onnxq.graph import Model

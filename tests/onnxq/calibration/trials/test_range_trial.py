@@ -11,9 +11,9 @@ from onnxq.backend import find_backend
 from onnxq.calibration.calibrated import Calibrated
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.placing import Placing
-from onnxq.calibration.range_trial import RangeTrial
 from onnxq.calibration.recipe import Recipe
-from onnxq.calibration.trial import Trial
+from onnxq.calibration.trials.range_trial import RangeTrial
+from onnxq.calibration.trials.trial import Trial
 from onnxq.calibration.wanted import wanted
 from onnxq.graph import from_proto
 from onnxq.observing.observe import observe

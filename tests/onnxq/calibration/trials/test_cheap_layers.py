@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from onnxq.backend import Backend, chosen_backend, find_backend
-from onnxq.calibration.cheap_layers import affordable_first_layers, cheap_layers
 from onnxq.calibration.placing import Placing
+from onnxq.calibration.trials.cheap_layers import affordable_first_layers, cheap_layers
 from onnxq.graph import Model
 from onnxq.operators.op_kind import weight_of
 from onnxq.quant.settings import Settings

@@ -129,13 +129,18 @@ class _Meeting:
         return bool(self.ops - floats) and (self.at_border or bool(self.ops & floats))
 
 
+def waits_for_memory(layer: gs.Node) -> bool:
+    """Whether a layer sums so few products for a result that integers hardly make it faster."""
+    return bool(layer.op == "Conv" and layer.inputs[1].shape[1] <= FEW)
+
+
 def _gained(layer: gs.Node) -> float:
     """The share of the time of a layer that integers save."""
-    return 0.0 if layer.op == "Conv" and layer.inputs[1].shape[1] <= FEW else 0.75
+    return 0.0 if waits_for_memory(layer) else 0.75
 
 
 def _elements(tensor: gs.Tensor) -> int:
     return math.prod(size for size in tensor.shape or (0,) if isinstance(size, int))
 
 
-__all__ = ["PER_ELEMENT", "FloatTime", "products_of"]
+__all__ = ["PER_ELEMENT", "FloatTime", "products_of", "waits_for_memory"]

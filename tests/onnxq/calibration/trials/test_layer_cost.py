@@ -7,8 +7,8 @@ import pytest
 
 from onnxq.backend import find_backend
 from onnxq.calibration.float_form import float_form
-from onnxq.calibration.layer_cost import PER_ELEMENT, FloatTime, products_of
 from onnxq.calibration.placing import Placing
+from onnxq.calibration.trials.layer_cost import PER_ELEMENT, FloatTime, products_of
 from tests.models.build import parse_filled
 
 # A wide middle: 8 channels in, 32 between, 8 out of 100 places each; the second is depthwise.

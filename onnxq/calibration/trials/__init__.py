@@ -1,0 +1,1 @@
+"""What choices cost: noise at the outputs, and time."""
