@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from onnxq.errors import OptionError
+from torch_bridge.capture.flat_call import leaves, rebuilt
 from torch_bridge.state import evaluating
 
 FIXED = (type(None), bool, str)
@@ -47,6 +49,24 @@ class ExampleCall:
                 fix="pass inputs that the float model runs with",
             ) from error
 
+    def with_two_rows(self, model: nn.Module) -> ExampleCall:
+        """The call with every single row (a batch of one) twice, if the model takes that.
+
+        Tracers that follow sizes take a size of 1 as fixed, since it may be broadcast.
+        """
+        if not any(_is_single(tensor) for _, tensor in leaves(self.given)):
+            return self
+        wider = copy.copy(self)
+        for name in ("args", "kwargs", "given"):
+            value = getattr(self, name)
+            rows = (torch.cat([t, t]) if _is_single(t) else t for _, t in leaves(value))
+            setattr(wider, name, rebuilt(value, rows))
+        try:
+            wider.run(model)
+        except OptionError:
+            return self
+        return wider
+
     def concrete_args(self, *, numbers: bool = False, containers: bool = False) -> dict[str, Any]:
         """Arguments that the graph is made for.
 
@@ -70,6 +90,10 @@ class ExampleCall:
     def has_containers(self) -> bool:
         """Whether an argument is a list, tuple or dict."""
         return any(isinstance(v, list | tuple | dict) for v in self.given.values())
+
+
+def _is_single(tensor: Tensor) -> bool:
+    return tensor.dim() > 0 and tensor.shape[0] == 1
 
 
 def _placeholders(value: Any, fixed: tuple[type, ...]) -> Any:

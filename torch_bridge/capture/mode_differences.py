@@ -38,10 +38,8 @@ def reconcile(train: Traced, evaluation: Traced | None = None) -> fx.Graph:
     if evaluation is None:
         return graph
     other, other_events = evaluation
-    # If a module runs in one mode only, the difference is in the module that calls it.
-    for path in events:
-        if path in other_events and events[path] != other_events[path]:
-            raise Untraceable(path)
+    for path in differing(events, other_events):
+        raise Untraceable(path)
     pairs = list(zip(graph.nodes, other.nodes, strict=True))
     twin = {b: a for a, b in pairs}
     for mine, its in pairs:
@@ -50,6 +48,14 @@ def reconcile(train: Traced, evaluation: Traced | None = None) -> fx.Graph:
         if flags:
             _follow_mode(graph, mine, flags)
     return graph
+
+
+def differing(train: dict[str, list[str]], evaluation: dict[str, list[str]]) -> list[str]:
+    """The modules whose code does something else in training than in evaluation.
+
+    If a module runs in one mode only, the difference is in the module that calls it.
+    """
+    return [p for p in train if p in evaluation and train[p] != evaluation[p]]
 
 
 def _compare(

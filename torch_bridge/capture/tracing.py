@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -90,6 +90,8 @@ class Traced(NamedTuple):
 
     graph_module: QuantizedGraph | None
     leaves: list[Leaf]
+    cautions: Sequence[str] = ()
+    """Ways in which the graph differs from the model."""
 
 
 @dataclass(frozen=True)

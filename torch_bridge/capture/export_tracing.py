@@ -1,0 +1,251 @@
+"""Turns a model into an FX graph by torch.export, for models whose code FX cannot trace.
+
+FX runs code with placeholders, which have no shape: a branch on a size, a loop over a dimension or
+an unpacked shape ends the trace. torch.export runs it with tensors that have shapes and no values,
+and sizes that stay symbols. The result is lifted back (`export_lifting`) to the graph that FX would
+have made. One graph serves both modes, as in `tracing`; where the code of the model itself differs
+between them, it is that of evaluation.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import re
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from torch_bridge.capture.argument_checks import Assembled, Sizes
+from torch_bridge.capture.argument_nodes import ArgumentNodes
+from torch_bridge.capture.example_call import ExampleCall
+from torch_bridge.capture.export_lifting import Lifter
+from torch_bridge.capture.flat_call import is_structure, leaves, rebuilt
+from torch_bridge.capture.leaf_calls import LeafCalls
+from torch_bridge.capture.mode_differences import OWNER, Untraceable, add_flags, differing, reconcile
+from torch_bridge.capture.quantized_graph import QuantizedGraph
+from torch_bridge.capture.report import Leaf
+from torch_bridge.capture.tracing import COST, Traced, TraceOptions, inside, structural_copy
+
+_PREFIX = "model."
+_KINDS = (Tensor, torch.SymInt)
+_SIZE = re.compile(r"L\['tensors'\]\[(\d+)\]\.size\(\)\[(\d+)\]")
+
+BY_EVALUATION = (
+    "its code differs between training and evaluation; the graph is that of evaluation in both "
+    "modes (dropout and batch norm follow the mode)"
+)
+
+
+class _Flat(nn.Module):
+    """A model as a function of the tensors of an example call."""
+
+    def __init__(self, model: nn.Module, call: ExampleCall, keep: Callable[[Any], None]) -> None:
+        super().__init__()
+        self.model = model
+        self.call = call
+        self.keep = keep  # torch.export restores attributes that change while it runs
+
+    def forward(self, *tensors: Tensor) -> tuple[Any, ...]:
+        given = rebuilt(self.call.given, iter(tensors))
+        bound = inspect.BoundArguments(self.call.signature, given)
+        result = self.model(*bound.args, **bound.kwargs)
+        self.keep(result)
+        return tuple(value for _, value in leaves(result, is_leaf=_is_value))
+
+
+class _Attempt:
+    """The graph of a model in one mode."""
+
+    def __init__(
+        self, model: nn.Module, call: ExampleCall, training: bool, leaf_paths: frozenset[str],
+        options: TraceOptions,
+    ) -> None:
+        self.graph = fx.Graph()
+        self.arguments = ArgumentNodes(self.graph, call)
+        self.called: dict[str, list[str]] = defaultdict(list)
+        self.failed: str | None = None
+        root = structural_copy(model).train(training)
+        with LeafCalls() as calls:
+            self._watch(root, calls, options, leaf_paths)
+            results: list[Any] = []
+            flat = _Flat(root, call, results.append).train(training)
+            try:
+                program = _exported(flat, [tensor for _, tensor in leaves(call.given)])
+                lifter = Lifter(self.graph, model, self.arguments.tensors, _PREFIX, calls)
+                values = lifter.lift(program)
+            except Exception as error:
+                reason = " ".join(str(error).split())
+                raise Untraceable(
+                    self.failed or "", f"{type(error).__name__}: {reason[:200]}"
+                ) from error
+        self.constants = lifter.constants
+        self.events = {path: lifter.events.get(path, []) for path in ("", *self.called)}
+        for path, names in self.called.items():
+            self.events[path] = self.events[path] + names
+        self.conditions = self._conditions(program)
+        result = results[-1]
+        self.dropped = [".".join(path) for path, _ in leaves(result, is_leaf=_is_stranger)]
+        self._return(rebuilt(result, itertools.repeat(None), _is_stranger), values)
+
+    def _watch(
+        self, root: nn.Module, calls: LeafCalls, options: TraceOptions, leaf_paths: frozenset[str]
+    ) -> None:
+        """Make leaves single operators, and record which of the other modules calls which.
+
+        A module may run without leaving a node, and the one that fails has to be named.
+        """
+        stack = [""]
+
+        def watched(path: str, module: nn.Module) -> None:
+            compute = module.forward
+
+            @functools.wraps(compute)
+            def forward(*args: Any, **kwargs: Any) -> Any:
+                self.called[stack[-1]].append(f"calls {path}")
+                self.called.setdefault(path, [])
+                stack.append(path)
+                try:
+                    return compute(*args, **kwargs)
+                except Exception:
+                    self.failed = path if self.failed is None else self.failed
+                    raise
+                finally:
+                    stack.pop()
+
+            module.forward = forward  # type: ignore[method-assign]
+
+        leaves_: list[str] = []
+        for path, module in list(root.named_modules()):
+            if not path or inside(path, leaves_):
+                continue
+            if path in leaf_paths or _is_leaf(module, options.leaf_types):
+                leaves_.append(path)
+                calls.replace(path, module)
+            else:
+                watched(path, module)
+
+    def _conditions(self, program: torch.export.ExportedProgram) -> list[str]:
+        names = self.arguments.names
+        return [
+            _SIZE.sub(lambda m: f"{names[int(m[1])]}.shape[{m[2]}]", code)
+            for code in program._guards_code
+        ]  # torch's own check of them is part of the module that it makes, which is not used here
+
+    def _return(self, result: Any, values: Sequence[Any]) -> None:
+        """The output node; objects other than tuples, lists and dicts are made by a module."""
+        if _is_plain(result):
+            self.graph.output(rebuilt(result, iter(values), _is_value))
+            return
+        template = rebuilt(result, iter([torch.empty(0)] * len(values)), _is_value)
+        self.arguments.modules["onnxq_result"] = Assembled(template)
+        node = self.graph.call_module("onnxq_result", tuple(values))
+        node.meta[OWNER] = ""
+        self.graph.output(node)
+
+
+def export_trace(model: nn.Module, call: ExampleCall, options: TraceOptions) -> Traced:
+    """The graph of `model` for calls like `call`; `model` itself is not changed."""
+    left: dict[str, Leaf] = {}
+    while True:
+        skipped = options.leaf_paths | set(left)
+        try:
+            evaluation = _Attempt(model, call, False, skipped, options)
+        except Untraceable as failure:
+            path = _above(failure.path, left)
+            left[path] = Leaf(path, failure.reason, COST)
+            if not path:
+                return Traced(None, [left[path]])
+            continue
+        found, cautions = evaluation, []
+        try:
+            training = _Attempt(model, call, True, skipped, options)
+            different = differing(training.events, evaluation.events)
+            if different and "" not in different:
+                left |= {p: Leaf(p, str(Untraceable(p).reason), COST) for p in different}
+                continue
+            graph = reconcile(
+                (training.graph, training.events), (evaluation.graph, evaluation.events)
+            )
+            found = training
+            found.graph = graph
+            found.conditions = [*dict.fromkeys(training.conditions + evaluation.conditions)]
+        except Untraceable:
+            cautions = [f"the model itself: {BY_EVALUATION}"]
+        cautions += [f"the result '{name}' is not returned: it is not made of tensors"
+                     for name in found.dropped]
+        return Traced(_graph_module(model, found), list(left.values()), cautions)
+
+
+def _above(path: str, left: dict[str, Leaf]) -> str:
+    """The module to leave out: one that failed as a leaf too is left out with what contains it."""
+    while path and path in left:
+        path = path.rpartition(".")[0]
+    return path
+
+
+def _graph_module(model: nn.Module, found: _Attempt) -> QuantizedGraph:
+    root = structural_copy(model)
+    graph = found.graph
+    add_flags(root, graph)
+    for name, module in found.arguments.modules.items():
+        root.add_module(name, module.train(root.training))
+    for name, value in found.constants.items():
+        root.register_buffer(name, value, persistent=False)
+    if found.conditions:
+        sizes = Sizes(found.arguments.names, found.conditions)
+        root.add_module("onnxq_sizes", sizes.train(root.training))
+        with graph.inserting_after(found.arguments.tensors[-1]):
+            check = graph.call_module("onnxq_sizes", tuple(found.arguments.tensors))
+        check.meta[OWNER] = ""
+    for node in reversed(list(graph.nodes)):
+        if not node.users and _reads_a_size(node):
+            graph.erase_node(node)
+    made = QuantizedGraph(root, graph, type(model).__name__)
+    for path, module in made.named_modules():
+        module.training = root.get_submodule(path).training
+    made.graph.lint()
+    return made
+
+
+def _is_leaf(module: nn.Module, types: tuple[type[nn.Module], ...]) -> bool:
+    """Whether `module` becomes one node: as in FX, but layers of torch made of layers do not."""
+    of_torch = type(module).__module__.startswith("torch.nn") and not any(module.children())
+    return of_torch or isinstance(module, types)
+
+
+def _reads_a_size(node: fx.Node) -> bool:
+    return (node.op == "call_method" and node.target == "size") or node.target is getattr
+
+
+def _exported(flat: nn.Module, tensors: list[Tensor]) -> torch.export.ExportedProgram:
+    axes = tuple(dict.fromkeys(range(t.dim()), torch.export.Dim.AUTO) for t in tensors)
+    with warnings.catch_warnings(), torch.fx.experimental._config.patch(use_duck_shape=False):
+        warnings.simplefilter("ignore")
+        return torch.export.export(
+            flat, tuple(tensors), dynamic_shapes=(axes,), strict=False
+        )
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a graph can return `value` by itself: nested tuples, lists and dicts."""
+    if type(value) is dict:
+        return all(map(_is_plain, value.values()))
+    if type(value) in (tuple, list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (*_KINDS, bool, int, float, str))
+
+
+def _is_value(value: Any) -> bool:
+    return isinstance(value, _KINDS)
+
+
+def _is_stranger(value: Any) -> bool:
+    """Whether `value` is neither made of tensors nor a constant: a cache of keys and values."""
+    known = (*_KINDS, type(None), bool, int, float, str, bytes, torch.dtype, torch.device)
+    return not is_structure(value) and not isinstance(value, known)
