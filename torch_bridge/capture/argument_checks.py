@@ -48,11 +48,19 @@ class Required(nn.Module):
 
 
 class TrainingFlag(nn.Module):
-    """The mode of the module that contains it, as a value: `self.training` of the source."""
+    """A value that follows the mode of the module that contains it.
 
-    def forward(self) -> bool:
-        """Whether the model is in training mode."""
-        return self.training
+    It is `self.training` itself, or a number chosen by it: `p if self.training else 0.0`.
+    """
+
+    def __init__(self, train: bool | float = True, evaluation: bool | float = False) -> None:
+        super().__init__()
+        self.train_value = train
+        self.evaluation_value = evaluation
+
+    def forward(self) -> bool | float:
+        """The value in the present mode."""
+        return self.train_value if self.training else self.evaluation_value
 
 
 class Parts(nn.Module):
@@ -108,7 +116,7 @@ class Sizes(nn.Module):
 
     def forward(self, *tensors: Tensor) -> None:
         """Check the sizes."""
-        if torch.jit.is_tracing() or torch.compiler.is_compiling():
+        if torch.onnx.is_in_onnx_export() or torch.compiler.is_compiling():
             return  # sizes are no numbers there
         given = dict(zip(self.names, tensors, strict=True))
         for condition in self.conditions:

@@ -18,7 +18,10 @@ from torch_bridge.capture.example_call import ExampleCall
 from torch_bridge.capture.flat_call import leaves, unique
 from torch_bridge.capture.mode_differences import OWNER
 
-_STARS = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+_STARS: dict[Any, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
 _LITERALS = (type(None), bool, int, float, str)
 
 

@@ -20,17 +20,42 @@ _TO_THE_END = 2**63 - 1
 
 _SAME_ARGUMENTS: dict[str, Callable[..., Any]] = {
     name: getattr(F, name)
-    for name in (
-        "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d avg_pool1d avg_pool2d "
-        "avg_pool3d elu gelu hardsigmoid hardswish hardtanh leaky_relu linear pad relu relu6 silu "
-        "softplus prelu pixel_shuffle pixel_unshuffle scaled_dot_product_attention"
-    ).split()
+    for name in [
+        "adaptive_avg_pool1d",
+        "adaptive_avg_pool2d",
+        "adaptive_avg_pool3d",
+        "avg_pool1d",
+        "avg_pool2d",
+        "avg_pool3d",
+        "elu",
+        "gelu",
+        "hardsigmoid",
+        "hardswish",
+        "hardtanh",
+        "leaky_relu",
+        "linear",
+        "pad",
+        "relu",
+        "relu6",
+        "silu",
+        "softplus",
+        "prelu",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "scaled_dot_product_attention",
+    ]
 } | {"einsum": torch.einsum, "split": torch.split, "split_with_sizes": torch.split}
 """Functions of torch.nn.functional that take the arguments of the operator in the same order."""
 
 CHECKS = frozenset(
-    "_assert_tensor_metadata _assert_scalar _assert_async sym_constrain_range "
-    "sym_constrain_range_for_size _check_is_size".split()
+    {
+        "_assert_tensor_metadata",
+        "_assert_scalar",
+        "_assert_async",
+        "sym_constrain_range",
+        "sym_constrain_range_for_size",
+        "_check_is_size",
+    }
 )
 """Operators that compute nothing."""
 
@@ -80,7 +105,7 @@ def _embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Any:
-    given = {
+    given: dict[str, Any] = {
         "padding_idx": None if padding_idx == -1 else padding_idx,
         "scale_grad_by_freq": scale_grad_by_freq,
         "sparse": sparse,

@@ -36,6 +36,7 @@ class ExampleCall:
                 fix="pass example_inputs=(...) and example_kwargs={...} as the model is called",
             ) from error
         self.given = dict(bound.arguments)
+        self._result: Any = None
 
     def run(self, model: nn.Module) -> Any:
         """The result of the call in eval mode; an error says that the example is wrong."""
@@ -48,6 +49,12 @@ class ExampleCall:
                 f"{type(error).__name__}: {error}",
                 fix="pass inputs that the float model runs with",
             ) from error
+
+    def result(self, model: nn.Module) -> Any:
+        """The result of the first `run`, which is kept."""
+        if self._result is None:
+            self._result = self.run(model)
+        return self._result
 
     def with_two_rows(self, model: nn.Module) -> ExampleCall:
         """The call with every single row (a batch of one) twice, if the model takes that.

@@ -1,10 +1,10 @@
 """Turns a program of torch.export back into a graph of modules and functions, as FX traces it.
 
-    onnxq_capture::leaf        a call of the module it stands for
-    aten operators             the functions of torch that they come from
-    lifted parameters          attributes of the model, by their path
-    sizes of inputs            x.size(0), read at run time
-    code under no_grad         the same nodes, and detach after them
+onnxq_capture::leaf        a call of the module it stands for
+aten operators             the functions of torch that they come from
+lifted parameters          attributes of the model, by their path
+sizes of inputs            x.size(0), read at run time
+code under no_grad         the same nodes, and detach after them
 """
 
 from __future__ import annotations

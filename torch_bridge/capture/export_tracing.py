@@ -20,17 +20,31 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.experimental import _config as _symbols
 
 from torch_bridge.capture.argument_checks import Assembled, Sizes
 from torch_bridge.capture.argument_nodes import ArgumentNodes
 from torch_bridge.capture.example_call import ExampleCall
-from torch_bridge.capture.export_lifting import Lifter
+from torch_bridge.capture.export_lifting import Lifter, NotLiftable
 from torch_bridge.capture.flat_call import is_structure, leaves, rebuilt
 from torch_bridge.capture.leaf_calls import LeafCalls
-from torch_bridge.capture.mode_differences import OWNER, Untraceable, add_flags, differing, reconcile
+from torch_bridge.capture.mode_differences import (
+    OWNER,
+    Untraceable,
+    add_flags,
+    differing,
+    reconcile,
+)
 from torch_bridge.capture.quantized_graph import QuantizedGraph
 from torch_bridge.capture.report import Leaf
-from torch_bridge.capture.tracing import COST, Traced, TraceOptions, inside, structural_copy
+from torch_bridge.capture.tracing import (
+    COST,
+    Traced,
+    TraceOptions,
+    in_one_line,
+    inside,
+    structural_copy,
+)
 
 _PREFIX = "model."
 _KINDS = (Tensor, torch.SymInt)
@@ -63,7 +77,11 @@ class _Attempt:
     """The graph of a model in one mode."""
 
     def __init__(
-        self, model: nn.Module, call: ExampleCall, training: bool, leaf_paths: frozenset[str],
+        self,
+        model: nn.Module,
+        call: ExampleCall,
+        training: bool,
+        leaf_paths: frozenset[str],
         options: TraceOptions,
     ) -> None:
         self.graph = fx.Graph()
@@ -75,15 +93,16 @@ class _Attempt:
             self._watch(root, calls, options, leaf_paths)
             results: list[Any] = []
             flat = _Flat(root, call, results.append).train(training)
+            tensors = [tensor for _, tensor in leaves(call.given)]
             try:
-                program = _exported(flat, [tensor for _, tensor in leaves(call.given)])
-                lifter = Lifter(self.graph, model, self.arguments.tensors, _PREFIX, calls)
-                values = lifter.lift(program)
+                program = _exported(flat, tensors)
             except Exception as error:
-                reason = " ".join(str(error).split())
-                raise Untraceable(
-                    self.failed or "", f"{type(error).__name__}: {reason[:200]}"
-                ) from error
+                raise Untraceable(self.failed or "", in_one_line(error)) from error
+            lifter = Lifter(self.graph, model, self.arguments.tensors, _PREFIX, calls)
+            try:
+                values = lifter.lift(program)
+            except NotLiftable as error:
+                raise Untraceable("", str(error)) from error
         self.constants = lifter.constants
         self.events = {path: lifter.events.get(path, []) for path in ("", *self.called)}
         for path, names in self.called.items():
@@ -118,13 +137,13 @@ class _Attempt:
                 finally:
                     stack.pop()
 
-            module.forward = forward  # type: ignore[method-assign]
+            module.forward = forward
 
         leaves_: list[str] = []
         for path, module in list(root.named_modules()):
             if not path or inside(path, leaves_):
                 continue
-            if path in leaf_paths or _is_leaf(module, options.leaf_types):
+            if path in leaf_paths or _is_leaf(module, options):
                 leaves_.append(path)
                 calls.replace(path, module)
             else:
@@ -152,12 +171,13 @@ class _Attempt:
 def export_trace(model: nn.Module, call: ExampleCall, options: TraceOptions) -> Traced:
     """The graph of `model` for calls like `call`; `model` itself is not changed."""
     left: dict[str, Leaf] = {}
+    skipped = options.leaf_paths
     while True:
-        skipped = options.leaf_paths | set(left)
         try:
             evaluation = _Attempt(model, call, False, skipped, options)
         except Untraceable as failure:
-            path = _above(failure.path, left)
+            path = _above(failure.path, skipped)
+            skipped |= {path}
             left[path] = Leaf(path, failure.reason, COST)
             if not path:
                 return Traced(None, [left[path]])
@@ -167,7 +187,12 @@ def export_trace(model: nn.Module, call: ExampleCall, options: TraceOptions) -> 
             training = _Attempt(model, call, True, skipped, options)
             different = differing(training.events, evaluation.events)
             if different and "" not in different:
-                left |= {p: Leaf(p, str(Untraceable(p).reason), COST) for p in different}
+                skipped |= set(different)
+                left |= {
+                    p: Leaf(p, Untraceable(p).reason, COST)
+                    for p in different
+                    if evaluation.events[p]  # else it does nothing in evaluation: DropPath
+                }
                 continue
             graph = reconcile(
                 (training.graph, training.events), (evaluation.graph, evaluation.events)
@@ -177,14 +202,16 @@ def export_trace(model: nn.Module, call: ExampleCall, options: TraceOptions) -> 
             found.conditions = [*dict.fromkeys(training.conditions + evaluation.conditions)]
         except Untraceable:
             cautions = [f"the model itself: {BY_EVALUATION}"]
-        cautions += [f"the result '{name}' is not returned: it is not made of tensors"
-                     for name in found.dropped]
+        cautions += [
+            f"the result '{name}' is not returned: it is not made of tensors"
+            for name in found.dropped
+        ]
         return Traced(_graph_module(model, found), list(left.values()), cautions)
 
 
-def _above(path: str, left: dict[str, Leaf]) -> str:
+def _above(path: str, skipped: frozenset[str]) -> str:
     """The module to leave out: one that failed as a leaf too is left out with what contains it."""
-    while path and path in left:
+    while path and path in skipped:
         path = path.rpartition(".")[0]
     return path
 
@@ -213,10 +240,11 @@ def _graph_module(model: nn.Module, found: _Attempt) -> QuantizedGraph:
     return made
 
 
-def _is_leaf(module: nn.Module, types: tuple[type[nn.Module], ...]) -> bool:
+def _is_leaf(module: nn.Module, options: TraceOptions) -> bool:
     """Whether `module` becomes one node: as in FX, but layers of torch made of layers do not."""
+    known = options.takes_as_leaf(module)
     of_torch = type(module).__module__.startswith("torch.nn") and not any(module.children())
-    return of_torch or isinstance(module, types)
+    return of_torch if known is None else known
 
 
 def _reads_a_size(node: fx.Node) -> bool:
@@ -225,11 +253,11 @@ def _reads_a_size(node: fx.Node) -> bool:
 
 def _exported(flat: nn.Module, tensors: list[Tensor]) -> torch.export.ExportedProgram:
     axes = tuple(dict.fromkeys(range(t.dim()), torch.export.Dim.AUTO) for t in tensors)
-    with warnings.catch_warnings(), torch.fx.experimental._config.patch(use_duck_shape=False):
+    # By default sizes that are equal in the example are taken to be equal in every call.
+    apart = _symbols.patch(use_duck_shape=False)  # type: ignore[attr-defined]
+    with warnings.catch_warnings(), apart:
         warnings.simplefilter("ignore")
-        return torch.export.export(
-            flat, tuple(tensors), dynamic_shapes=(axes,), strict=False
-        )
+        return torch.export.export(flat, tuple(tensors), dynamic_shapes=(axes,), strict=False)
 
 
 def _is_plain(value: Any) -> bool:

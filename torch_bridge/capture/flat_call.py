@@ -85,9 +85,7 @@ def leaves(
             yield from leaves(getattr(value, key), (*path, key), is_leaf)
 
 
-def rebuilt(
-    value: Any, tensors: Iterator[Any], is_leaf: Callable[[Any], bool] = is_tensor
-) -> Any:
+def rebuilt(value: Any, tensors: Iterator[Any], is_leaf: Callable[[Any], bool] = is_tensor) -> Any:
     """A copy of the structure with other values in place of its tensors, in that order."""
     if is_leaf(value):
         return next(tensors)

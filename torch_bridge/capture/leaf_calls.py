@@ -21,8 +21,10 @@ import torch
 from torch import SymInt, Tensor, nn
 from torch.utils import _pytree as pytree
 
-_LIBRARY = torch.library.Library("onnxq_capture", "DEF")  # kept: its end would remove the operator
-_LIBRARY.define("leaf(Tensor[] tensors, SymInt[] sizes, int call) -> Tensor[]")
+# Kept: its end would remove the operator.
+_LIBRARY = torch.library.Library("onnxq_capture", "DEF")  # type: ignore[no-untyped-call]
+_SIGNATURE = "leaf(Tensor[] tensors, SymInt[] sizes, int call) -> Tensor[]"
+_LIBRARY.define(_SIGNATURE)  # type: ignore[no-untyped-call]
 LEAF = torch.ops.onnxq_capture.leaf.default
 """The operator."""
 
@@ -30,7 +32,7 @@ _numbers = itertools.count()
 _running: dict[int, Callable[[Sequence[Tensor], Sequence[int]], list[Tensor]]] = {}
 
 
-@torch.library.register_fake("onnxq_capture::leaf", lib=_LIBRARY)
+@torch.library.register_fake("onnxq_capture::leaf", lib=_LIBRARY)  # type: ignore[untyped-decorator]
 def _shapes(tensors: Sequence[Tensor], sizes: Sequence[int], call: int) -> list[Tensor]:
     return _running[call](tensors, sizes)
 
@@ -73,7 +75,7 @@ class LeafCalls:
             results = iter(LEAF(_of(Tensor, leaves), _of(SymInt, leaves), number))
             return pytree.tree_map_only(Tensor, lambda _: next(results), call.result)
 
-        module.forward = forward  # type: ignore[method-assign]
+        module.forward = forward
 
 
 def _result_shapes(
