@@ -42,7 +42,6 @@ _SAME_ARGUMENTS: dict[str, Callable[..., Any]] = {
         "prelu",
         "pixel_shuffle",
         "pixel_unshuffle",
-        "scaled_dot_product_attention",
     ]
 } | {"einsum": torch.einsum, "split": torch.split, "split_with_sizes": torch.split}
 """Functions of torch.nn.functional that take the arguments of the operator in the same order."""
@@ -129,12 +128,28 @@ def _batch_norm(graph: fx.Graph, x: Any, weight: Any, bias: Any, *rest: Any) -> 
     return graph.call_function(F.batch_norm, args)
 
 
+def _attention(
+    graph: fx.Graph,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **options: Any,
+) -> Any:
+    """With all arguments: that of dropout is left out in evaluation, if it is 0 there."""
+    args = (query, key, value, attn_mask, dropout_p, is_causal)
+    return graph.call_function(F.scaled_dot_product_attention, args, options)
+
+
 _REWRITTEN: dict[str, Callable[..., Any]] = {
     "sym_size": lambda graph, x, dim: graph.call_method("size", (x, dim)),
     "slice": _slice,
     "index": _index,
     "embedding": _embedding,
     "batch_norm": _batch_norm,
+    "scaled_dot_product_attention": _attention,
     "rsub": lambda graph, x, other, alpha=1: graph.call_function(
         operator.sub, (other, x if alpha == 1 else graph.call_function(torch.mul, (x, alpha)))
     ),

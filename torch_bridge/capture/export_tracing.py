@@ -52,7 +52,7 @@ _SIZE = re.compile(r"L\['tensors'\]\[(\d+)\]\.size\(\)\[(\d+)\]")
 
 BY_EVALUATION = (
     "its code differs between training and evaluation; the graph is that of evaluation in both "
-    "modes (dropout and batch norm follow the mode)"
+    "modes, in which only modules such as Dropout and BatchNorm follow the mode"
 )
 
 
@@ -186,7 +186,7 @@ def export_trace(model: nn.Module, call: ExampleCall, options: TraceOptions) -> 
         try:
             training = _Attempt(model, call, True, skipped, options)
             different = differing(training.events, evaluation.events)
-            if different and "" not in different:
+            if different and "" not in different:  # else reconcile tells
                 skipped |= set(different)
                 left |= {
                     p: Leaf(p, Untraceable(p).reason, COST)
@@ -200,8 +200,8 @@ def export_trace(model: nn.Module, call: ExampleCall, options: TraceOptions) -> 
             found = training
             found.graph = graph
             found.conditions = [*dict.fromkeys(training.conditions + evaluation.conditions)]
-        except Untraceable:
-            cautions = [f"the model itself: {BY_EVALUATION}"]
+        except Untraceable as failure:
+            cautions = [f"{Leaf(failure.path, '', '').where}: {BY_EVALUATION}"]
         cautions += [
             f"the result '{name}' is not returned: it is not made of tensors"
             for name in found.dropped

@@ -151,7 +151,12 @@ def _trace(model: nn.Module, options: TraceOptions, concrete: dict[str, Any]) ->
             if not failure.harmless:
                 leaves.append(Leaf(failure.path, failure.reason, COST))
         else:
-            return Traced(_graph_module(model, graph, concrete, constants), leaves)
+            try:
+                return Traced(_graph_module(model, graph, concrete, constants), leaves)
+            except (
+                SyntaxError
+            ) as error:  # FX cannot take lists apart beside arguments with defaults
+                return Traced(None, [Leaf("", in_one_line(error), COST)])
     raise AssertionError("tracing does not come to an end")
 
 

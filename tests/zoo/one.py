@@ -1,0 +1,76 @@
+"""Prepares, calibrates, trains and deploys one architecture, and tells how it went."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import warnings
+from typing import Any
+
+import torch
+
+import torch_bridge as tb
+from tests.zoo.architectures import ARCHITECTURES
+from torch_bridge.capture.flat_call import leaves
+
+STEPS = 3
+BACKEND = "onnxruntime"
+
+
+def run(library: str, name: str) -> dict[str, Any]:
+    """The row of one architecture; 'failed' is the error, and the step it came in."""
+    row: dict[str, Any] = {"library": library, "name": name}
+    torch.manual_seed(0)
+    step = "make"
+    started = time.perf_counter()
+    try:
+        case = ARCHITECTURES[library][name]()
+        step = "prepare"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            q = tb.prepare(case.model.train(), BACKEND, case.args, case.kwargs)
+        report = q.onnxq_report
+        left = [p for p in report.products if p.float_reason]
+        row |= {
+            "capture": report.capture,
+            "products": len(report.products),
+            "quantized": len(report.products) - len(left),
+            "float": sorted({p.float_reason for p in left})[:3],
+            "leaves": [str(leaf)[:200] for leaf in report.leaves][:5],
+            "cautions": report.cautions,
+            "prepare seconds": round(time.perf_counter() - started, 1),
+        }
+        step = "calibrate"
+        q.eval()
+        with tb.calibrating(q), torch.no_grad():
+            q(*case.args, **case.kwargs)
+        tb.enable_quantization(q, uninitialised="skip")
+        step = "train"
+        _train(q.train(), case)
+        step = "deploy"
+        q.eval()
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            done = tb.deploy(q, case.args, folder, kwargs=case.kwargs, strict=False)
+        row["proven"] = done.proven
+        if not done.proven:
+            row["unproven"] = [
+                f"{p.what}: {p.refused or p.report.worst}"[:300]
+                for p in done.proofs
+                if not p.passed
+            ]
+    except Exception as error:
+        row["failed"] = f"{step}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    row["seconds"] = round(time.perf_counter() - started, 1)
+    return row
+
+
+def _train(q: torch.nn.Module, case: Any) -> None:
+    optimizer = torch.optim.SGD(q.parameters(), lr=1e-4)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        results = [t for _, t in leaves(q(*case.args, **case.kwargs)) if t.requires_grad]
+        sum(t.square().mean() for t in results).backward()  # type: ignore[union-attr]
+        if not any(p.grad is not None for p in q.parameters()):
+            raise RuntimeError("no parameter has a gradient")
+        optimizer.step()
