@@ -93,7 +93,7 @@ ARCHITECTURES: dict[str, dict[str, Callable[[], Case]]] = {
         "squeezenet1_1": _torchvision("squeezenet1_1"),
         "densenet121": _torchvision("densenet121"),
         "googlenet": _torchvision("googlenet", 96, init_weights=False),
-        "inception_v3": _torchvision("inception_v3", 128, init_weights=False),
+        "inception_v3": _torchvision("inception_v3", 96, init_weights=False, aux_logits=False),
         "efficientnet_b0": _torchvision("efficientnet_b0"),
         "regnet_y_400mf": _torchvision("regnet_y_400mf"),
         "convnext_tiny": _torchvision("convnext_tiny"),

@@ -11,6 +11,7 @@ import torch
 
 import torch_bridge as tb
 from tests.zoo.architectures import ARCHITECTURES
+from tests.zoo.case import Case
 from torch_bridge.capture.flat_call import leaves
 
 STEPS = 3
@@ -25,6 +26,7 @@ def run(library: str, name: str) -> dict[str, Any]:
     started = time.perf_counter()
     try:
         case = ARCHITECTURES[library][name]()
+        _settle(case)
         step = "prepare"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -65,7 +67,22 @@ def run(library: str, name: str) -> dict[str, Any]:
     return row
 
 
-def _train(q: torch.nn.Module, case: Any) -> None:
+def _settle(case: Case) -> None:
+    """Give batch norms the statistics of the data; without them values grow from layer to layer."""
+    norms = [
+        m for m in case.model.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)
+    ]
+    if not norms:
+        return
+    case.model.train()
+    for norm in norms:
+        norm.momentum = 0.5
+    with torch.no_grad():
+        for _ in range(6):
+            case.model(*case.args, **case.kwargs)
+
+
+def _train(q: torch.nn.Module, case: Case) -> None:
     optimizer = torch.optim.SGD(q.parameters(), lr=1e-4)
     for _ in range(STEPS):
         optimizer.zero_grad()

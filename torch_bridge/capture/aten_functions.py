@@ -77,6 +77,20 @@ def call(graph: fx.Graph, target: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return graph.call_function(target, args, kwargs)
 
 
+def without_effect(target: Any) -> Any:
+    """The operator that computes the same as one in place; that one itself if there is none."""
+    packet = getattr(torch.ops.aten, target.overloadpacket.__name__.removesuffix("_"), None)
+    return getattr(packet, target._overloadname, target)
+
+
+def makes_a_new_tensor(target: Any) -> bool:
+    """Whether the result of an operator shares no memory with what it reads."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return False
+    returns_itself = target.overloadpacket.__name__ == "dropout"  # in evaluation
+    return not returns_itself and all(r.alias_info is None for r in target._schema.returns)
+
+
 def _slice(
     graph: fx.Graph, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Any:

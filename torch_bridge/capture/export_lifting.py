@@ -132,8 +132,26 @@ class Lifter:
             # Made where the inputs are, so that the graph can be moved to another device.
             where = self.graph.call_function(getattr, (self.inputs[0], "device"))
             kwargs["device"] = self._made(where)
-        made = aten_functions.call(self.graph, node.target, args, kwargs)
+        target = node.target
+        if name.endswith("_") and self._is_seen_by_nobody_else(node.args[0]):
+            target = aten_functions.without_effect(target)
+        made = aten_functions.call(self.graph, target, args, kwargs)
         return self._made(made) if isinstance(made, fx.Node) else made
+
+    def _is_seen_by_nobody_else(self, value: Any) -> bool:
+        """Whether a change of `value` in place reaches no other reader: it is new, and read once.
+
+        Out of place it is the same then, which is what FX makes of `x += y`.
+        """
+        if not isinstance(value, fx.Node) or len(value.users) > 1:
+            return False
+        if value.target is operator.getitem:
+            source = value.args[0]
+            if not isinstance(source, fx.Node) or source.target is not LEAF:
+                return False
+            path = self.calls.made[source.args[2]].path  # type: ignore[index]
+            return any(True for _ in self.model.get_submodule(path).parameters())
+        return aten_functions.makes_a_new_tensor(value.target)
 
     def _leaf(self, node: fx.Node) -> list[Any]:
         tensors, sizes, number = node.args
