@@ -33,6 +33,21 @@ def _segmentation() -> Case:
     return case(made, _image(64))
 
 
+def _maxvit() -> Case:
+    vision_operators.declare()
+    module = importlib.import_module("torchvision.models.maxvit")
+    made = module.MaxVit(
+        input_size=(32, 32),
+        stem_channels=16,
+        partition_size=2,
+        block_channels=[16, 32],
+        block_layers=[1, 1],
+        head_dim=8,
+        stochastic_depth_prob=0.2,
+    )
+    return case(made, _image(32))
+
+
 def _detection_head() -> Case:
     vision_operators.declare()
     module = importlib.import_module("torchvision.models.detection.retinanet")
@@ -99,7 +114,7 @@ ARCHITECTURES: dict[str, dict[str, Callable[[], Case]]] = {
         "convnext_tiny": _torchvision("convnext_tiny"),
         "vit_b_16": _torchvision("vit_b_16", 32, image_size=32),
         "swin_t": _torchvision("swin_t"),
-        "maxvit_t": _torchvision("maxvit_t", 64, input_size=(64, 64), partition_size=2),
+        "maxvit": _maxvit,
         "deeplabv3": _segmentation,
         "retinanet head": _detection_head,
         "raft_small": _optical_flow,

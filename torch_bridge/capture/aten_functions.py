@@ -157,6 +157,12 @@ def _attention(
     return graph.call_function(F.scaled_dot_product_attention, args, options)
 
 
+def _to(graph: fx.Graph, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """The method takes no layout and no pinned memory."""
+    given = {name: kwargs[name] for name in ("dtype", "device", "copy") if kwargs.get(name)}
+    return graph.call_method("to", (x, *args), given)
+
+
 _REWRITTEN: dict[str, Callable[..., Any]] = {
     "sym_size": lambda graph, x, dim: graph.call_method("size", (x, dim)),
     "slice": _slice,
@@ -164,6 +170,8 @@ _REWRITTEN: dict[str, Callable[..., Any]] = {
     "embedding": _embedding,
     "batch_norm": _batch_norm,
     "scaled_dot_product_attention": _attention,
+    "to": _to,
+    "_to_copy": _to,
     "rsub": lambda graph, x, other, alpha=1: graph.call_function(
         operator.sub, (other, x if alpha == 1 else graph.call_function(torch.mul, (x, alpha)))
     ),

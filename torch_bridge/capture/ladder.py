@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, get_args
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from onnxq.errors import OptionError, UnsupportedModelError, near_matches
 from torch_bridge.capture.example_call import ExampleCall
@@ -66,7 +66,7 @@ def capture(
         except UnsupportedModelError as error:
             reason += f"; {error.what}"
         else:
-            if traced.graph_module is None or len(found.leaves) <= len(traced.leaves):
+            if traced.graph_module is None or len(found.leaves) < max(len(traced.leaves), 1):
                 return found._replace(reason=reason)
     rung: Rung = "modules" if traced.graph_module is None else "fx"
     return Captured(traced.graph_module, rung, reason, traced.leaves, list(traced.cautions))
@@ -91,16 +91,26 @@ def _incomplete(traced: Traced, options: TraceOptions) -> str:
         return f"FX cannot trace {first.where} ({first.reason})"
     assert traced.graph_module is not None
     for node in traced.graph_module.graph.nodes:
-        if node.op != "call_module" or node.target in options.leaf_paths:
-            continue
-        module = traced.graph_module.get_submodule(str(node.target))
-        known = isinstance(module, options.leaf_types) or not any(module.children())
-        if not known and any(True for _ in module.parameters()):
-            return f"FX does not look into '{node.target}', a {type(module).__name__} of torch"
+        if node.op == "call_module" and node.target not in options.leaf_paths:
+            module = traced.graph_module.get_submodule(str(node.target))
+            known = isinstance(module, options.leaf_types) or not any(module.children())
+            if not known and any(True for _ in module.parameters()):
+                return f"FX does not look into '{node.target}', a {type(module).__name__} of torch"
+        elif _hides_a_weight(node):
+            return f"FX does not look into {node.name}, a function that was marked by fx.wrap"
     return ""
 
 
+def _hides_a_weight(node: fx.Node) -> bool:
+    """Whether `node` calls a function, not of torch, that takes a parameter."""
+    home = (getattr(node.target, "__module__", None) or "torch").partition(".")[0]
+    foreign = home not in ("torch", "_operator", "builtins", "math")
+    reads = any(n.op == "get_attr" for n in node.all_input_nodes)
+    return node.op == "call_function" and foreign and reads
+
+
 def _by_export(model: nn.Module, call: ExampleCall, options: TraceOptions) -> Captured:
+    expected = call.result(model)
     traced = export_trace(model, call.with_two_rows(model), options)
     if traced.graph_module is None:
         raise UnsupportedModelError(
@@ -108,7 +118,7 @@ def _by_export(model: nn.Module, call: ExampleCall, options: TraceOptions) -> Ca
             fix="pass capture='auto', which then quantizes module by module",
         )
     found = dict(leaves(call.run(traced.graph_module)))
-    for path, wanted in leaves(call.result(model)):
+    for path, wanted in leaves(expected):
         got = found.get(path, wanted)  # a caution tells which are not returned
         if wanted.is_floating_point() and not torch.allclose(wanted, got, 1e-3, 1e-4, True):
             raise UnsupportedModelError(
