@@ -48,6 +48,7 @@ from torch_bridge.capture.tracing import (
 
 _PREFIX = "model."
 _KINDS = (Tensor, torch.SymInt)
+_LARGEST_RANK = 3
 _SIZE = re.compile(r"L\['tensors'\]\[(\d+)\]\.size\(\)\[(\d+)\]")
 
 BY_EVALUATION = (
@@ -107,7 +108,7 @@ class _Attempt:
         self.events = {path: lifter.events.get(path, []) for path in ("", *self.called)}
         for path, names in self.called.items():
             self.events[path] = self.events[path] + names
-        self.conditions = self._conditions(program)
+        self.conditions = self._conditions(program, tensors)
         result = results[-1]
         self.dropped = [".".join(path) for path, _ in leaves(result, is_leaf=_is_stranger)]
         self._return(rebuilt(result, itertools.repeat(None), _is_stranger), values)
@@ -149,9 +150,17 @@ class _Attempt:
             else:
                 watched(path, module)
 
-    def _conditions(self, program: torch.export.ExportedProgram) -> list[str]:
+    def _conditions(
+        self, program: torch.export.ExportedProgram, tensors: Sequence[Tensor]
+    ) -> list[str]:
         names = self.arguments.names
-        return [
+        fixed = [
+            f"{name}.shape[{axis}] == {tensor.shape[axis]}"
+            for name, tensor in zip(names, tensors, strict=True)
+            for axis in range(tensor.dim())
+            if axis not in _open_axes(tensor)
+        ]
+        return fixed + [
             _SIZE.sub(lambda m: f"{names[int(m[1])]}.shape[{m[2]}]", code)
             for code in program._guards_code
         ]  # torch's own check of them is part of the module that it makes, which is not used here
@@ -252,12 +261,21 @@ def _reads_a_size(node: fx.Node) -> bool:
 
 
 def _exported(flat: nn.Module, tensors: list[Tensor]) -> torch.export.ExportedProgram:
-    axes = tuple(dict.fromkeys(range(t.dim()), torch.export.Dim.AUTO) for t in tensors)
+    axes = tuple(dict.fromkeys(_open_axes(t), torch.export.Dim.AUTO) for t in tensors)
     # By default sizes that are equal in the example are taken to be equal in every call.
     apart = _symbols.patch(use_duck_shape=False)  # type: ignore[attr-defined]
     with warnings.catch_warnings(), apart:
         warnings.simplefilter("ignore")
         return torch.export.export(flat, tuple(tensors), dynamic_shapes=(axes,), strict=False)
+
+
+def _open_axes(tensor: Tensor) -> range:
+    """The axes that may have any length: all, but of images and videos the batch alone.
+
+    Every strided layer adds a division to the size of an image, and torch takes minutes to reason
+    about tens of them.
+    """
+    return range(tensor.dim() if tensor.dim() <= _LARGEST_RANK else 1)
 
 
 def _is_plain(value: Any) -> bool:

@@ -10,7 +10,7 @@ else modules. All graphs are of the same kind: calls of the model's own modules,
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import fx, nn
@@ -117,13 +117,22 @@ def _by_export(model: nn.Module, call: ExampleCall, options: TraceOptions) -> Ca
             f"torch.export cannot capture {type(model).__name__}: {traced.leaves[0].reason}",
             fix="pass capture='auto', which then quantizes module by module",
         )
-    found = dict(leaves(call.run(traced.graph_module)))
+    if wrong := _difference(traced.graph_module, call, expected):
+        raise UnsupportedModelError(
+            f"the graph that torch.export makes of {type(model).__name__} {wrong}",
+            fix="pass capture='auto', which then quantizes module by module",
+        )
+    return Captured(traced.graph_module, "export", "", traced.leaves, list(traced.cautions))
+
+
+def _difference(graph_module: QuantizedGraph, call: ExampleCall, expected: Any) -> str:
+    """What a graph does otherwise than its model, whose result is `expected`; '' if nothing."""
+    try:
+        found = dict(leaves(call.run(graph_module)))
+    except OptionError as error:
+        return error.what
     for path, wanted in leaves(expected):
         got = found.get(path, wanted)  # a caution tells which are not returned
         if wanted.is_floating_point() and not torch.allclose(wanted, got, 1e-3, 1e-4, True):
-            raise UnsupportedModelError(
-                f"the graph that torch.export makes of {type(model).__name__} computes another "
-                f"{'.'.join(path) or 'result'} than the model",
-                fix="pass capture='auto', which then quantizes module by module",
-            )
-    return Captured(traced.graph_module, "export", "", traced.leaves, list(traced.cautions))
+            return f"computes another {'.'.join(path) or 'result'} than the model"
+    return ""
