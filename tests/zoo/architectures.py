@@ -51,8 +51,11 @@ def _maxvit() -> Case:
 def _detection_head() -> Case:
     vision_operators.declare()
     module = importlib.import_module("torchvision.models.detection.retinanet")
-    features = [torch.randn(2, 16, n, n) for n in (8, 4, 2)]
-    return case(module.RetinaNetHead(16, 3, 5), features)
+    made = module.RetinaNetHead(16, 3, 5)
+    for parameter in made.parameters():
+        if parameter.dim() > 1:  # its own first weights let the values vanish
+            torch.nn.init.kaiming_normal_(parameter)
+    return case(made, [torch.randn(2, 16, n, n) for n in (8, 4, 2)])
 
 
 def _optical_flow() -> Case:

@@ -123,7 +123,7 @@ class Lifter:
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             return self._inlined(node)
         name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
-        if name in aten_functions.CHECKS:
+        if name in aten_functions.CHECKS or self._counts_batches(node, name):
             return None
         args, kwargs = self._mapped(node.args), dict(self._mapped(node.kwargs))
         if name == "sym_size" and args in self._sizes:
@@ -137,6 +137,11 @@ class Lifter:
             target = aten_functions.without_effect(target)
         made = aten_functions.call(self.graph, target, args, kwargs)
         return self._made(made) if isinstance(made, fx.Node) else made
+
+    def _counts_batches(self, node: fx.Node, name: str) -> bool:
+        """Whether a batch norm counts its batches here: only in training, and for nothing else."""
+        held = self._held(node.args[0]) if name == "add_" else None
+        return isinstance(held, _Attribute) and held.path.endswith("num_batches_tracked")
 
     def _is_seen_by_nobody_else(self, value: Any) -> bool:
         """Whether a change of `value` in place reaches no other reader: it is new, and read once.

@@ -33,6 +33,44 @@ class Standardised(nn.Conv2d):
         return F.conv2d(input, weight, self.bias)
 
 
+class NormAndRelu(nn.BatchNorm2d):
+    """As in timm: the code of the norm written out, and an activation function after it."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.act = nn.ReLU()
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+        x = F.batch_norm(
+            input,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training,
+            self.momentum,
+            self.eps,
+        )
+        return self.act(x)
+
+
+@pytest.mark.parametrize("capture", ["fx", "export"])
+def test_a_batch_norm_with_code_of_its_own_is_folded(capture: str) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), NormAndRelu(4))
+    x = torch.randn(2, 3, 8, 8)
+    model.train()(x)
+    q = prepare(model, "tensorrt", (x,), capture=capture)
+    assert isinstance(q.get_submodule("0"), FusedQatConv2d)
+    assert "Conv2d+BatchNorm+ReLU" in " ".join(q.onnxq_report.notes)
+    with torch.no_grad():
+        torch.testing.assert_close(q.eval()(x), model.eval()(x))
+        before = q.get_submodule("0").bn.running_mean.clone()
+        torch.testing.assert_close(q.train()(x), model.train()(x))
+        assert not torch.equal(q.get_submodule("0").bn.running_mean, before)
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
