@@ -163,6 +163,13 @@ def _to(graph: fx.Graph, x: Any, *args: Any, **kwargs: Any) -> Any:
     return graph.call_method("to", (x, *args), given)
 
 
+def _view(graph: fx.Graph, x: Any, size: Any) -> Any:
+    """Reshape: strides differ between modes, and a layer may return others when quantized."""
+    if isinstance(size, torch.dtype):
+        return graph.call_method("view", (x, size))
+    return graph.call_function(torch.reshape, (x, size))
+
+
 _REWRITTEN: dict[str, Callable[..., Any]] = {
     "sym_size": lambda graph, x, dim: graph.call_method("size", (x, dim)),
     "slice": _slice,
@@ -171,6 +178,7 @@ _REWRITTEN: dict[str, Callable[..., Any]] = {
     "batch_norm": _batch_norm,
     "scaled_dot_product_attention": _attention,
     "to": _to,
+    "view": _view,
     "_to_copy": _to,
     "rsub": lambda graph, x, other, alpha=1: graph.call_function(
         operator.sub, (other, x if alpha == 1 else graph.call_function(torch.mul, (x, alpha)))

@@ -28,6 +28,10 @@ from torch_bridge.capture.mode_differences import OWNER
 _REPEATED = re.compile(r"@\d+$")
 
 
+_WRITABLE = (fx.Node, type(None), bool, int, float, str, torch.dtype, torch.device, slice)
+"""Types of values that the code of a graph can contain."""
+
+
 class NotLiftable(Exception):
     """The program contains something that has no form in a graph of modules and functions."""
 
@@ -125,6 +129,13 @@ class Lifter:
         name = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
         if name in aten_functions.CHECKS or self._counts_batches(node, name):
             return None
+        if name == "contiguous" and not any(_changes(user) for user in node.users):
+            return self._held(node.args[0])  # depends on strides, which differ between the modes
+        if name == "cat" and isinstance(node.args[0], Sequence):
+            parts = [part for part in node.args[0] if not _is_nothing(part)]
+            if len(parts) == 1:
+                return self._held(parts[0])
+            node.args = (parts, *node.args[1:])
         args, kwargs = self._mapped(node.args), dict(self._mapped(node.kwargs))
         if name == "sym_size" and args in self._sizes:
             return self._sizes[args]
@@ -162,6 +173,9 @@ class Lifter:
         tensors, sizes, number = node.args
         call = self.calls.made[number]  # type: ignore[index]
         args, kwargs = with_values(call, self._mapped(tensors), self._mapped(sizes))
+        for value in pytree.tree_leaves((args, kwargs)):
+            if not isinstance(value, _WRITABLE):
+                raise NotLiftable(f"'{call.path}' takes a {type(value).__name__}")
         self._owner = self._path_of(node, without=call.path)
         made = self._made(self.graph.call_module(call.path, tuple(args), kwargs))
         found = []
@@ -228,3 +242,15 @@ class Lifter:
         if without is not None and inner and inner[-1] == without:
             inner.pop()
         return inner[-1] if inner else ""
+
+
+def _changes(user: fx.Node) -> bool:
+    """Whether `user` may change what it reads in place."""
+    packet = getattr(user.target, "overloadpacket", None)
+    return packet is None or packet.__name__.endswith("_")
+
+
+def _is_nothing(part: Any) -> bool:
+    """Whether `part` is torch.tensor([]), with which lists of tensors to join often start."""
+    value = part.meta.get("val") if isinstance(part, fx.Node) else None
+    return isinstance(value, Tensor) and value.dim() == 1 and value.shape[0] == 0
