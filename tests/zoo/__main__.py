@@ -31,12 +31,14 @@ def main() -> int:
     wanted = [(library, name) for library, names in ARCHITECTURES.items() for name in names]
     if options.names:
         wanted = [case for case in wanted if not set(case).isdisjoint(options.names)]
-    rows = page.read()
+    keys = [f"{library}/{name}" for library, names in ARCHITECTURES.items() for name in names]
+    old = page.read()
+    rows = {key: old[key] for key in keys if key in old}
     for library, name in wanted:
         row = _child(library, name, options.limit)
         print(json.dumps(row), flush=True)
         rows[f"{library}/{name}"] = row
-        page.write(rows)
+        page.write({key: rows[key] for key in keys if key in rows})
     ran = [rows[f"{library}/{name}"] for library, name in wanted]
     good = [row for row in ran if row.get("proven")]
     print(f"{len(good)} of {len(ran)} architectures deployed and proven")

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 import torch_bridge as tb
+from onnxq.proof.prove import Proof
 from tests.zoo.architectures import ARCHITECTURES
 from tests.zoo.case import Case
 from torch_bridge.capture.flat_call import leaves
@@ -56,15 +57,18 @@ def run(library: str, name: str) -> dict[str, Any]:
             done = tb.deploy(q, case.args, folder, kwargs=case.kwargs, strict=False)
         row["proven"] = done.proven
         if not done.proven:
-            row["unproven"] = [
-                f"{p.what}: {p.refused or p.report.worst}"[:300]
-                for p in done.proofs
-                if not p.passed
-            ]
+            row["unproven"] = [_told(p) for p in done.proofs if not p.passed]
     except Exception as error:
         row["failed"] = f"{step}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
     row["seconds"] = round(time.perf_counter() - started, 1)
     return row
+
+
+def _told(proof: Proof) -> str:
+    worst = proof.report.worst
+    if proof.refused or worst is None:
+        return f"{proof.what}: {proof.refused}"
+    return f"{proof.what}: '{worst.name}' is off by {worst.max:.3g} ({worst.unit})"
 
 
 def _settle(case: Case) -> None:
