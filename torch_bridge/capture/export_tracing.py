@@ -153,6 +153,9 @@ class _Attempt:
     def _conditions(
         self, program: torch.export.ExportedProgram, tensors: Sequence[Tensor]
     ) -> list[str]:
+        made_on_sizes = getattr(program, "_guards_code", None)
+        if made_on_sizes is None:
+            raise Untraceable("", f"torch {torch.__version__} does not tell which sizes it fixed")
         names = self.arguments.names
         fixed = [
             f"{name}.shape[{axis}] == {tensor.shape[axis]}"
@@ -161,9 +164,8 @@ class _Attempt:
             if axis not in _open_axes(tensor)
         ]
         return fixed + [
-            _SIZE.sub(lambda m: f"{names[int(m[1])]}.shape[{m[2]}]", code)
-            for code in program._guards_code
-        ]  # torch's own check of them is part of the module that it makes, which is not used here
+            _SIZE.sub(lambda m: f"{names[int(m[1])]}.shape[{m[2]}]", code) for code in made_on_sizes
+        ]
 
     def _return(self, result: Any, values: Sequence[Any]) -> None:
         """The output node; objects other than tuples, lists and dicts are made by a module."""
