@@ -20,9 +20,12 @@ steps, and deploys. The table is written by it.
   trace the code), or `modules` (no graph, layer by layer).
 - products: layers with weights and matrix products of activations that are quantized, of those that
   the target has on codes.
-- proven: torch, the canonical file and the target's file computed the same. "(deployed)" is a file
-  that is exact in the reference session, and off by more than 10 % in onnxruntime's optimised one,
-  whose kernels round differently: with random weights, about as much as quantization itself.
+- proven: torch, the canonical file and the target's file computed the same. "(torch)" is a
+  difference between torch and the canonical file; "(deployed)" one between onnxruntime's reference
+  and optimised sessions of the target's file, of more than 10 %.
+
+Rows may come from different runs and versions: `ARCHITECTURES="..."` tries some again and keeps the
+rows of the others. Seconds are of a busy machine.
 
 """
 
