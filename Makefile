@@ -113,7 +113,7 @@ $(ZOO)/.done: $(SETUP)
 	@$(ZOO)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
 		-c constraints.txt setuptools wheel
 	@$(ZOO)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
-		-c constraints.txt --no-build-isolation -e ".[torch]" pillow transformers==5.23.0
+		-c constraints.txt --no-build-isolation -e ".[torch,dynamo]" pillow transformers==5.23.0
 	@$(ZOO)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
 		--no-deps timm==1.0.31 torchvision==0.28.0
 	@touch $@
