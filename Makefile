@@ -8,10 +8,11 @@ SEED    ?= 0
 VENV    := .venv
 PY      := $(VENV)/bin/python
 CONSUMERS := .venv-consumers
+ZOO     := .venv-zoo
 SETUP   := pyproject.toml constraints.txt torch_bridge/arithmetic/_native.c
 INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-consumers test-recast test-real lint fuzz bench bench-training \
+.PHONY: help demo test test-consumers test-recast test-real test-zoo lint fuzz bench bench-training \
 	bench-quantize bench-algorithms clean
 .DELETE_ON_ERROR:
 
@@ -21,6 +22,7 @@ help:
 	@echo "make test-consumers   run the written files in TVM, IREE and onnxruntime-web as well"
 	@echo "make test-recast   convert every file of other tools for every backend, write docs/recast.md"
 	@echo "make test-real   quantize real networks from public packages, write docs/real-networks.md"
+	@echo "make test-zoo   train and deploy architectures of torchvision, timm and transformers"
 	@echo "make lint    ruff and mypy only"
 	@echo "make fuzz    attack with broken files: COUNT=1000 of each kind, from SEED=0 on"
 	@echo "make bench   compare speed and memory with other ONNX tools, and bench-training"
@@ -51,6 +53,10 @@ test-recast: $(VENV)/.dev
 # Fetches about 350 MB of packages, once. NETWORKS="magika vad" runs these only.
 test-real: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(PY) -m tests.real $(NETWORKS)
+
+# Writes docs/architectures.md. ARCHITECTURES="timm swin_t" runs these libraries and networks only.
+test-zoo: $(ZOO)/.done
+	OMP_NUM_THREADS=1 $(ZOO)/bin/python -m tests.zoo $(ARCHITECTURES)
 
 lint: $(VENV)/.dev
 	$(PY) -m ruff check .
@@ -106,6 +112,18 @@ $(CONSUMERS)/.done: $(SETUP)
 		--no-audit --no-fund --silent onnxruntime-web@1.30.0; fi
 	@touch $@
 
+# torchvision without its dependencies: its own build of torch would replace the one tested.
+$(ZOO)/.done: $(SETUP)
+	@echo "setting up $(ZOO) (about 1.5 GB; once)"
+	@$(PYTHON) -m venv $(ZOO)
+	@$(ZOO)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+		-c constraints.txt setuptools wheel
+	@$(ZOO)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+		-c constraints.txt --no-build-isolation -e ".[torch,dynamo]" pillow transformers==5.23.0
+	@$(ZOO)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+		--no-deps timm==1.0.31 torchvision==0.28.0
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(CONSUMERS) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(CONSUMERS) $(ZOO) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

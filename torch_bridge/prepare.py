@@ -17,10 +17,12 @@ from onnxq.calibration.recorded_grids import GridRecord
 from onnxq.errors import OptionError, UnsupportedModelError, near_matches
 from onnxq.parsing.argument_types import takes
 from onnxq.quant.settings import Settings
+from torch_bridge.capture import ladder
 from torch_bridge.capture.example_call import ExampleCall
+from torch_bridge.capture.ladder import Asked
 from torch_bridge.capture.quantized_graph import Method, QuantizedGraph
 from torch_bridge.capture.report import Report
-from torch_bridge.capture.tracing import Traced, TraceOptions, inside, trace
+from torch_bridge.capture.tracing import TraceOptions, inside
 from torch_bridge.capture.value_types import mark_values
 from torch_bridge.fake_quant import FakeQuantize
 from torch_bridge.insertion import fusion
@@ -35,6 +37,9 @@ from torch_bridge.insertion.insert_quantizers import (
 from torch_bridge.insertion.layer_choices import FloatParts, LayerChoices
 from torch_bridge.insertion.op_kinds import module_kind
 from torch_bridge.insertion.overrides import Override
+from torch_bridge.insertion.product_functions import expand_products
+from torch_bridge.insertion.products import products_of_graph, products_of_modules
+from torch_bridge.insertion.restored_layers import restore_layers
 from torch_bridge.insertion.rules import Rules
 from torch_bridge.insertion.selectors import Selection, Selector, parts_of, select
 from torch_bridge.insertion.unwritable_readers import unwritable_readers
@@ -65,6 +70,7 @@ def prepare(
     tracer: fx.Tracer | type[fx.Tracer] | None = None,
     preserve_attributes: Iterable[str] = (),
     freeze_bn: bool = False,
+    capture: Asked = "auto",
 ) -> nn.Module:
     """Copy `model` and insert the quantizers of `backend`, all of them off.
 
@@ -99,6 +105,8 @@ def prepare(
             and weights without a scale per channel, are rounded as those statistics fold into
             them, so activation checkpointing needs it: its second forward pass would find
             statistics that the first has moved.
+        capture: how the model becomes a graph: 'fx' (torch.fx), 'export' (torch.export), 'modules'
+            (no graph, layer by layer), or 'auto': the first of these that captures the model.
 
     Returns:
         The prepared model, with `onnxq_report` (a record of it) and `onnxq_backend` (the name of
@@ -131,7 +139,12 @@ def prepare(
     ours, notes = expand_attention(ours)
     report.notes += notes
     options = _trace_options(ours, backend, leaf_modules, concrete_args, tracer)
-    graph_module, report.leaves = _captured(ours, call, options)
+    captured = ladder.capture(ours, call, options, capture)
+    graph_module, report.leaves = captured.graph_module, captured.leaves
+    report.capture, report.capture_reason = captured.rung, captured.reason
+    report.cautions += captured.cautions
+    if graph_module is not None:
+        _mark(graph_module, ours, call, backend)
     graph = None if graph_module is None else graph_module.graph
     rules = given.settings if isinstance(given, Recipe) else given
     choices = LayerChoices(rules, parts_of(ours, graph) if rules.rules else {})
@@ -204,30 +217,25 @@ def _trace_options(
     kinds = {kind for kind in leaf_modules if isinstance(kind, type)}
     names = [name for name in leaf_modules if isinstance(name, str)]
     return TraceOptions(
-        (*kinds, *fusion.leaf_types(backend.name), Attention, ActivationProduct),
+        (*kinds, Attention, ActivationProduct),
+        frozenset(fusion.leaf_types(backend.name)),
         frozenset(select(names, model, None, "leaf_modules").modules),
         None if concrete_args is None else dict(concrete_args),
         tracer,
     )
 
 
-def _captured(model: nn.Module, call: ExampleCall, options: TraceOptions) -> Traced:
-    """The graph of `model`, whose nodes are marked, and the modules that could not be traced.
-
-    The example runs once, through the graph. A model that cannot be traced as a whole runs before
-    it is traced again: a module may become traceable once its first call has filled its caches.
-    """
-    traced = trace(model, call, options)
-    if traced.leaves:
-        call.run(model)
-        traced = trace(model, call, options)
-    if traced.graph_module is not None:
-        try:
-            mark_values(traced.graph_module, call)
-        except Exception:
-            call.run(model)  # raises an error of its own if the example is wrong
-            raise
-    return traced
+def _mark(
+    graph_module: QuantizedGraph, model: nn.Module, call: ExampleCall, backend: Backend
+) -> None:
+    """Mark float tensors by a run, and write products that are hidden in functions as such."""
+    try:
+        mark_values(graph_module, call)
+    except Exception:
+        call.run(model)  # raises an error of its own if the example is wrong
+        raise
+    expand_products(graph_module, of_activations="MatMul" in backend.placement.inputs)
+    restore_layers(graph_module, model)
 
 
 # -- with and without a graph ----------------------------------------------------------------------
@@ -252,9 +260,11 @@ def _with_graph(
     rules.modules.update(graph_module.named_modules(remove_duplicate=False))
     spots = rules.spots()
     report.notes += unwritable_readers(rules, spots, maker.backend.name)
+    report.products += products_of_graph(rules, spots)
     insert_weight_quantizers(graph_module, rules, maker)
     insert_activation_quantizers(graph_module, rules, spots, maker)
     fill_untraced(graph_module, untraced, maker, choices)
+    report.products += products_of_modules(graph_module, untraced)
 
 
 def _without_graph(
@@ -264,6 +274,7 @@ def _without_graph(
         report.notes.append("first and last layers are not known without a graph")
     _swap(model, maker, left_out, choices, [""], set(), report)
     fill_untraced(model, [""], maker, choices)
+    report.products += products_of_modules(model, [""])
 
 
 def _swap(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from onnxq.errors import OptionError
+from torch_bridge.capture.flat_call import leaves, rebuilt
 from torch_bridge.state import evaluating
 
 FIXED = (type(None), bool, str)
@@ -34,6 +36,7 @@ class ExampleCall:
                 fix="pass example_inputs=(...) and example_kwargs={...} as the model is called",
             ) from error
         self.given = dict(bound.arguments)
+        self._result: Any = None
 
     def run(self, model: nn.Module) -> Any:
         """The result of the call in eval mode; an error says that the example is wrong."""
@@ -46,6 +49,30 @@ class ExampleCall:
                 f"{type(error).__name__}: {error}",
                 fix="pass inputs that the float model runs with",
             ) from error
+
+    def result(self, model: nn.Module) -> Any:
+        """The result of the first `run`, which is kept."""
+        if self._result is None:
+            self._result = self.run(model)
+        return self._result
+
+    def with_two_rows(self, model: nn.Module) -> ExampleCall:
+        """The call with every single row (a batch of one) twice, if the model takes that.
+
+        Tracers that follow sizes take a size of 1 as fixed, since it may be broadcast.
+        """
+        if not any(_is_single(tensor) for _, tensor in leaves(self.given)):
+            return self
+        wider = copy.copy(self)
+        for name in ("args", "kwargs", "given"):
+            value = getattr(self, name)
+            rows = (torch.cat([t, t]) if _is_single(t) else t for _, t in leaves(value))
+            setattr(wider, name, rebuilt(value, rows))
+        try:
+            wider.run(model)
+        except OptionError:
+            return self
+        return wider
 
     def concrete_args(self, *, numbers: bool = False, containers: bool = False) -> dict[str, Any]:
         """Arguments that the graph is made for.
@@ -70,6 +97,10 @@ class ExampleCall:
     def has_containers(self) -> bool:
         """Whether an argument is a list, tuple or dict."""
         return any(isinstance(v, list | tuple | dict) for v in self.given.values())
+
+
+def _is_single(tensor: Tensor) -> bool:
+    return tensor.dim() > 0 and tensor.shape[0] == 1
 
 
 def _placeholders(value: Any, fixed: tuple[type, ...]) -> Any:

@@ -9,7 +9,7 @@ call, and results are listed in the order in which they are written.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -38,7 +38,7 @@ class FlatCall(nn.Module):
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """The tensors that the model returns, in the order of `leaves`."""
-        call = _rebuilt(self._call, iter(tensors))
+        call = rebuilt(self._call, iter(tensors))
         result = self.model(*call["args"], **call["kwargs"])
         return tuple(tensor for _, tensor in leaves(result))
 
@@ -54,36 +54,50 @@ class FlatCall(nn.Module):
         return dict(zip(names, (tensor for _, tensor in found), strict=True))
 
 
-def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Tensor]]:
+def is_tensor(value: Any) -> bool:
+    """Whether `value` is a tensor."""
+    return isinstance(value, Tensor)
+
+
+def is_structure(value: Any) -> bool:
+    """Whether `value` is a tuple, a list, a dict or a dataclass."""
+    is_record = hasattr(value, "__dataclass_fields__") and not isinstance(value, type)
+    return is_record or isinstance(value, (Mapping, tuple, list))
+
+
+def leaves(
+    value: Any, path: tuple[str, ...] = (), is_leaf: Callable[[Any], bool] = is_tensor
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every tensor in nested tuples, lists, dicts and dataclasses, with its path."""
-    if isinstance(value, Tensor):
+    if is_leaf(value):
         yield path, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from leaves(item, (*path, str(key)))
+            yield from leaves(item, (*path, str(key)), is_leaf)
     elif isinstance(value, (tuple, list)):
         keys = getattr(value, "_fields", None) or range(len(value))
         if not path and keys == range(len(value)):
             keys = [f"output_{i}" for i in keys]
         for key, item in zip(keys, value, strict=True):
-            yield from leaves(item, (*path, str(key)))
-    elif hasattr(value, "__dataclass_fields__"):
+            yield from leaves(item, (*path, str(key)), is_leaf)
+    elif is_structure(value):
         for key in value.__dataclass_fields__:
-            yield from leaves(getattr(value, key), (*path, key))
+            yield from leaves(getattr(value, key), (*path, key), is_leaf)
 
 
-def _rebuilt(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """A copy of the structure with other tensors, taken in the order of `leaves`."""
-    if isinstance(value, Tensor):
+def rebuilt(value: Any, tensors: Iterator[Any], is_leaf: Callable[[Any], bool] = is_tensor) -> Any:
+    """A copy of the structure with other values in place of its tensors, in that order."""
+    if is_leaf(value):
         return next(tensors)
     if isinstance(value, Mapping):
-        items = {key: _rebuilt(item, tensors) for key, item in value.items()}
+        items = {key: rebuilt(item, tensors, is_leaf) for key, item in value.items()}
         return items if type(value) is dict else type(value)(items)  # type: ignore[call-arg]
     if isinstance(value, (tuple, list)):
-        parts = [_rebuilt(item, tensors) for item in value]
+        parts = [rebuilt(item, tensors, is_leaf) for item in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
-        fields = {k: _rebuilt(getattr(value, k), tensors) for k in value.__dataclass_fields__}
+    if is_structure(value):
+        names = value.__dataclass_fields__
+        fields = {name: rebuilt(getattr(value, name), tensors, is_leaf) for name in names}
         return type(value)(**fields)
     return value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import fx, nn
 
@@ -15,17 +15,32 @@ Traced = tuple[fx.Graph, dict[str, list[str]]]
 OWNER = "onnxq_owner"
 """Key in a node's meta: the path of the module whose code made it."""
 FLAG = "onnxq_training_flag"
+_VALUES = "onnxq_mode_values"
+
+
+class _Difference(NamedTuple):
+    """A value in the arguments of a node that follows the mode."""
+
+    at: tuple[Any, ...]
+    train: bool | float
+    evaluation: bool | float
 
 
 class Untraceable(Exception):
     """One graph cannot hold the code of the module at `path`."""
 
     def __init__(
-        self, path: str, reason: str = "its code differs between training and evaluation"
+        self,
+        path: str,
+        reason: str = "its code differs between training and evaluation",
+        *,
+        harmless: bool = False,
     ) -> None:
         super().__init__(path, reason)
         self.path = path
         self.reason = reason
+        self.harmless = harmless
+        """Whether it does nothing in evaluation (DropPath), so nothing in it is quantized."""
 
 
 def reconcile(train: Traced, evaluation: Traced | None = None) -> fx.Graph:
@@ -38,22 +53,33 @@ def reconcile(train: Traced, evaluation: Traced | None = None) -> fx.Graph:
     if evaluation is None:
         return graph
     other, other_events = evaluation
-    # If a module runs in one mode only, the difference is in the module that calls it.
-    for path in events:
-        if path in other_events and events[path] != other_events[path]:
-            raise Untraceable(path)
+    for path in differing(events, other_events):
+        raise Untraceable(path, harmless=not other_events[path])
     pairs = list(zip(graph.nodes, other.nodes, strict=True))
     twin = {b: a for a, b in pairs}
     for mine, its in pairs:
-        flags: list[tuple[Any, ...]] = []
+        flags: list[_Difference] = []
         _compare((mine.args, mine.kwargs), (its.args, its.kwargs), twin, (), flags, mine)
         if flags:
             _follow_mode(graph, mine, flags)
     return graph
 
 
+def differing(train: dict[str, list[str]], evaluation: dict[str, list[str]]) -> list[str]:
+    """The modules whose code does something else in training than in evaluation.
+
+    If a module runs in one mode only, the difference is in the module that calls it.
+    """
+    return [p for p in train if p in evaluation and train[p] != evaluation[p]]
+
+
 def _compare(
-    a: Any, b: Any, twin: dict[fx.Node, fx.Node], at: tuple[Any, ...], flags: list[Any], owner: Any
+    a: Any,
+    b: Any,
+    twin: dict[fx.Node, fx.Node],
+    at: tuple[Any, ...],
+    flags: list[_Difference],
+    owner: Any,
 ) -> None:
     if isinstance(a, fx.Node) and isinstance(b, fx.Node) and twin.get(b) is a:
         return
@@ -66,21 +92,24 @@ def _compare(
     elif isinstance(a, slice) and isinstance(b, slice):
         mine, its = ((s.start, s.stop, s.step) for s in (a, b))
         _compare(mine, its, twin, (*at, "slice"), flags, owner)
-    elif a is True and b is False and "slice" not in at:
-        flags.append(at)
+    elif type(a) is type(b) and a != b and isinstance(a, bool | float) and "slice" not in at:
+        flags.append(_Difference(at, a, b))
     elif isinstance(a, fx.Node) or type(a) is not type(b) or not (a is b or a == b):
         raise Untraceable(owner.meta.get(OWNER, ""))
 
 
-def _follow_mode(graph: fx.Graph, node: fx.Node, flags: list[tuple[Any, ...]]) -> None:
-    """Read the mode from a module beside the code that read `self.training`."""
+def _follow_mode(graph: fx.Graph, node: fx.Node, flags: list[_Difference]) -> None:
+    """Read the values from modules beside the code that read `self.training`."""
     owner = node.meta.get(OWNER, "")
-    path = f"{owner}.{FLAG}".lstrip(".")
-    with graph.inserting_before(node):
-        flag = graph.call_module(path)
-    flag.meta[OWNER] = owner
-    for at in flags:
-        node.args, node.kwargs = _put((node.args, node.kwargs), at, flag)
+    made: dict[tuple[bool | float, bool | float], fx.Node] = {}
+    for at, *values in flags:
+        both = (values[0], values[1])
+        if both not in made:
+            name = FLAG if both == (True, False) else f"{FLAG}_{node.name}_{len(made)}"
+            with graph.inserting_before(node):
+                made[both] = graph.call_module(f"{owner}.{name}".lstrip("."))
+            made[both].meta.update({OWNER: owner, _VALUES: both})
+        node.args, node.kwargs = _put((node.args, node.kwargs), at, made[both])
 
 
 def _put(value: Any, at: Sequence[Any], new: Any) -> Any:
@@ -95,7 +124,7 @@ def _put(value: Any, at: Sequence[Any], new: Any) -> Any:
 def add_flags(root: nn.Module, graph: fx.Graph) -> None:
     """Put the modules that read the mode where `graph` expects them."""
     for node in graph.nodes:
-        owner, _, name = str(node.target).rpartition(".")
-        if node.op == "call_module" and name == FLAG:
+        if _VALUES in node.meta:
+            owner, _, name = str(node.target).rpartition(".")
             holder = root.get_submodule(owner)
-            holder.add_module(FLAG, TrainingFlag().train(holder.training))
+            holder.add_module(name, TrainingFlag(*node.meta[_VALUES]).train(holder.training))

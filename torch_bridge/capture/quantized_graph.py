@@ -30,6 +30,15 @@ class QuantizedGraph(fx.GraphModule):
             node.type = None  # annotations may be strings, which pickled code cannot import
         super().__init__(root, graph, class_name)
         self.kept: dict[str, Any] = {}
+        self._leave_out_of_checkpoints(root)
+
+    def _leave_out_of_checkpoints(self, root: nn.Module) -> None:
+        """Torch makes every tensor that a graph reads a buffer; those of `root` alone are saved."""
+        saved = root.state_dict(keep_vars=True).keys()
+        for path, module in self.named_modules():
+            for name in module._buffers:
+                if f"{path}.{name}".lstrip(".") not in saved:
+                    module._non_persistent_buffers_set.add(name)
 
     def keep(self, path: str, value: Any) -> None:
         """Set the attribute at `path`, for copies too."""
@@ -69,7 +78,11 @@ def _unpickled(
     """
     made = _empty(name)
     made.__dict__.update(state)
-    made.graph = make(state, imports).graph
+    again = make(state, imports)
+    made.graph = again.graph
+    for name, value in again.named_buffers(recurse=False):
+        if name not in made._buffers:  # torch runs the code: tensors that it makes are constants
+            made.register_buffer(name, value, persistent=False)
     for path, value in made.kept.items():
         made.keep(path, value)
     return made

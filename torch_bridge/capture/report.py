@@ -6,6 +6,14 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+CAPTURES = {
+    "fx": "torch.fx",
+    "export": "torch.export",
+    "modules": "its modules, without a graph",
+}
+"""Ways to capture a model, in words."""
+_SHOWN = 5
+
 
 @dataclass(frozen=True)
 class Leaf:
@@ -18,9 +26,23 @@ class Leaf:
     cost: str
     """The parts that are not quantized because of that."""
 
+    @property
+    def where(self) -> str:
+        """Its name in a sentence."""
+        return f"'{self.path}'" if self.path else "the model itself"
+
     def __str__(self) -> str:
-        where = f"'{self.path}'" if self.path else "the model itself"
-        return f"{where}: {self.reason}; {self.cost}"
+        return f"{self.where}: {self.reason}; {self.cost}"
+
+
+@dataclass(frozen=True)
+class Product:
+    """A layer with a weight, or a matrix product of activations, that the target has on codes."""
+
+    name: str
+    """The module's path, or the node's name and the module whose code it is in."""
+    float_reason: str = ""
+    """Why it is computed in float; '' if it is quantized."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +64,35 @@ class Report:
     backend: str
     traced: bool = True
     """False: the model has no graph, and only layers with weights are quantized."""
+    capture: str = "fx"
+    """How the graph was made: 'fx', 'export' (torch.export), or 'modules', without a graph."""
+    capture_reason: str = ""
+    """Why not by an earlier one of these."""
     leaves: list[Leaf] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Layers that were fused, and tensors that stay float and why."""
     rows: list[Row] = field(default_factory=list)
     cautions: list[str] = field(default_factory=list)
-    """Choices of the user that training does not follow."""
+    """Choices of the user that training does not follow, and of the model that the graph does not.
+    """
+    products: list[Product] = field(default_factory=list)
+    """Products that the target asks for: those that are quantized, and those that stay float."""
+
+    def summary(self) -> str:
+        """One line: how many products are quantized, and which are not."""
+        left = [p for p in self.products if p.float_reason]
+        line = f"{len(self.products) - len(left)} of {len(self.products)} products quantized"
+        shown = "; ".join(f"{p.name} ({p.float_reason})" for p in left[:_SHOWN])
+        more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+        return f"{line}; float: {shown}{more}" if left else line
 
     def problems(self) -> Iterator[str]:
         """Facts that a user should know before training."""
         for leaf in self.leaves:
             yield f"could not be traced: {leaf}"
         yield from self.cautions
+        if any(product.float_reason for product in self.products):
+            yield self.summary()
         if not self.rows:
             yield f"nothing in the model is quantized for {self.backend}"
 
@@ -66,6 +105,9 @@ class Report:
 
     def __str__(self) -> str:
         lines = [f"prepared for {self.backend}: {len(self.rows)} quantizers"]
+        why = f": {self.capture_reason}" if self.capture_reason else ""
+        lines.append(f"  captured by {CAPTURES[self.capture]}{why}")
+        lines.append(f"  {self.summary()}")
         lines += [f"  {row.module}: {row.tensor}, {row.what}" for row in self.rows]
         lines += [f"  not traced: {leaf}" for leaf in self.leaves]
         lines += [f"  {note}" for note in (*self.cautions, *self.notes)]

@@ -15,11 +15,11 @@ from __future__ import annotations
 import copy
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from onnxq.errors import OptionError
 from torch_bridge.capture.argument_checks import Required, Specialised
@@ -27,6 +27,7 @@ from torch_bridge.capture.example_call import ExampleCall
 from torch_bridge.capture.mode_differences import OWNER, Untraceable, add_flags, reconcile
 from torch_bridge.capture.quantized_graph import QuantizedGraph
 from torch_bridge.capture.report import Leaf
+from torch_bridge.nn.plain_type import plain_type
 
 COST = (
     "layers with weights inside it are quantized with their inputs, but nothing is fused there, "
@@ -37,14 +38,14 @@ COST = (
 class LeafTracer(fx.Tracer):
     """A tracer that leaves some modules as they are and records which module it is in."""
 
-    leaf_types: tuple[type[nn.Module], ...] = ()
+    options: TraceOptions | None = None
     leaf_paths: frozenset[str] = frozenset()
     failed: str | None = None
     """Path of the innermost module whose code could not be traced."""
 
-    def start(self, leaf_types: Iterable[type[nn.Module]], leaf_paths: Iterable[str]) -> None:
+    def start(self, options: TraceOptions, leaf_paths: Iterable[str]) -> None:
         """Set the modules that become one node; call this before `trace`."""
-        self.leaf_types = tuple(leaf_types)
+        self.options = options
         self.leaf_paths = frozenset(leaf_paths)
         self.failed = None
         self.events: dict[str, list[str]] = defaultdict(list)
@@ -52,11 +53,10 @@ class LeafTracer(fx.Tracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Whether `m` becomes one node."""
-        return (
-            module_qualified_name in self.leaf_paths
-            or isinstance(m, self.leaf_types)
-            or super().is_leaf_module(m, module_qualified_name)
-        )
+        if module_qualified_name in self.leaf_paths:
+            return True
+        known = None if self.options is None else self.options.takes_as_leaf(m)
+        return super().is_leaf_module(m, module_qualified_name) if known is None else known
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Enter a module, or make it a node."""
@@ -90,6 +90,8 @@ class Traced(NamedTuple):
 
     graph_module: QuantizedGraph | None
     leaves: list[Leaf]
+    cautions: Sequence[str] = ()
+    """Ways in which the graph differs from the model."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,19 @@ class TraceOptions:
     """A user's options for the tracer."""
 
     leaf_types: tuple[type[nn.Module], ...] = ()
+    layer_types: frozenset[type[nn.Module]] = frozenset()
+    """Layers; a module of a derived class is a leaf only if it computes the same."""
     leaf_paths: frozenset[str] = frozenset()
     concrete_args: dict[str, Any] | None = None
     tracer: fx.Tracer | type[fx.Tracer] | None = None
+
+    def takes_as_leaf(self, module: nn.Module) -> bool | None:
+        """Whether `module` becomes one node; None if these options do not decide it."""
+        if isinstance(module, self.leaf_types):
+            return True
+        if isinstance(module, tuple(self.layer_types)):
+            return plain_type(module, self.layer_types) is not None
+        return None
 
 
 def trace(model: nn.Module, call: ExampleCall, options: TraceOptions) -> Traced:
@@ -122,16 +134,29 @@ def _trace(model: nn.Module, options: TraceOptions, concrete: dict[str, Any]) ->
     # A tracer of the user's own may be made for one mode and have state: it runs once, as it is.
     modes = (None,) if isinstance(options.tracer, fx.Tracer) else (True, False)
     leaves: list[Leaf] = []
+    skipped = set(options.leaf_paths)
     for _ in range(len(list(model.modules())) + 1):  # each round makes one more module a leaf
-        skipped = options.leaf_paths | {leaf.path for leaf in leaves}
+        constants: dict[str, Tensor] = {}
         try:
-            graph = reconcile(*(_attempt(model, m, options, skipped, concrete) for m in modes))
+            graph = reconcile(
+                *(
+                    _attempt(model, m, options, frozenset(skipped), concrete, constants)
+                    for m in modes
+                )
+            )
         except Untraceable as failure:
-            leaves.append(Leaf(failure.path, failure.reason, COST))
+            skipped.add(failure.path)
             if not failure.path:
-                return Traced(None, [leaves[-1]])
+                return Traced(None, [Leaf(failure.path, failure.reason, COST)])
+            if not failure.harmless:
+                leaves.append(Leaf(failure.path, failure.reason, COST))
         else:
-            return Traced(_graph_module(model, graph, concrete), leaves)
+            try:
+                return Traced(_graph_module(model, graph, concrete, constants), leaves)
+            except (
+                SyntaxError
+            ) as error:  # FX cannot take lists apart beside arguments with defaults
+                return Traced(None, [Leaf("", in_one_line(error), COST)])
     raise AssertionError("tracing does not come to an end")
 
 
@@ -141,20 +166,28 @@ def _attempt(
     options: TraceOptions,
     leaf_paths: frozenset[str],
     concrete: dict[str, Any],
+    constants: dict[str, Tensor],
 ) -> tuple[fx.Graph, dict[str, list[str]]]:
     root = structural_copy(model)
     if training is not None:
         root.train(training)
     tracer = _tracer(options.tracer)
     if isinstance(tracer, LeafTracer):
-        tracer.start(options.leaf_types, leaf_paths)
+        tracer.start(options, leaf_paths)
     try:
         graph = tracer.trace(root, concrete_args=dict(concrete) or None)
     except Exception as error:
-        reason = " ".join(str(error).split())
         path = getattr(tracer, "failed", None) or ""
-        raise Untraceable(path, f"{type(error).__name__}: {reason[:200]}") from error
+        raise Untraceable(path, in_one_line(error)) from error
+    # Tensors written in the code: the tracer keeps them as attributes of what it traced.
+    kept = {name for name in vars(root) if name.startswith("_tensor_constant")}
+    constants.update({name: getattr(root, name) for name in kept - set(vars(model))})
     return graph, getattr(tracer, "events", {})
+
+
+def in_one_line(error: Exception) -> str:
+    """An error of torch, for a sentence."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _tracer(asked: fx.Tracer | type[fx.Tracer] | None) -> fx.Tracer:
@@ -178,9 +211,13 @@ def structural_copy(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
 
 
-def _graph_module(model: nn.Module, graph: fx.Graph, concrete: dict[str, Any]) -> QuantizedGraph:
+def _graph_module(
+    model: nn.Module, graph: fx.Graph, concrete: dict[str, Any], constants: dict[str, Tensor]
+) -> QuantizedGraph:
     """A GraphModule with the signature of `model` and modules in the modes they had."""
     root = structural_copy(model)
+    for name, value in constants.items():
+        root.register_buffer(name, value, persistent=False)
     add_flags(root, graph)
     _guard_arguments(root, graph, concrete)
     made = QuantizedGraph(root, graph, type(model).__name__)

@@ -17,6 +17,8 @@ from torch_bridge.state import evaluating
 
 FLOAT = "onnxq_float"
 """Key in a node's meta: whether its value is a float tensor."""
+SHAPE = "onnxq_shape"
+"""Key in a node's meta: the shape of its value in the example, if that is a tensor."""
 
 
 def mark_values(graph_module: fx.GraphModule, call: ExampleCall) -> None:
@@ -38,6 +40,8 @@ class _Marker(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
         n.meta[FLOAT] = isinstance(value, Tensor) and value.is_floating_point()
+        if isinstance(value, Tensor):
+            n.meta[SHAPE] = tuple(value.shape)
         return value
 
 

@@ -20,6 +20,7 @@ from torch_bridge.insertion.patterns import PATTERNS, Link, Pattern, PatternTabl
 from torch_bridge.nn.bn_fold import is_batch_norm
 from torch_bridge.nn.children import places
 from torch_bridge.nn.layer_op import why_not_quantizable
+from torch_bridge.nn.plain_type import plain_type
 from torch_bridge.nn.qat import QatLayer
 
 __all__ = [
@@ -192,8 +193,8 @@ def swap(
 ) -> list[str]:
     """Replace every layer and fused layer of `model` by its quantized form, in place.
 
-    A module held at several places is replaced by one module at all of them. Only exact classes
-    are replaced: a subclass may compute something else, so it is reported and left.
+    A module held at several places is replaced by one module at all of them. A module of a derived
+    class is replaced only if it computes as its base; else it is reported and left.
     """
     swaps = {kind: p for p in reversed(PATTERNS.of(backend)) for kind in p.float_types}
     by_name = {pattern.name: pattern for pattern in PATTERNS.of(backend)}
@@ -209,7 +210,9 @@ def swap(
         if id(child) in made:
             place.put(made[id(child)])
             continue
-        pattern = by_name.get(getattr(child, "fused_pattern", "")) or swaps.get(type(child))
+        pattern = by_name.get(getattr(child, "fused_pattern", ""))
+        if pattern is None and (kind := plain_type(child, swaps.keys())) is not None:
+            pattern = swaps[kind]
         if pattern is None:
             report += _near_miss(place.path, child, swaps)
             continue
@@ -242,6 +245,6 @@ def _near_miss(path: str, module: nn.Module, swaps: Mapping[type[nn.Module], Pat
         return []
     kind = type(module).__name__
     return [
-        f"{path}: left float, {kind} is a subclass of {known.__name__} and may compute something "
+        f"{path}: left float, {kind} is a subclass of {known.__name__} and computes something "
         f"else; add a Pattern for {kind} to quantize it"
     ]

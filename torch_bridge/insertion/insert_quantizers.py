@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import fx, nn
-from torch.nn import functional as F
 
 from onnxq.backend import Backend
 from onnxq.calibration.recorded_grids import GridRecord
@@ -231,7 +230,7 @@ def insert_weight_quantizers(graph_module: fx.GraphModule, rules: Rules, maker: 
         kind = rules.kind(node)
         if weight is None or kind not in rules.placement.weights or rules.exclude.has_node(node):
             continue
-        axis = {"ConvTranspose": 1, "Embedding": None}.get(kind, 0)
+        axis = rules.weight_axis(node)
         holder = fresh_name(graph_module, f"{node.name}_parameters")
         path = f"{holder}.weight_fake_quant"
         graph_module.add_submodule(holder, nn.Module().train(graph_module.training))
@@ -277,21 +276,10 @@ def asks_for_inputs(module: nn.Module, backend: Backend) -> bool:
 
 
 def list_quantizers(model: nn.Module, report: Report) -> None:
-    """Fill the rows of the report, and note the layers that cannot be quantized."""
+    """Fill the rows of the report."""
     for path, module in model.named_modules():
         if isinstance(module, FakeQuantize):
             report.rows.append(Row(path, module.name or path, str(module.spec)))
-        elif isinstance(module, nn.RNNBase | nn.RNNCellBase):
-            kind = type(module).__name__
-            report.notes.append(f"{path or kind}: left float, {kind} computes in one function")
-    for node in model.graph.nodes if isinstance(model, fx.GraphModule) else ():
-        if node.target is F.scaled_dot_product_attention:
-            owner = node.meta.get(OWNER, "")
-            where = f"{node.name} in {owner}" if owner else node.name
-            report.notes.append(
-                f"{where}: left float, its two products are one function; write them with "
-                "torch.matmul to quantize them"
-            )
 
 
 def _tensor_name(node: fx.Node) -> str:

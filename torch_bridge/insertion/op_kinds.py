@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
@@ -101,12 +102,21 @@ _OF_MODULES: dict[Callable[..., Any], str] = {
 }
 """Functions of torch.nn.functional with the name of a module: avg_pool2d and AvgPool2d."""
 
+_BUILTIN: dict[Callable[..., Any], str] = {
+    getattr(torch, function.__name__): kind
+    for function, kind in _OF_MODULES.items()
+    if function.__name__ != "embedding"  # takes its weight first
+    and isinstance(getattr(torch, function.__name__, None), BuiltinFunctionType)
+}
+"""The operators that those functions call: torch.layer_norm."""
+
 FUNCTIONS: dict[Callable[..., Any], str] = {
     **{
         getattr(torch, name): kind
         for name, kind in METHODS.items()
         if callable(getattr(torch, name, None)) and not isinstance(getattr(torch, name), type)
     },
+    **_BUILTIN,
     **_OF_MODULES,
     F.batch_norm: "BatchNormalization",
     F.interpolate: "Resize",

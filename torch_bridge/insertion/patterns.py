@@ -32,11 +32,12 @@ from torch_bridge.insertion.op_kinds import class_kind
 from torch_bridge.nn.bn_fold import is_batch_norm, why_not_foldable
 from torch_bridge.nn.frozen_batch_norm import FROZEN
 from torch_bridge.nn.layout import channel_axis
+from torch_bridge.nn.plain_type import plain_type
 
 
 @dataclass(frozen=True)
 class Link:
-    """One place in a chain: a module of exactly one of `types`, or a function that equals one."""
+    """One place in a chain: a module that computes as one of `types`, or an equal function."""
 
     name: str
     types: tuple[type[nn.Module], ...]
@@ -47,7 +48,7 @@ class Link:
         """The module that `node` calls, or one equal to its function; None if it is neither."""
         if node.op == "call_module":
             module = modules.get(str(node.target))
-            return module if type(module) in self.types else None
+            return module if module is not None and plain_type(module, self.types) else None
         called = node.op == "call_function" and node.target in self.functions
         called = called or (node.op == "call_method" and node.target in self.methods)
         return self.types[0]() if called else None

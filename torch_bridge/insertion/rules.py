@@ -7,6 +7,7 @@ import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import torch
 from torch import fx, nn
 
 from onnxq.analysis.placement_walk import PlacementWalk
@@ -14,7 +15,7 @@ from onnxq.operators.placement import Placement
 from onnxq.operators.traits import KEEPS_SIGN, SEVERAL, WEIGHTED
 from onnxq.quant.settings import LayerSettings, joined
 from torch_bridge.capture.argument_checks import Required
-from torch_bridge.capture.value_types import is_float
+from torch_bridge.capture.value_types import SHAPE, is_float
 from torch_bridge.insertion.layer_choices import LayerChoices
 from torch_bridge.insertion.op_kinds import ends_not_negative, kind_of
 from torch_bridge.insertion.selectors import Selection
@@ -60,14 +61,34 @@ class Rules(PlacementWalk[fx.Node, fx.Node]):
     # -- properties of nodes --------------------------------------------------------------------
 
     def kind(self, op: fx.Node) -> str | None:
-        return kind_of(op, self.modules)
+        kind = kind_of(op, self.modules)
+        if kind == "MatMul" and self._constant_factor(op) is not None:
+            return "Linear"
+        return kind
 
     def weight_operand(self, node: fx.Node) -> fx.Node | None:
         """The weight of a functional layer (F.conv2d ...), if it depends on no input."""
-        if node.op != "call_function" or self.kind(node) not in WEIGHTED | {"Embedding"}:
+        if node.op == "call_module" or self.kind(node) not in WEIGHTED | {"Embedding"}:
             return None
         weight = _operand(node, 1, "weight")
+        if weight is None:
+            return self._constant_factor(node)
         return weight if isinstance(weight, fx.Node) and weight not in self._varying else None
+
+    def _constant_factor(self, product: fx.Node) -> fx.Node | None:
+        """The right factor of x @ w, if it depends on no input."""
+        factors = product.all_input_nodes
+        if product.target is torch.einsum or len(factors) != 2:
+            return None
+        return factors[1] if factors[1] not in self._varying else None
+
+    def weight_axis(self, node: fx.Node) -> int | None:
+        """The axis of output channels in the weight of a functional layer."""
+        if kind_of(node, self.modules) == "MatMul":
+            weight = self.weight_operand(node)
+            rank = 0 if weight is None else len(weight.meta.get(SHAPE, ()))
+            return 1 if rank == 2 else None  # kernels have no channels in a stack of matrices
+        return {"ConvTranspose": 1, "Embedding": None}.get(self.kind(node) or "", 0)
 
     def _of_inputs(self) -> set[fx.Node]:
         """The nodes that depend on an input of the network."""
@@ -87,8 +108,9 @@ class Rules(PlacementWalk[fx.Node, fx.Node]):
 
     def operands(self, op: fx.Node) -> list[fx.Node]:
         kind = self.kind(op)
-        if kind in WEIGHTED and op.op == "call_function":
-            given = [_operand(op, 0, "input"), _operand(op, 1, "weight")]
+        if kind in WEIGHTED and op.op != "call_module":
+            named = [_operand(op, 0, "input"), _operand(op, 1, "weight")]
+            given = named if None not in named else op.all_input_nodes
             nodes = [n for n in given if isinstance(n, fx.Node)]
             return [n for n in nodes if is_float(n) and n is not self.weight_operand(op)]
         read = [n for n in op.all_input_nodes if n is not self.weight_operand(op)]

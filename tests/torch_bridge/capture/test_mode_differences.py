@@ -46,10 +46,20 @@ def test_a_flag_is_read_from_the_mode_wherever_it_stands() -> None:
     assert node.kwargs["inside"][1][0] is call
 
 
+@pytest.mark.parametrize("values", [(False, True), (0.1, 0.0)])
+def test_a_number_that_follows_the_mode(values: tuple) -> None:
+    made = reconcile(graph(values[0]), graph(values[1]))
+    root = nn.Module()
+    root.part = nn.Module()
+    add_flags(root, made)
+    (call,) = (n for n in made.nodes if n.op == "call_module")
+    value = root.get_submodule(str(call.target))
+    assert (value.train()(), value.eval()()) == values
+
+
 @pytest.mark.parametrize(
     "others",
     [
-        (graph(False), graph(True)),
         (graph(1), graph(2)),
         (graph(1), graph(1.0)),
         (graph(slice(0, 1)), graph(slice(0, 2))),

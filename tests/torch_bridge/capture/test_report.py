@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 
-from torch_bridge.capture.report import Leaf, Report, Row  # noqa: E402
+from torch_bridge.capture.report import Leaf, Product, Report, Row  # noqa: E402
 
 LEAF = Leaf("head", "TraceError: no", "sums stay float")
 
@@ -37,6 +37,8 @@ def test_as_text() -> None:
     report = Report("chip", leaves=[LEAF], notes=["a: fused"], rows=[Row("q", "x", "int8 -8..7")])
     assert str(report).splitlines() == [
         "prepared for chip: 1 quantizers",
+        "  captured by torch.fx",
+        "  0 of 0 products quantized",
         "  q: x, int8 -8..7",
         "  not traced: 'head': TraceError: no; sums stay float",
         "  a: fused",
@@ -48,3 +50,18 @@ def test_choices_that_are_not_followed_are_told() -> None:
     with pytest.warns(UserWarning, match="nothing is smoothed"):
         report.warn()
     assert str(report).endswith("\n  nothing is smoothed")
+
+
+def test_the_way_of_capture_and_its_reason_are_told() -> None:
+    report = Report("chip", capture="export", capture_reason="FX cannot trace 'head'")
+    assert "captured by torch.export: FX cannot trace 'head'" in str(report)
+
+
+def test_one_line_names_the_products_that_stay_float() -> None:
+    report = Report("chip", rows=[Row("q", "x", "int8")], products=[Product("a"), Product("b")])
+    assert report.summary() == "2 of 2 products quantized"
+    assert list(report.problems()) == []
+    report.products += [Product(f"c{i}", "no pattern") for i in range(7)]
+    assert report.summary().startswith("2 of 9 products quantized; float: c0 (no pattern); c1 (no")
+    assert report.summary().endswith("c4 (no pattern) and 2 more")
+    assert list(report.problems()) == [report.summary()]

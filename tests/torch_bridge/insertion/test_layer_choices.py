@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn  # noqa: E402
 
 from onnxq.errors import OptionError  # noqa: E402
 from onnxq.quant.settings import Settings  # noqa: E402
-from torch_bridge.capture.tracing import LeafTracer  # noqa: E402
+from torch_bridge.capture.tracing import LeafTracer, TraceOptions  # noqa: E402
 from torch_bridge.insertion.layer_choices import FloatParts, LayerChoices  # noqa: E402
 from torch_bridge.insertion.selectors import parts_of, select  # noqa: E402
 
@@ -38,7 +38,7 @@ class Net(nn.Module):
 @pytest.fixture
 def traced() -> tuple[nn.Module, fx.Graph]:
     model, tracer = Net(), LeafTracer()
-    tracer.start((), ())
+    tracer.start(TraceOptions(), ())
     return model, tracer.trace(model)
 
 

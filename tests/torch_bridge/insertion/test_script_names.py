@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 from torch import Tensor, nn  # noqa: E402
 
 from onnxq.graph import load  # noqa: E402
-from torch_bridge.capture.tracing import LeafTracer  # noqa: E402
+from torch_bridge.capture.tracing import LeafTracer, TraceOptions  # noqa: E402
 from torch_bridge.insertion.script_names import script_names  # noqa: E402
 
 
@@ -46,7 +46,7 @@ class Net(nn.Module):
 
 def test_names_are_those_in_the_file(tmp_path: Path) -> None:
     model, tracer = Net().eval(), LeafTracer()
-    tracer.start((), ())
+    tracer.start(TraceOptions(), ())
     graph = tracer.trace(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 from torch import Tensor, fx, nn  # noqa: E402
 
 from onnxq.errors import OptionError  # noqa: E402
-from torch_bridge.capture.tracing import LeafTracer  # noqa: E402
+from torch_bridge.capture.tracing import LeafTracer, TraceOptions  # noqa: E402
 from torch_bridge.insertion.selectors import select  # noqa: E402
 
 
@@ -35,7 +35,7 @@ class Model(nn.Module):
 @pytest.fixture
 def traced() -> tuple[nn.Module, fx.Graph]:
     model, tracer = Model(), LeafTracer()
-    tracer.start((), ())
+    tracer.start(TraceOptions(), ())
     return model, tracer.trace(model)
 
 

@@ -1,0 +1,1 @@
+"""Architectures of public libraries, prepared, trained a few steps and deployed."""
