@@ -43,6 +43,11 @@ def test_most_networks_are_quantized_and_others_have_a_reason() -> None:
         ({}, []),
         ({"optimised": 28.5}, ["the optimised session is worse than the reference session"]),
         ({"optimised": "inf", "sqnr": "inf"}, []),
+        ({"optimised": 61.0, "sqnr": 70.0}, []),
+        (
+            {"optimised": 59.0, "sqnr": 70.0},
+            ["the optimised session is worse than the reference session"],
+        ),
         ({"proven": False}, ["its files are not proven"]),
         ({"kept": False}, ["words read: 50 of 50 before, 49 of 50 after"]),
     ],
