@@ -80,6 +80,7 @@ class FakeQuantize(nn.Module):
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("zero_point", torch.zeros((), dtype=torch.int32))
         self.register_buffer("gain", None, persistent=False)
+        self.may_be_zero = False  # its owner knows whether zeros alone tell a fault
         self.register_load_state_dict_pre_hook(_take_sizes)  # type: ignore[no-untyped-call]
         self.set_up()
 
@@ -176,6 +177,7 @@ class FakeQuantize(nn.Module):
     @torch.no_grad()
     def observe(self, x: Tensor) -> None:
         """Include the range of `x`."""
+        self.observer.gain = self.gain
         try:
             self.observer(x.detach())
             if not self.observer.ready:  # only empty tensors so far
@@ -285,7 +287,7 @@ class FakeQuantize(nn.Module):
             )
 
     def _require_range_seen(self) -> None:
-        if not self.spec.parameter and self.observer.only_zeros:
+        if self.observer.only_zeros and not (self.spec.parameter or self.may_be_zero):
             raise self._error(
                 "observed only zeros, from which no range follows",
                 "calibrate with data for which this tensor is not 0 everywhere, or exclude the "

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import fx, nn
 
 from onnxq.backend import Backend
@@ -43,6 +44,8 @@ observer gives only as a start (LSQ's spreads the codes over many times the rang
 
 
 _PLAIN = LayerSettings()
+_ZEROS = frozenset({torch.zeros_like, torch.zeros, "new_zeros"})
+"""What makes zeros, such as the first state of a loop: any range holds them."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +190,7 @@ def _insert(graph_module: fx.GraphModule, spot: Spot, maker: Maker, rules: Rules
     quantizer = maker.for_activation(
         _tensor_name(first), unsigned=spot.unsigned, chosen=spot.chosen, rows=spot.rows
     )
+    quantizer.may_be_zero = all(producer.target in _ZEROS for producer in spot.producers)
     fine = quantizer.spec.bits >= LEARN_INPUTS_BELOW and not quantizer.observer.only_a_start
     if fine and all(producer.op == "placeholder" for producer in spot.producers):
         quantizer.requires_grad_(False)

@@ -39,6 +39,7 @@ class Observer(nn.Module):
         name: Its name in messages, set by its owner.
         start: Where values of a parameter of zeros are expected, -start..start; None for where
             torch's own layers start.
+        gain: What the values of a weight are multiplied with in the file, as its owner last knew.
     """
 
     only_a_start: ClassVar[bool] = False
@@ -53,6 +54,7 @@ class Observer(nn.Module):
         self.spec = spec
         self.name = ""
         self.start: float | None = None
+        self.gain: Tensor | None = None
         self._initial: dict[str, Tensor] = {}
         self.remember("min_val", torch.tensor(torch.inf))
         self.remember("max_val", torch.tensor(-torch.inf))

@@ -171,10 +171,14 @@ class WeightByMethod(_OnnxqGrid):
         if not rows.numel():
             return low.double(), high.double()
         axis = 0 if self.spec.per_channel else None
-        values = rows.cpu().numpy()
+        # A recipe knows the weight of the file, which has the gain of a batch norm in it.
+        gain = self.gain if self.gain is not None else torch.ones((), device=rows.device)
+        file_rows = rows * (gain[:, None] if gain.dim() else gain)
+        values = file_rows.cpu().numpy()
         own = weight_range(values, axis, self.rules, self.method)[:2]
         ends = self.recorded(partial(Look.of_weight, values, axis), self.method, own)
-        return _tensor(ends[0], rows.device), _tensor(ends[1], rows.device)
+        low, high = (_tensor(end, rows.device) / gain.double() for end in ends)
+        return low, high
 
     def merge(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """That of the values seen last: a weight is one value, and not a stream."""
