@@ -62,6 +62,7 @@ class Calibrated:
         for each in self.smoothed:
             self._channels[each.smoothed] = self._channels[each.tensor].divided(each.factors)
         self._smooth = {each.smoothed for each in self.smoothed}
+        self._observed: dict[tuple[str, QSpec, Method], KnownRange] = {}
         self._placing: Placing | None = None  # the last one: recipes seldom differ in settings
         self._rounding = WeightRounding(self.model, feeds, progress)
 
@@ -116,7 +117,10 @@ class Calibrated:
         stats = self.statistics.tensors.get(tensor.name)
         if stats is None or not stats.extremes.count:
             return None
-        return without_flat_sides(observed_range(stats, spec, method), tensor, self.model)
+        key = (tensor.name, spec, method)  # recipes differ in few of their ranges
+        if key not in self._observed:
+            self._observed[key] = observed_range(stats, spec, method)
+        return without_flat_sides(self._observed[key], tensor, self.model)
 
     # -- the grids, for a recipe --------------------------------------------------------------
 
