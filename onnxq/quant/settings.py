@@ -28,6 +28,9 @@ Layers = Mapping[Any, tuple[Iterable[str], Iterable[Any]]]
 A kind is the name of an operator or, in torch, also a module class or a function.
 """
 
+_FOR_BOTH = ("bits", "algorithm", "observer")
+"""Settings of weights and activations that may be stated for both at once."""
+_SWITCHES = ("float", "symmetric", "weight_symmetric", "per_channel", "pot_scale")
 _FIX = 'write rules like ["head", "float"] or ["re:layer1.*", {"bits": 4}]'
 
 
@@ -45,23 +48,33 @@ class LayerSettings:
     weight_method: str | None = None
     symmetric: bool | None = None
     """Whether zero points of what the layer reads are 0."""
+    weight_symmetric: bool | None = None
+    """Whether those of its weight are 0."""
     per_channel: bool | None = None
     """Whether its weight has one scale per output channel."""
-    algorithm: str | None = None
-    """The algorithm of training, for weights and activations."""
-    observer: str | None = None
-    """The observer of training, for weights and activations. In training it goes before methods."""
+    pot_scale: bool | None = None
+    """Whether the scales of its weight and of what it reads are powers of two."""
+    weight_algorithm: str | None = None
+    activation_algorithm: str | None = None
+    """The algorithms of training."""
+    weight_observer: str | None = None
+    activation_observer: str | None = None
+    """The observers of training, where they go before methods."""
 
     def __post_init__(self) -> None:
-        for name in ("weight_bits", "activation_bits"):
-            bits = getattr(self, name)
-            if bits is not None and (type(bits) is not int or not 2 <= bits <= 16):
-                raise OptionError(f"{name} {bits!r} is not a number of bits", fix="choose 2 to 16")
-        for name in ("float", "symmetric", "per_channel"):
-            if not isinstance(getattr(self, name), bool | None):
-                raise OptionError(f"{name} must be true or false", fix=_FIX)
-        for name in ("method", "weight_method", "algorithm", "observer"):
-            if not isinstance(getattr(self, name), str | None):
+        for field_ in fields(self):
+            name, value = field_.name, getattr(self, field_.name)
+            if value is None:
+                continue
+            if name.endswith("_bits"):
+                if type(value) is not int or not 2 <= value <= 16:
+                    raise OptionError(
+                        f"{name} {value!r} is not a number of bits", fix="choose 2 to 16"
+                    )
+            elif name in _SWITCHES:
+                if not isinstance(value, bool):
+                    raise OptionError(f"{name} must be true or false", fix=_FIX)
+            elif not isinstance(value, str):
                 raise OptionError(f"{name} must be a name", fix=_FIX)
 
     @classmethod
@@ -74,14 +87,15 @@ class LayerSettings:
         if not isinstance(given, Mapping):
             raise OptionError(f"{given!r} is not a setting", fix=_FIX)
         values = dict(given)
-        if "bits" in values:
-            bits = values.pop("bits")
-            values = {"weight_bits": bits, "activation_bits": bits} | values
+        for name in _FOR_BOTH:
+            if name in values:
+                value = values.pop(name)
+                values = {f"weight_{name}": value, f"activation_{name}": value} | values
         known = {f.name for f in fields(cls)}
         for key in values:
             if key not in known:
                 raise OptionError(
-                    f"there is no setting '{key}'", fix=near_matches(str(key), {*known, "bits"})
+                    f"there is no setting '{key}'", fix=near_matches(str(key), {*known, *_FOR_BOTH})
                 )
         return cls(**values)
 
@@ -145,8 +159,8 @@ def _around(name: str) -> Iterator[str]:
 def joined(asked: Iterable[LayerSettings]) -> LayerSettings:
     """What the layers that read one tensor ask for it together.
 
-    It gets the most bits, and the zero point 0 if one of them needs that. Of the rest, what the
-    first of them states that states anything.
+    It gets the most bits, and the zero point 0 or a power of two as its scale if one of them needs
+    that. Of the rest, what the first of them states that states anything.
     """
     every = list(asked)
 
@@ -156,12 +170,16 @@ def joined(asked: Iterable[LayerSettings]) -> LayerSettings:
     def first(name: str) -> Any:
         return next(iter(stated(name)), None)
 
+    def any_of(name: str) -> bool | None:
+        return any(stated(name)) if stated(name) else None
+
     return LayerSettings(
         activation_bits=max(stated("activation_bits"), default=None),
-        symmetric=any(stated("symmetric")) if stated("symmetric") else None,
+        symmetric=any_of("symmetric"),
+        pot_scale=any_of("pot_scale"),
         method=first("method"),
-        algorithm=first("algorithm"),
-        observer=first("observer"),
+        activation_algorithm=first("activation_algorithm"),
+        activation_observer=first("activation_observer"),
     )
 
 

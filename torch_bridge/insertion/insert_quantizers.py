@@ -87,7 +87,7 @@ class Maker:
                 "that have channels then follow the backend's scheme",
             )
         by: Watch | None = None
-        if chosen.observer is None and (
+        if chosen.weight_observer is None and (
             chosen.weight_method or (self.method and how.observer is None)
         ):
             by = Watch(WeightByMethod, {"method": chosen.weight_method})
@@ -116,7 +116,7 @@ class Maker:
         how = self.activation.after(chosen, weights=False)
         method = chosen.method or (self.method if how.observer is None else None)
         by: Watch | None = None
-        if chosen.observer is None and method is not None:
+        if chosen.activation_observer is None and method is not None:
             by = Watch(ByMethod, {"method": method, "rows": rows})
         backend, changes = self.backend, how if by is None else by.instead_of(how)
         given = backend.scheme.activation.trained()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from onnxq.errors import OptionError, near_matches
-from onnxq.quant.layer_spec import symmetric_spec
+from onnxq.quant.layer_spec import symmetric_spec, with_powers_of_two
 from onnxq.quant.scheme import QSpec
 from onnxq.quant.settings import LayerSettings
 from torch_bridge.fake_quant import algorithm
@@ -36,6 +36,8 @@ class Override:
     bits: int | None = None
     symmetric: bool | None = None
     per_channel: bool | None = None
+    pot_scale: bool | None = None
+    """Whether scales are powers of two."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the algorithm."""
     observer_options: Mapping[str, Any] = field(default_factory=dict)
@@ -84,15 +86,19 @@ class Override:
             given["bits"] = None
         if weights and rule.per_channel is not None:
             given["per_channel"] = None
-        if not weights and rule.symmetric is not None:
+        if (rule.weight_symmetric if weights else rule.symmetric) is not None:
             given["symmetric"] = None
-        if rule.algorithm is not None:
-            given["algorithm"] = rule.algorithm
-            given["options"] = self.options if rule.algorithm == self.algorithm else {}
-        if rule.observer is not None:
-            same = rule.observer == self.observer
+        if rule.pot_scale is not None:
+            given["pot_scale"] = None
+        trained_by = rule.weight_algorithm if weights else rule.activation_algorithm
+        if trained_by is not None:
+            given["algorithm"] = trained_by
+            given["options"] = self.options if trained_by == self.algorithm else {}
+        watched_by = rule.weight_observer if weights else rule.activation_observer
+        if watched_by is not None:
+            same = watched_by == self.observer
             given |= {
-                "observer": rule.observer,
+                "observer": watched_by,
                 "observer_options": self.observer_options if same else {},
             }
         return replace(self, **given)
@@ -128,6 +134,7 @@ class Override:
             spec = spec.with_bits(self.bits)
         if self.symmetric and not spec.symmetric:
             spec = symmetric_spec(spec, what, backend)
+        spec = with_powers_of_two(spec, self.pot_scale, what, backend)
         return self._settled(spec)
 
     def observer_class(self, spec: QSpec) -> type[Observer]:
@@ -136,9 +143,12 @@ class Override:
         return observer(given) if isinstance(given, str) else given
 
     def _settled(self, spec: QSpec) -> QSpec:
-        """Scales of wide codes do not learn, unless the user says how."""
+        """Scales of wide codes do not learn, and powers of two stay such, unless the user says how.
+        """
         asked = self.algorithm is not None or self.options
         watching = self.observer_class(spec)
+        if not asked and spec.power_of_two and algorithm(spec.algorithm).learns_any_scale:
+            return replace(spec, algorithm="tqt" if spec.symmetric else "fixed")
         learns = spec.algorithm == "lsq" and not watching.only_a_start
         if learns and not asked and spec.bits > MOST_LEARNED_BITS:
             return replace(spec, algorithm="fixed")

@@ -14,7 +14,7 @@ ACTIVATION = QSpec(("uint8", "int8"))
 
 
 def test_nothing_stated_changes_nothing() -> None:
-    plain = LayerSettings(method="mse", algorithm="lsq")
+    plain = LayerSettings(method="mse", weight_algorithm="lsq", activation_algorithm="pact")
     assert weight_spec(WEIGHT, plain, "chip") is WEIGHT
     assert activation_spec(ACTIVATION, plain, "chip") is ACTIVATION
 
@@ -63,3 +63,27 @@ def test_bits_that_the_target_lacks() -> None:
 def test_a_logarithmic_grid_has_its_own_bits() -> None:
     grid = QSpec(("int8",), symmetric=True, algorithm="nnie", algorithm_is_grid=True)
     assert weight_spec(grid, LayerSettings(weight_bits=4), "chip") is grid
+
+
+def test_weights_have_a_symmetry_of_their_own() -> None:
+    spec = QSpec(("uint8", "int8"))
+    assert weight_spec(spec, LayerSettings(symmetric=True), "chip") is spec
+    made = weight_spec(spec, LayerSettings(weight_symmetric=True, weight_bits=4), "chip")
+    assert (made.symmetric, made.range) == (True, (-8, 7))
+    with pytest.raises(OptionError, match="chip has no zero points for weights") as caught:
+        weight_spec(WEIGHT, LayerSettings(weight_symmetric=False), "chip")
+    assert "weight_symmetric" in caught.value.fix
+
+
+def test_powers_of_two() -> None:
+    chosen = LayerSettings(pot_scale=True)
+    assert weight_spec(WEIGHT, chosen, "chip").power_of_two
+    assert activation_spec(ACTIVATION, chosen, "chip").power_of_two
+    assert activation_spec(ACTIVATION, LayerSettings(pot_scale=False), "chip") is ACTIVATION
+    shifts = QSpec(("int8",), symmetric=True, power_of_two=True)
+    assert weight_spec(shifts, chosen, "chip") == shifts
+    with pytest.raises(OptionError, match="scales of weights are powers of two"):
+        weight_spec(shifts, LayerSettings(pot_scale=False), "chip")
+    grid = QSpec(("int8",), symmetric=True, algorithm="nnie", algorithm_is_grid=True)
+    with pytest.raises(OptionError, match="chip has a logarithmic grid for activations"):
+        activation_spec(grid, chosen, "chip")

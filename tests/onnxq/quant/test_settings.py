@@ -57,6 +57,9 @@ def test_the_first_match_wins() -> None:
 def test_bits_are_those_of_both_unless_one_is_stated() -> None:
     made = LayerSettings.of({"bits": 4, "activation_bits": 8})
     assert (made.weight_bits, made.activation_bits) == (4, 8)
+    made = LayerSettings.of({"algorithm": "lsq", "weight_algorithm": "tqt", "observer": "mse"})
+    assert (made.weight_algorithm, made.activation_algorithm) == ("tqt", "lsq")
+    assert made.weight_observer == made.activation_observer == "mse"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +82,11 @@ CHANGES = st.one_of(
             "method": st.sampled_from(["mse", "percentile:99.9"]),
             "symmetric": st.booleans(),
             "per_channel": st.booleans(),
+            "pot_scale": st.booleans(),
+            "weight_symmetric": st.booleans(),
             "algorithm": st.just("lsq"),
+            "weight_algorithm": st.just("tqt"),
+            "activation_observer": st.just("mse"),
         },
     ),
 )

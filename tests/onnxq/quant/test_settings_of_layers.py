@@ -58,11 +58,17 @@ def test_what_layers_ask_for_a_tensor_they_share() -> None:
         [
             LayerSettings(activation_bits=4, weight_bits=2, float=False),
             LayerSettings(activation_bits=8, symmetric=False, method="mse"),
-            LayerSettings(symmetric=True, method="entropy", observer="lsq", algorithm="pact"),
+            LayerSettings.of({"symmetric": True, "method": "entropy", "observer": "lsq"}),
+            LayerSettings.of({"algorithm": "pact", "pot_scale": True, "weight_symmetric": True}),
         ]
     )
     assert made == LayerSettings(
-        activation_bits=8, symmetric=True, method="mse", observer="lsq", algorithm="pact"
+        activation_bits=8,
+        symmetric=True,
+        pot_scale=True,
+        method="mse",
+        activation_observer="lsq",
+        activation_algorithm="pact",
     )
     assert joined([]) == LayerSettings()
     assert joined([LayerSettings(symmetric=False)]).symmetric is False

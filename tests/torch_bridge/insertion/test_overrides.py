@@ -126,19 +126,39 @@ def test_a_rule_for_a_layer_goes_first() -> None:
         bits=4,
         symmetric=True,
         per_channel=True,
+        pot_scale=False,
         options={"softness": 0.2},
         observer_options={"candidates": 9},
     )
     assert given.after(LayerSettings(method="mse"), weights=True) == given
     rule = LayerSettings(
-        weight_bits=3, per_channel=False, symmetric=False, algorithm="lsq", observer="minmax"
+        weight_bits=3,
+        per_channel=False,
+        symmetric=False,
+        pot_scale=True,
+        weight_algorithm="lsq",
+        activation_algorithm="pact",
+        weight_observer="minmax",
+        activation_observer="lsq",
     )
     left = given.after(rule, weights=True)
     assert left == Override(algorithm="lsq", observer="minmax", symmetric=True)
     left = given.after(rule, weights=False)
-    assert left == Override(algorithm="lsq", observer="minmax", bits=4, per_channel=True)
-    same = given.after(LayerSettings(algorithm="dsq", observer="mse"), weights=True)
+    assert left == Override(algorithm="pact", observer="lsq", bits=4, per_channel=True)
+    same = given.after(LayerSettings(weight_algorithm="dsq", weight_observer="mse"), weights=True)
     assert same == given
+
+
+def test_powers_of_two_keep_an_algorithm_that_gives_them() -> None:
+    spec = QSpec(("int8",), symmetric=True)
+    made = Override(pot_scale=True).applied(spec, "weights", "chip")
+    assert (made.power_of_two, made.algorithm) == (True, "tqt")
+    made = Override(pot_scale=True).applied(QSpec(("uint8",)), "activations", "chip")
+    assert (made.power_of_two, made.algorithm) == (True, "fixed")
+    stated = Override(pot_scale=True, algorithm="lsq").applied(spec, "weights", "chip")
+    assert stated.algorithm == "lsq"  # which its quantizer refuses, with the reason
+    with pytest.raises(OptionError, match="scales of weights are powers of two"):
+        Override(pot_scale=False).applied(made, "weights", "chip")
 
 
 def test_an_observer_may_be_a_class() -> None:
