@@ -10,6 +10,7 @@ A backend's types and ranges, and the places of its quantizers, are data in `onn
 
 from torch_bridge.deploy import deploy
 from torch_bridge.export import export
+from torch_bridge.insertion.training_recipe import recipe
 from torch_bridge.nn import freeze_bn_stats, unfreeze_bn_stats
 from torch_bridge.prepare import prepare
 from torch_bridge.state import (
@@ -32,5 +33,6 @@ __all__ = [
     "prepare",
     "quantizers",
     "quantizing",
+    "recipe",
     "unfreeze_bn_stats",
 ]

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from onnxq.backend import Backend, chosen_backend
-from onnxq.calibration.recipe import Recipe, recipe_or_rules
+from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.recorded_grids import GridRecord
 from onnxq.errors import OptionError, UnsupportedModelError, near_matches
 from onnxq.parsing.argument_types import takes
@@ -25,7 +25,7 @@ from torch_bridge.capture.report import Report
 from torch_bridge.capture.tracing import TraceOptions, inside
 from torch_bridge.capture.value_types import mark_values
 from torch_bridge.fake_quant import FakeQuantize
-from torch_bridge.insertion import fusion
+from torch_bridge.insertion import fusion, training_recipe
 from torch_bridge.insertion.insert_quantizers import (
     Maker,
     asks_for_inputs,
@@ -41,12 +41,14 @@ from torch_bridge.insertion.product_functions import expand_products
 from torch_bridge.insertion.products import products_of_graph, products_of_modules
 from torch_bridge.insertion.restored_layers import restore_layers
 from torch_bridge.insertion.rules import Rules
-from torch_bridge.insertion.selectors import Selection, Selector, parts_of, select
+from torch_bridge.insertion.selectors import Selection, Selector, parts_of, product_parts, select
+from torch_bridge.insertion.training_recipe import TrainingRecipe
 from torch_bridge.insertion.unwritable_readers import unwritable_readers
 from torch_bridge.nn import freeze_bn_stats, replace_foreign_frozen
 from torch_bridge.nn.attention import ActivationProduct, Attention, expand_attention
 
 How = Override | Mapping[str, Any] | str | None
+Given = TrainingRecipe | Recipe | Settings | Iterable[Sequence[Any]] | str | Path | None
 
 
 @takes(
@@ -60,7 +62,7 @@ def prepare(
     example_inputs: Sequence[Any] | Tensor = (),
     example_kwargs: Mapping[str, Any] | None = None,
     *,
-    settings: Recipe | Settings | Iterable[Sequence[Any]] | str | Path | None = None,
+    settings: Given = None,
     weight: How = None,
     activation: How = None,
     exclude: Selector | Iterable[Selector] = (),
@@ -112,9 +114,19 @@ def prepare(
         The prepared model, with `onnxq_report` (a record of it) and `onnxq_backend` (the name of
         the backend, or the Backend that was given).
     """
-    given = recipe_or_rules(settings)
-    recipe = given if isinstance(given, Recipe) else None
-    asked, backend = backend, _target(backend, recipe)
+    plan = training_recipe.plan(
+        settings,
+        backend.name if isinstance(backend, Backend) else backend,
+        weight=weight,
+        activation=activation,
+        exclude=exclude,
+        include=include,
+        leaf_modules=leaf_modules,
+        freeze_bn=freeze_bn,
+        capture=capture,
+    )
+    recipe = plan.quantized
+    asked, backend = backend, _target(backend, plan)
     if not isinstance(model, nn.Module):
         raise OptionError(
             f"a {type(model).__name__} is not a torch module",
@@ -125,7 +137,7 @@ def prepare(
             f"{type(model).__name__} is prepared already",
             fix="prepare the float model, and load a checkpoint into the result of prepare",
         )
-    maker = Maker(backend, Override.of(weight), Override.of(activation))
+    maker = Maker(backend, plan.weight, plan.activation)
     if recipe is not None:
         maker = replace(maker, method=recipe.method, record=GridRecord(recipe.grids))
     call = ExampleCall(model, example_inputs, example_kwargs)
@@ -138,18 +150,18 @@ def prepare(
     report.notes += [f"{p}: frozen batch norm" for p in replace_foreign_frozen(ours)]
     ours, notes = expand_attention(ours)
     report.notes += notes
-    options = _trace_options(ours, backend, leaf_modules, concrete_args, tracer)
-    captured = ladder.capture(ours, call, options, capture)
+    options = _trace_options(ours, backend, plan.leaf_modules, concrete_args, tracer)
+    captured = ladder.capture(ours, call, options, plan.capture)
     graph_module, report.leaves = captured.graph_module, captured.leaves
     report.capture, report.capture_reason = captured.rung, captured.reason
     report.cautions += captured.cautions
     if graph_module is not None:
         _mark(graph_module, ours, call, backend)
     graph = None if graph_module is None else graph_module.graph
-    rules = given.settings if isinstance(given, Recipe) else given
-    choices = LayerChoices(rules, parts_of(ours, graph) if rules.rules else {})
-    left_out = FloatParts(select(exclude, ours, graph, "exclude"), choices)
-    taken_in = select(include, ours, graph, "include")
+    choices = _choices(plan.settings, ours, graph)
+    report.rules = choices.decided(product_parts(ours, graph))
+    left_out = FloatParts(select(plan.exclude, ours, graph, "exclude"), choices)
+    taken_in = select(plan.include, ours, graph, "include")
     prepared: nn.Module = ours
     if graph_module is None:
         report.traced = False
@@ -159,9 +171,10 @@ def prepare(
         _with_graph(graph_module, maker, left_out, taken_in, choices, report)
         _preserve(ours, graph_module, preserve_attributes)
     _follow_device(prepared)
-    if freeze_bn:
+    if plan.freeze_bn:
         freeze_bn_stats(prepared)
     list_quantizers(prepared, report)
+    _keep_recipe(prepared, replace(plan, capture=captured.rung))
     prepared.onnxq_report = report  # type: ignore[assignment]
     target = asked if isinstance(asked, Backend) else backend.name
     prepared.onnxq_backend = target  # type: ignore[assignment]
@@ -169,22 +182,28 @@ def prepare(
     return prepared
 
 
-def _target(backend: str | Backend | None, recipe: Recipe | None) -> Backend:
+def _target(backend: str | Backend | None, plan: TrainingRecipe) -> Backend:
     """The backend to prepare for: the one given, or that of the recipe."""
-    if recipe is None:
-        if backend is None:
-            raise OptionError(
-                "no backend is given", fix="give its name; 'onnxq backends' lists them"
-            )
-        return chosen_backend(backend)
     name = backend.name if isinstance(backend, Backend) else backend
-    if name is not None and name != recipe.backend:
-        raise OptionError(
-            f"the recipe is for {recipe.backend}, and the backend given is {name}",
-            fix="leave the backend out, or give the recipe's settings alone: settings=recipe"
-            ".settings",
-        )
-    return chosen_backend(recipe.backend if backend is None else backend, recipe.variant)
+    recipe = plan.quantized
+    for made_for in (plan.backend, *(() if recipe is None else (recipe.backend,))):
+        if name is not None and name != made_for:
+            raise OptionError(
+                f"the recipe is for {made_for}, and the backend given is {name}",
+                fix="leave the backend out, or give the recipe's settings alone: settings=recipe"
+                ".settings",
+            )
+    variant = None if recipe is None else recipe.variant
+    return chosen_backend(plan.backend if backend is None else backend, variant)
+
+
+def _choices(settings: Settings, model: nn.Module, graph: fx.Graph | None) -> LayerChoices:
+    try:
+        return LayerChoices(settings, parts_of(model, graph) if settings.rules else {})
+    except OptionError as error:
+        if graph is None:
+            error.add_note("the model is captured module by module: it has no functions to select")
+        raise
 
 
 def _not_smoothed(recipe: Recipe) -> str:
@@ -210,16 +229,14 @@ def _copied(model: nn.Module) -> nn.Module:
 def _trace_options(
     model: nn.Module,
     backend: Backend,
-    leaf_modules: Iterable[str | type[nn.Module]],
+    leaf_modules: Iterable[str],
     concrete_args: Mapping[str, Any] | None,
     tracer: fx.Tracer | type[fx.Tracer] | None,
 ) -> TraceOptions:
-    kinds = {kind for kind in leaf_modules if isinstance(kind, type)}
-    names = [name for name in leaf_modules if isinstance(name, str)]
     return TraceOptions(
-        (*kinds, Attention, ActivationProduct),
+        (Attention, ActivationProduct),
         frozenset(fusion.leaf_types(backend.name)),
-        frozenset(select(names, model, None, "leaf_modules").modules),
+        frozenset(select(leaf_modules, model, None, "leaf_modules").modules),
         None if concrete_args is None else dict(concrete_args),
         tracer,
     )
@@ -264,7 +281,7 @@ def _with_graph(
     insert_weight_quantizers(graph_module, rules, maker)
     insert_activation_quantizers(graph_module, rules, spots, maker)
     fill_untraced(graph_module, untraced, maker, choices)
-    report.products += products_of_modules(graph_module, untraced)
+    report.products += products_of_modules(graph_module, untraced, left_out)
 
 
 def _without_graph(
@@ -274,7 +291,7 @@ def _without_graph(
         report.notes.append("first and last layers are not known without a graph")
     _swap(model, maker, left_out, choices, [""], set(), report)
     fill_untraced(model, [""], maker, choices)
-    report.products += products_of_modules(model, [""])
+    report.products += products_of_modules(model, [""], left_out)
 
 
 def _swap(
@@ -317,6 +334,14 @@ def _swap(
         make_input_quantizer=input_,
         backend=backend.name,
     )
+
+
+def _keep_recipe(model: nn.Module, recipe: TrainingRecipe) -> None:
+    """Let the first quantizer hold the recipe, whose state every checkpoint contains."""
+    for module in model.modules():
+        if isinstance(module, FakeQuantize):
+            module.recipe = recipe.dumps()
+            return
 
 
 def _follow_device(model: nn.Module) -> None:

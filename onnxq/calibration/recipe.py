@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from onnxq.calibration.recorded_grids import RecordedGrid
 from onnxq.errors import LoadError, OnnxqError, OptionError, near_matches
@@ -126,17 +126,30 @@ def _grids(given: Any) -> tuple[RecordedGrid, ...]:
     return tuple(map(RecordedGrid.from_json, entries))
 
 
-def recipe_or_rules(given: Any) -> Recipe | Settings:
-    """What a user gave: a recipe, settings, a list of rules, or the path of a JSON file of one."""
+@overload
+def recipe_or_rules(given: Any) -> Recipe | Settings: ...
+@overload
+def recipe_or_rules(
+    given: Any, others: Mapping[str, Callable[[str], T]]
+) -> Recipe | Settings | T: ...
+def recipe_or_rules(given: Any, others: Mapping[str, Callable[[str], Any]] | None = None) -> Any:
+    """What a user gave: a recipe, settings, a list of rules, or the path of a JSON file of one.
+
+    `others` reads further documents of a front end, by what their key 'onnxq' says.
+    """
     if isinstance(given, Recipe):
         return given
-    return _read(given, _loads) if isinstance(given, str | Path) else Settings.of(given)
+    if not isinstance(given, str | Path):
+        return Settings.of(given)
+    return _read(given, lambda text: _loads(text, others or {}))
 
 
-def _loads(text: str) -> Recipe | Settings:
+def _loads(text: str, others: Mapping[str, Callable[[str], Any]]) -> Any:
     fix = "give a recipe written by 'onnxq quantize', or a list of rules"
     found = strict_json.parse(text, "a recipe or a list of rules", fix)
-    return Recipe.loads(text) if isinstance(found, dict) else Settings.of(found)
+    if not isinstance(found, dict):
+        return Settings.of(found)
+    return others.get(str(found.get("onnxq")), Recipe.loads)(text)
 
 
 def _read(path: str | Path, loads: Callable[[str], T]) -> T:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -57,9 +57,9 @@ class LayerSettings:
     weight_algorithm: str | None = None
     activation_algorithm: str | None = None
     """The algorithms of training."""
-    weight_observer: str | None = None
-    activation_observer: str | None = None
-    """The observers of training, where they go before methods."""
+    weight_observer: Any = None
+    activation_observer: Any = None
+    """The observers of training, where they go before methods; in torch also classes of them."""
 
     def __post_init__(self) -> None:
         for field_ in fields(self):
@@ -74,7 +74,7 @@ class LayerSettings:
             elif name in _SWITCHES:
                 if not isinstance(value, bool):
                     raise OptionError(f"{name} must be true or false", fix=_FIX)
-            elif not isinstance(value, str):
+            elif not isinstance(value, str | type if name.endswith("observer") else str):
                 raise OptionError(f"{name} must be a name", fix=_FIX)
 
     @classmethod
@@ -104,6 +104,15 @@ class LayerSettings:
         weight = bits if self.weight_bits is None else self.weight_bits
         activation = bits if self.activation_bits is None else self.activation_bits
         return replace(self, weight_bits=weight, activation_bits=activation)
+
+    def in_words(self, words: Callable[[Any], str]) -> LayerSettings:
+        """The same, with texts for observers that only a front end understands."""
+        weight, activation = self.weight_observer, self.activation_observer
+        return replace(
+            self,
+            weight_observer=None if weight is None else words(weight),
+            activation_observer=None if activation is None else words(activation),
+        )
 
     def to_json(self) -> Any:
         """What `of` takes."""
@@ -210,6 +219,12 @@ class Settings:
         """Read a JSON file: the list of rules."""
         return cls.of(strict_json.parse(text, "a list of settings", _FIX))
 
+    def in_words(self, words: Callable[[Any], str]) -> Settings:
+        """The same rules, with texts for the selectors that only a front end understands."""
+        return Settings(
+            tuple(Rule(words(rule.selector), rule.change.in_words(words)) for rule in self.rules)
+        )
+
     def to_json(self) -> list[Any]:
         """What `of` takes; selectors that are no texts cannot be written."""
         for rule in self.rules:
@@ -226,13 +241,17 @@ class Settings:
 
     def of_layers(self, layers: Layers) -> dict[Any, LayerSettings]:
         """The settings of each layer that a rule matches; `layers` holds names and kinds."""
-        chosen: dict[Any, LayerSettings] = {}
-        for rule in self.rules:
+        return {key: self.rules[at].change for key, at in self.deciding(layers).items()}
+
+    def deciding(self, layers: Layers) -> dict[Any, int]:
+        """The number of the rule that decides about each layer that one matches."""
+        chosen: dict[Any, int] = {}
+        for at, rule in enumerate(self.rules):
             found = [key for key, (names, kinds) in layers.items() if rule.matches(names, kinds)]
             if not found:
                 raise self._unknown(rule, layers)
             for key in found:
-                chosen.setdefault(key, rule.change)
+                chosen.setdefault(key, at)
         return chosen
 
     @staticmethod

@@ -383,12 +383,12 @@ def test_exclude_and_include_of_functions_and_nodes() -> None:
 @pytest.mark.parametrize(
     ("argument", "selector", "words", "fix"),
     [
-        ("exclude", "lefft", "exclude: no module or node matches 'lefft'", "'left'"),
-        ("include", "riht", "include: no module or node matches 'riht'", "'right'"),
-        ("exclude", "block*", r"exclude: no module or node matches 'block\*'", "choose from"),
-        ("exclude", nn.Conv2d, "exclude: the model has no Conv2d", "Linear"),
-        ("exclude", torch.sub, "exclude: the traced model does not call sub", "add"),
-        ("leaf_modules", ["layer"], "leaf_modules: no module or node matches 'layer'", "left"),
+        ("exclude", "lefft", "exclude: no module, function or node matches 'lefft'", "'left'"),
+        ("include", "riht", "include: no module, function or node matches 'riht'", "'right'"),
+        ("exclude", "block*", r"exclude: no .* matches 'block\*'", "choose from"),
+        ("exclude", nn.Conv2d, r"exclude: no .* matches 'torch\.nn\.Conv2d'", "torch.nn.Linear"),
+        ("exclude", torch.sub, r"exclude: no .* matches 'torch\.sub'", "torch.add"),
+        ("leaf_modules", ["layer"], "leaf_modules: no .* matches 'layer'", "left"),
     ],
 )
 def test_unknown_selectors(argument: str, selector: Any, words: str, fix: str) -> None:

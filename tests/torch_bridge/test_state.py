@@ -245,7 +245,7 @@ def test_wrong_types_are_told_with_the_parameter(tmp_path: Path) -> None:
         for wrong in (None, 7, object()):
             with pytest.raises(TypeError, match=f"'{name}'"):
                 call(wrong)
-    named = {"deploy", "export", "prepare"}
+    named = {"deploy", "export", "prepare", "recipe"}
     for name in set(tb.__all__) - named:
         with pytest.raises(TypeError, match="'model'"):
             getattr(tb, name)(None)

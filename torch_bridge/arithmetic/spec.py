@@ -88,13 +88,18 @@ class QuantizerSpec:
         return (self.hi - self.lo).bit_length()
 
     @property
+    def codes(self) -> str:
+        """The codes in words: scales of other codes mean other values."""
+        return f"{self.qtype} {self.lo}..{self.hi}"
+
+    @property
     def grid(self) -> Grid:
         """The form that the functions in `torch_bridge.arithmetic.functional` take."""
         stored = getattr(torch, container(self.qtype).name)  # int8, uint8, int16 or uint16
         return Grid(self.axis, self.lo, self.hi, self.block, stored)
 
     def __str__(self) -> str:
-        words = [f"{self.qtype} {self.lo}..{self.hi}"]
+        words = [self.codes]
         words.append("symmetric" if self.symmetric else "any zero point")
         if self.block:
             words.append(f"per block of {self.block} along axis {self.axis}")

@@ -43,6 +43,24 @@ class Product:
     """The module's path, or the node's name and the module whose code it is in."""
     float_reason: str = ""
     """Why it is computed in float; '' if it is quantized."""
+    asked: bool = False
+    """Whether the user asked for it to be computed in float."""
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A rule for layers, and what it decides about."""
+
+    rule: str
+    """Selector and change, as in a file."""
+    names: tuple[str, ...]
+    """Modules and nodes; none if earlier rules match all of them."""
+
+    def __str__(self) -> str:
+        if not self.names:
+            return f"rule {self.rule}: decides nothing, earlier rules match all its layers"
+        more = f" and {len(self.names) - _SHOWN} more" if len(self.names) > _SHOWN else ""
+        return f"rule {self.rule}: {', '.join(self.names[:_SHOWN])}{more}"
 
 
 @dataclass(frozen=True)
@@ -55,6 +73,11 @@ class Row:
     """The tensor that it quantizes: a module's path, or the name of a node of the graph."""
     what: str
     """Type and range."""
+    how: str = ""
+    """The algorithm that it trains by, and the observer of its range."""
+
+    def __str__(self) -> str:
+        return f"{self.module}: {self.tensor}, {self.what}{f', {self.how}' if self.how else ''}"
 
 
 @dataclass
@@ -77,21 +100,26 @@ class Report:
     """
     products: list[Product] = field(default_factory=list)
     """Products that the target asks for: those that are quantized, and those that stay float."""
+    rules: list[Decided] = field(default_factory=list)
+    """The rules for layers, in order."""
 
     def summary(self) -> str:
         """One line: how many products are quantized, and which are not."""
-        left = [p for p in self.products if p.float_reason]
-        line = f"{len(self.products) - len(left)} of {len(self.products)} products quantized"
-        shown = "; ".join(f"{p.name} ({p.float_reason})" for p in left[:_SHOWN])
-        more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
-        return f"{line}; float: {shown}{more}" if left else line
+        done = sum(not p.float_reason for p in self.products)
+        line = f"{done} of {len(self.products)} products quantized"
+        for asked, words in ((True, "float as asked"), (False, "float")):
+            left = [p for p in self.products if p.float_reason and p.asked is asked]
+            shown = "; ".join(f"{p.name} ({p.float_reason})" for p in left[:_SHOWN])
+            more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+            line += f"; {words}: {shown}{more}" if left else ""
+        return line
 
     def problems(self) -> Iterator[str]:
         """Facts that a user should know before training."""
         for leaf in self.leaves:
             yield f"could not be traced: {leaf}"
         yield from self.cautions
-        if any(product.float_reason for product in self.products):
+        if any(product.float_reason and not product.asked for product in self.products):
             yield self.summary()
         if not self.rows:
             yield f"nothing in the model is quantized for {self.backend}"
@@ -108,7 +136,8 @@ class Report:
         why = f": {self.capture_reason}" if self.capture_reason else ""
         lines.append(f"  captured by {CAPTURES[self.capture]}{why}")
         lines.append(f"  {self.summary()}")
-        lines += [f"  {row.module}: {row.tensor}, {row.what}" for row in self.rows]
+        lines += [f"  {each}" for each in self.rules]
+        lines += [f"  {row}" for row in self.rows]
         lines += [f"  not traced: {leaf}" for leaf in self.leaves]
         lines += [f"  {note}" for note in (*self.cautions, *self.notes)]
         return "\n".join(lines)

@@ -41,6 +41,8 @@ class AdaRound(FakeQuantize):
     weights_only: ClassVar[bool] = True
     per_element: ClassVar[frozenset[str]] = frozenset({"rounding"})
 
+    switches: ClassVar[tuple[str, ...]] = (*FakeQuantize.switches, "started", "hard")
+
     rounding: Tensor
 
     def set_up(self) -> None:
@@ -102,13 +104,3 @@ class AdaRound(FakeQuantize):
                 "harden(); to train the network choose 'lsq'",
             )
         return self.transform(x) if self.started else self.on_grid(x)
-
-    def get_extra_state(self) -> Tensor:
-        """The switches, `started` and `hard`."""
-        progress = torch.tensor((self.started, self.hard), dtype=torch.uint8)
-        return torch.cat([super().get_extra_state(), progress])
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Set them as they were saved."""
-        super().set_extra_state(state[:3])
-        self.started, self.hard = map(bool, state[3:].tolist())

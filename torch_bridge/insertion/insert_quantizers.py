@@ -283,7 +283,8 @@ def list_quantizers(model: nn.Module, report: Report) -> None:
     """Fill the rows of the report."""
     for path, module in model.named_modules():
         if isinstance(module, FakeQuantize):
-            report.rows.append(Row(path, module.name or path, str(module.spec)))
+            how = f"{module.algorithm} from {type(module.observer).__name__}"
+            report.rows.append(Row(path, module.name or path, str(module.spec), how))
 
 
 def _tensor_name(node: fx.Node) -> str:

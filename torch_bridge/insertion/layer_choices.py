@@ -6,9 +6,14 @@ knows it; fusing keeps the paths of layers and the names of nodes.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+
 from torch import fx
 
 from onnxq.quant.settings import Layers, LayerSettings, Settings
+from torch_bridge.capture.report import Decided
+from torch_bridge.insertion.selector_words import words
 from torch_bridge.insertion.selectors import Part, Selection
 
 _PLAIN = LayerSettings()
@@ -18,19 +23,34 @@ class LayerChoices:
     """The settings of each module and node; a rule without a match is an error."""
 
     def __init__(self, settings: Settings | None = None, parts: Layers | None = None) -> None:
-        rules = Settings() if settings is None else settings
-        self._chosen = rules.of_layers(parts or {})
+        self.settings = (settings or Settings()).in_words(words)
+        """The rules as a file holds them."""
+        self._deciding: dict[Part, int] = self.settings.deciding(parts or {})
 
     def of_module(self, path: str) -> LayerSettings:
         """The settings of the module at `path`."""
-        return self._chosen.get(Part("module", path), _PLAIN)
+        return self._of(Part("module", path)) or _PLAIN
 
     def of_node(self, node: fx.Node) -> LayerSettings:
         """The settings of a node: its own, or those of the module it calls."""
-        found = self._chosen.get(Part("node", node.name))
+        found = self._of(Part("node", node.name))
         if found is None and node.op == "call_module":
             return self.of_module(str(node.target))
-        return _PLAIN if found is None else found
+        return found or _PLAIN
+
+    def _of(self, part: Part) -> LayerSettings | None:
+        at = self._deciding.get(part)
+        return None if at is None else self.settings.rules[at].change
+
+    def decided(self, layers: Iterable[Part]) -> list[Decided]:
+        """For each rule, those of `layers` that it decides about, or all parts if it has none."""
+        wanted = set(layers)
+        found = []
+        for at, rule in enumerate(self.settings.to_json()):
+            parts = [part for part, by in self._deciding.items() if by == at]
+            names = [part.name for part in parts if part in wanted] or [p.name for p in parts]
+            found.append(Decided(json.dumps(rule, ensure_ascii=False), tuple(dict.fromkeys(names))))
+        return found
 
 
 class FloatParts(Selection):
@@ -48,3 +68,9 @@ class FloatParts(Selection):
     def has_node(self, node: fx.Node) -> bool:
         """Whether the node stays float."""
         return self._excluded.has_node(node) or self._choices.of_node(node).float
+
+    def reason(self, part: fx.Node | str) -> str:
+        """What asks for the node, or the module at a path, to stay float."""
+        has = self._excluded
+        excluded = has.has_module(part) if isinstance(part, str) else has.has_node(part)
+        return super().reason(part) if excluded else "by a rule"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from onnxq.quant.layer_spec import symmetric_spec, with_powers_of_two
 from onnxq.quant.scheme import QSpec
 from onnxq.quant.settings import LayerSettings
 from torch_bridge.fake_quant import algorithm
+from torch_bridge.insertion.selector_words import words
 from torch_bridge.observers import Observer, observer
 
 MOST_LEARNED_BITS = 8
@@ -140,11 +141,13 @@ class Override:
     def observer_class(self, spec: QSpec) -> type[Observer]:
         """The observer to use: the one given, or that of the rules."""
         given = spec.observer if self.observer is None else self.observer
-        return observer(given) if isinstance(given, str) else given
+        if not isinstance(given, str):
+            return given
+        by_words = {words(kind): kind for kind in _subclasses(Observer)}
+        return by_words.get(given) or observer(given)
 
     def _settled(self, spec: QSpec) -> QSpec:
-        """Scales of wide codes do not learn, and powers of two stay such, unless the user says how.
-        """
+        """Scales of wide codes do not learn, powers of two stay such, unless the user says how."""
         asked = self.algorithm is not None or self.options
         watching = self.observer_class(spec)
         if not asked and spec.power_of_two and algorithm(spec.algorithm).learns_any_scale:
@@ -153,3 +156,10 @@ class Override:
         if learns and not asked and spec.bits > MOST_LEARNED_BITS:
             return replace(spec, algorithm="fixed")
         return spec
+
+
+def _subclasses(kind: type[Observer]) -> Iterator[type[Observer]]:
+    """All classes derived from `kind`: one that has no name goes by its words in a recipe."""
+    for each in kind.__subclasses__():
+        yield each
+        yield from _subclasses(each)

@@ -17,6 +17,9 @@ from torch.nn import functional as F
 from torch_bridge.capture.mode_differences import OWNER
 from torch_bridge.capture.value_types import FLOAT, SHAPE
 
+WRITTEN_FOR = "onnxq_written_for"
+"""Key in a node's meta: the function that it is a part of."""
+
 
 def expand_products(graph_module: fx.GraphModule, *, of_activations: bool) -> None:
     """Replace every such call in the graph, in place; its nodes must be marked.
@@ -37,7 +40,7 @@ def expand_products(graph_module: fx.GraphModule, *, of_activations: bool) -> No
         named = {_OTHER_NAMES.get(name, name): value for name, value in node.kwargs.items()}
         given = dict(zip(names, node.args, strict=False)) | named
         with graph.inserting_before(node):
-            result = expand(_Writer(graph, node.meta.get(OWNER, "")), **given)
+            result = expand(_Writer(graph, node.meta.get(OWNER, ""), node.target), **given)
         node.replace_all_uses_with(result)
         graph.erase_node(node)
     graph_module.recompile()
@@ -48,10 +51,11 @@ class _Writer(NamedTuple):
 
     graph: fx.Graph
     owner: str
+    written_for: Any
 
     def __call__(self, function: Callable[..., Any], *args: Any) -> fx.Node:
         node = self.graph.call_function(function, args)
-        node.meta.update({OWNER: self.owner, FLOAT: True})
+        node.meta.update({OWNER: self.owner, FLOAT: True, WRITTEN_FOR: self.written_for})
         return node
 
 

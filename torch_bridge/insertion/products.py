@@ -18,6 +18,7 @@ from torch_bridge.capture.report import Product
 from torch_bridge.capture.tracing import inside
 from torch_bridge.insertion.op_kinds import module_kind
 from torch_bridge.insertion.rules import Rules, Spot
+from torch_bridge.insertion.selectors import Selection
 from torch_bridge.nn.attention import ActivationProduct
 from torch_bridge.nn.layer_op import why_not_quantizable
 from torch_bridge.nn.qat import QatLayer
@@ -34,10 +35,13 @@ def products_of_graph(rules: Rules, spots: Iterable[Spot]) -> Iterator[Product]:
         if node.op == "call_function" and node.target in _RECURRENT:
             yield Product(_name(node), f"{_RECURRENT[node.target]} {_IN_ONE_FUNCTION}")
         kind = rules.kind(node)
-        if kind not in WEIGHTED | {"MatMul"} or rules.exclude.has_node(node):
+        if kind not in WEIGHTED | {"MatMul"}:
             continue
         asks = kind in placement.inputs
         if node in rules.of_weights or not (asks or kind in placement.weights | placement.outputs):
+            continue
+        if rules.exclude.has_node(node):
+            yield Product(_name(node), rules.exclude.reason(node), asked=True)
             continue
         yield Product(_name(node), _reason(rules, node, kind, quantized, asks))
 
@@ -61,10 +65,15 @@ def _reason(
     return ""
 
 
-def products_of_modules(model: nn.Module, untraced: Collection[str]) -> Iterator[Product]:
+def products_of_modules(
+    model: nn.Module, untraced: Collection[str], left_out: Selection
+) -> Iterator[Product]:
     """The products of modules without a graph: those that are layers."""
     for path, module in model.named_modules():
-        if isinstance(module, nn.RNNBase | nn.RNNCellBase):
+        known = isinstance(module, ActivationProduct) or module_kind(module) in WEIGHTED
+        if known and inside(path, untraced) and left_out.has_module(path):
+            yield Product(path, left_out.reason(path), asked=True)
+        elif isinstance(module, nn.RNNBase | nn.RNNCellBase):
             yield Product(path, f"{type(module).__name__} {_IN_ONE_FUNCTION}")
         elif not inside(path, untraced):
             continue

@@ -6,7 +6,9 @@
 "re:layer[12]"      the same with a regular expression
 "Conv", "Conv2d"    every layer of that kind, every module of that class
 nn.Conv2d           every module of that class or a subclass
-torch.add           every call of that function
+torch.add           every call of that function, in any form (x + y, x.add(y))
+
+Classes and functions stand for their words (see `selector_words`), which a file can hold.
 """
 
 from __future__ import annotations
@@ -14,14 +16,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import fx, nn
 
 from onnxq.errors import OptionError, near_matches
+from onnxq.operators.traits import WEIGHTED
 from onnxq.quant.settings import Layers, LayerSettings, Rule
 from torch_bridge.capture.mode_differences import OWNER
 from torch_bridge.insertion.op_kinds import kind_of, module_kind
+from torch_bridge.insertion.product_functions import WRITTEN_FOR
 from torch_bridge.insertion.script_names import script_names
+from torch_bridge.insertion.selector_words import class_words, function_words, words
+from torch_bridge.nn.attention import ActivationProduct
 
+_PRODUCTS = WEIGHTED | {"Embedding", "MatMul"}
 Selector = str | type[nn.Module] | Callable[..., Any] | fx.Node
 
 
@@ -52,6 +60,10 @@ class Selection:
         owner = node.meta.get(OWNER, "")
         return bool(owner) and self.has_module(owner)
 
+    def reason(self, _: fx.Node | str) -> str:
+        """Why a node, or the module at a path, is among them."""
+        return "excluded"
+
 
 def parts_of(model: nn.Module, graph: fx.Graph | None) -> Layers:
     """All modules and nodes of a model, each with the names and kinds that select it."""
@@ -65,19 +77,17 @@ def parts_of(model: nn.Module, graph: fx.Graph | None) -> Layers:
     called = modules | (
         {} if traced is None else dict(traced.named_modules(remove_duplicate=False))
     )
-    found: dict[Part, tuple[tuple[str, ...], tuple[Any, ...]]] = {}
+    found: dict[Part, tuple[tuple[str, ...], tuple[str, ...]]] = {}
     for path, module in modules.items():
         if path:
             names = (*same[id(module)], *scripted.get(path, ()))
-            kinds = (module_kind(module) or "", *_classes(path, modules))
-            found[Part("module", path)] = names, kinds
+            found[Part("module", path)] = names, (*_kinds(module), *_classes(path, modules))
     flat = {path.replace(".", "_") for path in modules}
     for node in graph.nodes if graph is not None else ():
         if node.op in ("placeholder", "output"):
             continue
         # A call of a module often has its path with other signs: that is no second name.
         own = () if node.name in flat else (node.name,)
-        kind = kind_of(node, called) or ""
         if node.op == "call_module" and node.target in modules:
             names, kinds = found[Part("module", str(node.target))]
             found[Part("node", node.name)] = (*own, *names), kinds
@@ -85,18 +95,46 @@ def parts_of(model: nn.Module, graph: fx.Graph | None) -> Layers:
             owner = node.meta.get(OWNER, "")
             more = (owner,) if owner else ()
             names = (*own, *more, *scripted.get(node.name, ()))
-            function = (node.target,) if node.op == "call_function" else ()
-            found[Part("node", node.name)] = names, (kind, *function, *_classes(owner, modules))
+            kinds = (*_functions(node, called), *_classes(owner, modules))
+            found[Part("node", node.name)] = names, kinds
     return found
 
 
-def _classes(path: str, modules: Mapping[str, nn.Module]) -> Iterator[Any]:
+def product_parts(model: nn.Module, graph: fx.Graph | None) -> Iterator[Part]:
+    """The modules and nodes of a model that multiply: a few names that stand for all of a rule."""
+    modules = dict(model.named_modules())
+    for path, module in modules.items():
+        if _PRODUCTS.intersection(_kinds(module)):
+            yield Part("module", path)
+    for node in graph.nodes if graph is not None else ():
+        if node.op != "call_module" and kind_of(node, modules) in _PRODUCTS:
+            yield Part("node", node.name)
+
+
+def _kinds(module: nn.Module) -> Iterator[str]:
+    if isinstance(module, ActivationProduct):  # what its code calls, for a model without a graph
+        yield from ("MatMul", *function_words(torch.matmul))
+    elif kind := module_kind(module):
+        yield kind
+
+
+def _functions(node: fx.Node, modules: Mapping[str, nn.Module]) -> Iterator[str]:
+    """The kind of a node, and the words of the function that it calls or was written for."""
+    if kind := kind_of(node, modules):
+        yield kind
+    if node.op in ("call_function", "call_method"):
+        yield from function_words(node.target)
+    if WRITTEN_FOR in node.meta:
+        yield from function_words(node.meta[WRITTEN_FOR])
+
+
+def _classes(path: str, modules: Mapping[str, nn.Module]) -> Iterator[str]:
     """The classes, and their names, of a module and of all that contain it, but the model."""
     for each in _around(path):
         if each in modules:
             kind = type(modules[each])
             yield kind.__name__
-            yield from kind.__mro__
+            yield from class_words(kind)
 
 
 def _around(path: str) -> Iterator[str]:
@@ -142,23 +180,14 @@ def _chosen(selector: Selector, parts: Layers, what: str) -> list[Part]:
             f"{what}: {selector!r} selects nothing",
             fix="give a module's path, a node's name, a glob, a module class or a function",
         )
-    rule = Rule.of(selector, LayerSettings())
+    rule = Rule.of(words(selector), LayerSettings())
     return [part for part, (names, kinds) in parts.items() if rule.matches(names, kinds)]
 
 
 def _unknown(selector: Selector, parts: Layers, what: str) -> OptionError:
-    if isinstance(selector, str):
-        known = {text for names, _ in parts.values() for text in names}
-        return OptionError(
-            f"{what}: no module or node matches '{selector}'",
-            fix=near_matches(selector.removeprefix("re:"), known),
-        )
-    name = getattr(selector, "__name__", None) or str(selector)
-    kinds = [kind for _, kinds in parts.values() for kind in kinds if callable(kind)]
-    if isinstance(selector, type):
-        used = {kind.__name__ for kind in kinds if isinstance(kind, type)}
-        return OptionError(f"{what}: the model has no {name}", fix=near_matches(name, used))
-    calls = {kind.__name__ for kind in kinds if not isinstance(kind, type)}
+    shown = words(selector)
+    known = {text for names, kinds in parts.values() for text in (*names, *kinds)}
     return OptionError(
-        f"{what}: the traced model does not call {name}", fix=near_matches(name, calls)
+        f"{what}: no module, function or node matches '{shown}'",
+        fix=near_matches(shown.removeprefix("re:"), known),
     )

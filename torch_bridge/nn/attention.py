@@ -39,6 +39,8 @@ class ActivationProduct(nn.Module):
 class Attention(nn.Module):
     """nn.MultiheadAttention in separate layers."""
 
+    replaces = (nn.MultiheadAttention,)
+    """The class that users know it by."""
     in_proj_bias = None
     """Prevents the fast path of torch's encoder layers, which skips modules."""
 
@@ -132,6 +134,7 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
         made.weight.copy_(weight)
         if bias is not None:
             made.bias.copy_(bias)
+            made.bias.requires_grad_(bias.requires_grad)
     made.weight.requires_grad_(weight.requires_grad)
     return made
 
