@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from onnxq.backend import chosen_backend
@@ -65,6 +66,19 @@ def test_bits_and_symmetry_by_rule() -> None:
     spec = made.activation_spec(place)
     assert spec.symmetric
     assert spec.bits == 4
+
+
+def test_powers_of_two_by_rule() -> None:
+    made = placing("onnxruntime", ["Conv", {"pot_scale": True}])
+    placed = made.place(known(made, -0.9, 2.3))
+    convs = {w.name for node, w in made.weights if node.op == "Conv"}
+    grids = {p.tensor: np.frexp(p.scale)[0] for p in placed.table}
+    assert all((grids[name] == 0.5).all() for name in convs)
+    read = {
+        t.name for p in made.places for t in p.tensors if any(n.op == "Conv" for n in p.asked_by)
+    }
+    assert all((grids[name] == 0.5).all() for name in read)
+    assert any((mantissa != 0.5).any() for mantissa in grids.values())
 
 
 @pytest.mark.parametrize(

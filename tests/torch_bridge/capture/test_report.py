@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 
-from torch_bridge.capture.report import Leaf, Product, Report, Row  # noqa: E402
+from torch_bridge.capture.report import Decided, Leaf, Product, Report, Row  # noqa: E402
 
 LEAF = Leaf("head", "TraceError: no", "sums stay float")
 
@@ -65,3 +65,19 @@ def test_one_line_names_the_products_that_stay_float() -> None:
     assert report.summary().startswith("2 of 9 products quantized; float: c0 (no pattern); c1 (no")
     assert report.summary().endswith("c4 (no pattern) and 2 more")
     assert list(report.problems()) == [report.summary()]
+
+
+def test_what_a_user_asked_for_is_shown_and_is_no_problem() -> None:
+    products = [Product("a"), Product("b", "excluded", asked=True)]
+    rules = [Decided('["b", "float"]', ("b",)), Decided('["b*", {"weight_bits": 4}]', ())]
+    row = Row("q", "x", "int8", "lsq from MinMax")
+    report = Report("chip", rows=[row], products=products, rules=rules)
+    assert list(report.problems()) == []
+    assert str(report).splitlines()[2:] == [
+        "  1 of 2 products quantized; float as asked: b (excluded)",
+        '  rule ["b", "float"]: b',
+        '  rule ["b*", {"weight_bits": 4}]: decides nothing, earlier rules match all its layers',
+        "  q: x, int8, lsq from MinMax",
+    ]
+    many = Decided('["*", "float"]', tuple("abcdefg"))
+    assert str(many) == 'rule ["*", "float"]: a, b, c, d, e and 2 more'
