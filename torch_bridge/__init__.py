@@ -10,6 +10,7 @@ A backend's types and ranges, and the places of its quantizers, are data in `onn
 
 from torch_bridge.deploy import deploy
 from torch_bridge.export import export
+from torch_bridge.float_state import float_state, load_float_state
 from torch_bridge.insertion.training_recipe import recipe
 from torch_bridge.nn import freeze_bn_stats, unfreeze_bn_stats
 from torch_bridge.prepare import prepare
@@ -29,7 +30,9 @@ __all__ = [
     "enable_calibration",
     "enable_quantization",
     "export",
+    "float_state",
     "freeze_bn_stats",
+    "load_float_state",
     "prepare",
     "quantizers",
     "quantizing",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,6 +80,7 @@ def deploy(
     exported = export_recorded(model, args, kwargs, file, options, results=True)
     progress("comparing torch with onnxruntime")
     report = prove_export(exported.run, file, exported.feeds)
+    report = replace(report, notes=(*exported.notes, *report.notes))
     conversion = convert(
         exported.model,
         target,

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 from onnxq import graph
 from onnxq.errors import OptionError, UnsupportedModelError, near_matches
@@ -27,8 +28,10 @@ from torch_bridge.capture.module_owners import owner_of, with_owners
 from torch_bridge.capture.recorded_run import RecordedRun, record
 from torch_bridge.exporting import embed_parameters, exporters
 from torch_bridge.exporting.exporters import DynamicAxes, Exporter, Request
+from torch_bridge.exporting.single_precision import in_single_precision
 from torch_bridge.state import evaluating, quantizers, uninitialised_error
 
+_WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel, AveragedModel)
 Axes = Mapping[str, Mapping[int, str] | Sequence[int]]
 
 
@@ -47,7 +50,8 @@ def export(
 ) -> Path:
     """Write a prepared, calibrated model as canonical ONNX and return the path.
 
-    The model is put into eval mode for the export and every module back into its own mode.
+    The model is put into eval mode for the export and every module back into its own mode. Of a
+    model in another type than float32, its float32 form is written.
 
     Args:
         q: the result of `prepare`, with quantization enabled.
@@ -83,6 +87,8 @@ class Exported(NamedTuple):
     run: RecordedRun
     feeds: dict[str, Array]
     """The tensors of the call by the names of the model's inputs."""
+    notes: tuple[str, ...] = ()
+    """What the file does otherwise than the model."""
 
 
 def export_recorded(
@@ -99,6 +105,7 @@ def export_recorded(
     opset = _checked_opset(options.opset, options.exporter, which)
     check_exportable(model)
     args = (args,) if isinstance(args, torch.Tensor) else args
+    model, args, kwargs, note = in_single_precision(model, args, kwargs)
     with evaluating(model), torch.no_grad(), tempfile.TemporaryDirectory(prefix="onnxq-") as folder:
         call = FlatCall(with_owners(model), args, kwargs).eval()
         run = record(call, results=results)
@@ -126,13 +133,13 @@ def export_recorded(
         if made.origin is not None and made.origin.data:  # weights in the temporary folder
             made = graph.load(path)
     values = (t.detach().cpu().numpy() for t in call.tensors)
-    return Exported(made, run, dict(zip(inputs, values, strict=True)))
+    return Exported(made, run, dict(zip(inputs, values, strict=True)), (note,) if note else ())
 
 
 def unwrapped(q: nn.Module) -> nn.Module:
-    """The model inside DistributedDataParallel, DataParallel and torch.compile."""
+    """The model inside DistributedDataParallel, DataParallel, AveragedModel and torch.compile."""
     while True:
-        if isinstance(q, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+        if isinstance(q, _WRAPPERS):
             q = q.module
         elif type(q).__name__ == "OptimizedModule":  # torch.compile's class is not public
             (q,) = q.children()

@@ -26,6 +26,7 @@ from torch_bridge.capture.tracing import TraceOptions, inside
 from torch_bridge.capture.value_types import mark_values
 from torch_bridge.fake_quant import FakeQuantize
 from torch_bridge.insertion import fusion, training_recipe
+from torch_bridge.insertion.float_names import float_names, float_tensors
 from torch_bridge.insertion.insert_quantizers import (
     Maker,
     asks_for_inputs,
@@ -46,6 +47,7 @@ from torch_bridge.insertion.training_recipe import TrainingRecipe
 from torch_bridge.insertion.unwritable_readers import unwritable_readers
 from torch_bridge.nn import freeze_bn_stats, replace_foreign_frozen
 from torch_bridge.nn.attention import ActivationProduct, Attention, expand_attention
+from torch_bridge.nn.hooks import changed_hooks, keep_hooks
 
 How = Override | Mapping[str, Any] | str | None
 Given = TrainingRecipe | Recipe | Settings | Iterable[Sequence[Any]] | str | Path | None
@@ -150,6 +152,7 @@ def prepare(
     report.notes += [f"{p}: frozen batch norm" for p in replace_foreign_frozen(ours)]
     ours, notes = expand_attention(ours)
     report.notes += notes
+    tensors = float_tensors(model.state_dict(), ours)
     options = _trace_options(ours, backend, plan.leaf_modules, concrete_args, tracer)
     captured = ladder.capture(ours, call, options, plan.capture)
     graph_module, report.leaves = captured.graph_module, captured.leaves
@@ -168,13 +171,17 @@ def prepare(
         _without_graph(ours, maker, left_out, choices, report)
     else:
         prepared = graph_module
+        if captured.rung == "fx":  # torch.export calls the hooks of the model itself, too
+            keep_hooks(ours, graph_module)
         _with_graph(graph_module, maker, left_out, taken_in, choices, report)
+        report.cautions += changed_hooks(ours, graph_module)
         _preserve(ours, graph_module, preserve_attributes)
     _follow_device(prepared)
     if plan.freeze_bn:
         freeze_bn_stats(prepared)
     list_quantizers(prepared, report)
     _keep_recipe(prepared, replace(plan, capture=captured.rung))
+    prepared.onnxq_float_names = float_names(tensors, prepared)  # type: ignore[assignment]
     prepared.onnxq_report = report  # type: ignore[assignment]
     target = asked if isinstance(asked, Backend) else backend.name
     prepared.onnxq_backend = target  # type: ignore[assignment]

@@ -12,9 +12,11 @@ managers `calibrating` and `quantizing` restore the mode of every quantizer afte
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
+import torch
 from torch import nn
 
 from onnxq.errors import OptionError, QParamsError, UnsupportedModelError
@@ -85,6 +87,7 @@ def enable_quantization(
             f"observing='{observing}' names no part of a model's quantizers",
             fix="choose 'weights', 'activations' or 'all'",
         )
+    _adopt_ranges(chosen)
     # One that goes on observing finds its range with the first batch.
     blind = [n for n, q in chosen.items() if not q.initialised and n not in following]
     if blind and uninitialised == "error":
@@ -134,13 +137,30 @@ def evaluating(model: nn.Module) -> Iterator[nn.Module]:
             module.training = training
 
 
+def _adopt_ranges(chosen: dict[str, FakeQuantize]) -> None:
+    """Give ranges to a copy made before calibration that has the buffers of a calibrated model."""
+    anew = []
+    for name, quantizer in chosen.items():
+        learned = quantizer.scale.detach().clone()
+        if quantizer.adopt_range() and not torch.equal(learned, quantizer.scale):
+            anew.append(name)
+    if anew:
+        warnings.warn(
+            f"{len(anew)} quantizers of a copy made before calibration start from the calibrated "
+            f"ranges; what they learned or averaged until now is not used: {_listed(anew)}",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
 def uninitialised_error(names: list[str]) -> QParamsError:
     """One error for all quantizers without a range."""
     return QParamsError(
         f"{len(names)} quantizers have no range yet (uninitialised): {_listed(names)}",
         fix="run calibration data through the model between enable_calibration(model) and "
         "enable_quantization(model); a branch that never runs can be left in float with "
-        "enable_quantization(model, uninitialised='skip')",
+        "enable_quantization(model, uninitialised='skip'). A copy (an average) made before "
+        "calibration needs the buffers of the calibrated model: copy them, then enable it again",
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from torch import fx, nn
 
 from torch_bridge.capture.mode_differences import OWNER
+from torch_bridge.nn.hooks import keep_hooks
 
 _PREFIX = "onnxq_call_"
 
@@ -51,6 +52,7 @@ def with_owners(model: nn.Module) -> nn.Module:
     parts = {path: operator.attrgetter(path)(model) for path in used}
     made = fx.GraphModule({**parts, **calls}, graph, type(model).__name__)
     made.training = model.training  # not train(), which would reach into the model's modules
+    keep_hooks(model, made)
     return made
 
 

@@ -129,7 +129,7 @@ class Report:
         found = list(self.problems())
         if found:
             listed = "\n  ".join(found)
-            warnings.warn(f"prepare for {self.backend}:\n  {listed}", UserWarning, stacklevel=3)
+            warnings.warn(f"prepare for {self.backend}:\n  {listed}", UserWarning, stacklevel=4)
 
     def __str__(self) -> str:
         lines = [f"prepared for {self.backend}: {len(self.rows)} quantizers"]

@@ -15,7 +15,7 @@ that scales are not loaded for other codes; the first of a model also holds its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import torch
@@ -75,7 +75,7 @@ class FakeQuantize(nn.Module):
 
     scale: Tensor
     zero_point: Tensor
-    gain: Tensor | None
+    calibrated_scale: Tensor
 
     def __init__(self, spec: QuantizerSpec, observer: Observer, name: str = "") -> None:
         super().__init__()
@@ -90,7 +90,10 @@ class FakeQuantize(nn.Module):
         self.spends_gradient = False
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("zero_point", torch.zeros((), dtype=torch.int32))
-        self.register_buffer("gain", None, persistent=False)
+        # Copied with the buffers, as averages of a model do: see `adopt_range`.
+        self.register_buffer("calibrated_scale", torch.full((), torch.nan), persistent=False)
+        # Not a buffer: those of a copy made before the first call would be fewer.
+        self.gain: Tensor | None = None
         self.recipe = ""  # that of its model, if this is the first quantizer
         self.may_be_zero = False  # its owner knows whether zeros alone tell a fault
         self.register_load_state_dict_pre_hook(_fit)  # type: ignore[no-untyped-call]
@@ -155,6 +158,23 @@ class FakeQuantize(nn.Module):
         for name, current in self._own_tensors():
             if current.dim() == 0:
                 self._set(name, current.detach().expand(size))
+        if not self.observer.ready:
+            self.observer.size_for(size)
+        return self
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move to another device, but keep the types: half a precision is not enough for scales.
+
+        A model may compute in bfloat16 or float64; its grids are those of the file, in float32.
+        """
+
+        def moved(tensor: Tensor) -> Tensor:
+            made = fn(tensor)
+            return made if made.dtype == tensor.dtype else tensor.to(made.device)
+
+        if self.gain is not None:
+            self.gain = moved(self.gain)
+        super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
         return self
 
     def forward(self, x: Tensor, gain: Tensor | None = None) -> Tensor:
@@ -199,7 +219,19 @@ class FakeQuantize(nn.Module):
         except OnnxqError as error:
             error.add_note(f"in the quantizer '{self.name or '?'}' ({self.algorithm})")
             raise
+        self._set("calibrated_scale", scale)
         self.set_range(scale, zero_point)
+
+    def adopt_range(self) -> bool:
+        """Start from the range in buffers that were copied from a calibrated model, if they were.
+
+        A copy made before calibration and averaged since has learned parameters that are averages
+        with the values they had before there was a range.
+        """
+        if self.initialised or not bool(torch.isfinite(self.calibrated_scale).all()):
+            return False
+        self.set_range(self.calibrated_scale, self.zero_point)
+        return True
 
     def on_grid(self, x: Tensor, gain: Tensor | None = None) -> Tensor:
         """`x` rounded with the current scale (times `gain`) and zero point, straight-through."""
@@ -332,13 +364,15 @@ class FakeQuantize(nn.Module):
         flags, _, _ = split_extra_state(state)
         for name, value in zip(self.switches, flags, strict=False):
             setattr(self, name, bool(value))
+        if self.initialised:
+            self._set("calibrated_scale", self.scale)
 
 
 def split_extra_state(state: Tensor) -> tuple[bytes, str, str]:
     """The switches, codes and recipe of a quantizer's extra state; text is '' in older ones."""
     data = bytes(state.tolist())
     text = data.lstrip(b"\0\1")
-    codes, _, recipe = text.decode().partition("\n")
+    codes, _, recipe = text.decode(errors="replace").partition("\n")
     return data[: len(data) - len(text)], codes, recipe
 
 

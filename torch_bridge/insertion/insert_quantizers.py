@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +21,7 @@ from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.capture.mode_differences import OWNER
 from torch_bridge.capture.report import Report, Row
 from torch_bridge.capture.tracing import fresh_name, inside
-from torch_bridge.capture.value_types import FLOAT
+from torch_bridge.capture.value_types import FLOAT, SHAPE
 from torch_bridge.fake_quant import FakeQuantize, algorithm
 from torch_bridge.insertion.layer_choices import LayerChoices
 from torch_bridge.insertion.op_kinds import module_kind
@@ -239,8 +238,8 @@ def insert_weight_quantizers(graph_module: fx.GraphModule, rules: Rules, maker: 
         path = f"{holder}.weight_fake_quant"
         graph_module.add_submodule(holder, nn.Module().train(graph_module.training))
         quantizer = maker.for_weight(axis, str(weight.target), rules.settings(node))
-        if weight.op == "get_attr":
-            quantizer.size_for(operator.attrgetter(str(weight.target))(graph_module).shape)
+        if SHAPE in weight.meta:
+            quantizer.size_for(weight.meta[SHAPE])
         graph_module.add_submodule(path, quantizer.train(graph_module.training))
         with graph_module.graph.inserting_before(node):
             call = graph_module.graph.call_module(path, (weight,))

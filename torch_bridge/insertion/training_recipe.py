@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
 
 from onnxq.calibration.recipe import Recipe, recipe_or_rules
@@ -137,8 +138,7 @@ def recipe(source: nn.Module | Mapping[str, Any]) -> TrainingRecipe:
     if isinstance(source, nn.Module):
         found = (m.recipe for m in source.modules() if isinstance(m, FakeQuantize))
     else:
-        extra = (v for k, v in source.items() if str(k).endswith("_extra_state"))
-        found = (split_extra_state(v)[2] for v in extra if isinstance(v, Tensor))
+        found = (_recipe_in(str(key), value) for key, value in source.items())
     text = next(filter(None, found), None)
     if text is None:
         is_model = isinstance(source, nn.Module)
@@ -147,6 +147,14 @@ def recipe(source: nn.Module | Mapping[str, Any]) -> TrainingRecipe:
             fix="give a model that torch_bridge.prepare returned, or its state_dict()",
         )
     return TrainingRecipe.loads(text)
+
+
+def _recipe_in(key: str, value: Any) -> str:
+    """The recipe in one entry of a checkpoint; '' if there is none."""
+    is_state = key.endswith("_extra_state") and isinstance(value, Tensor)
+    if not is_state or value.dtype is not torch.uint8 or key.endswith(".observer._extra_state"):
+        return ""
+    return split_extra_state(value)[2]
 
 
 def plan(settings: Any, backend: str | None, **choices: Any) -> TrainingRecipe:

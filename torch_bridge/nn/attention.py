@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torch_bridge.nn.children import places
+from torch_bridge.nn.hooks import keep_hooks
 
 
 class ActivationProduct(nn.Module):
@@ -63,6 +64,15 @@ class Attention(nn.Module):
         self.scores = ActivationProduct()
         self.mixed = ActivationProduct()
         self.train(source.training)
+
+    def parts(self, name: str) -> tuple[Tensor, ...]:
+        """The tensors that hold the parameter `name` of nn.MultiheadAttention."""
+        if name in ("in_proj_weight", "in_proj_bias"):
+            part = name.removeprefix("in_proj_")
+            layers = (self.q_proj, self.k_proj, self.v_proj)
+            return tuple(getattr(layer, part) for layer in layers)
+        layer, _, part = name.rpartition("_")  # q_proj_weight
+        return (getattr(self.get_submodule(layer), part),)
 
     def forward(
         self,
@@ -122,7 +132,9 @@ def expand_attention(model: nn.Module) -> tuple[nn.Module, list[str]]:
         if place.child.bias_k is not None or place.child.add_zero_attn:
             notes.append(f"{place.path}: left float, extra keys (bias_k, add_zero_attn)")
             continue
-        place.put(made.setdefault(id(place.child), Attention(place.child)))
+        attention = made.setdefault(id(place.child), Attention(place.child))
+        keep_hooks(place.child, attention)
+        place.put(attention)
     return model, notes
 
 

@@ -138,6 +138,17 @@ class Observer(nn.Module):
         for name, value in self._initial.items():
             setattr(self, name, value.to(self.batches.device, copy=True))
 
+    def size_for(self, size: tuple[int, ...]) -> None:
+        """Give the state the size that it will have with scales of this shape.
+
+        Averages of a model copy the buffers of another one, and need the same sizes before and
+        after calibration.
+        """
+        for name, value in self._initial.items():
+            if name != "batches":
+                self._initial[name] = value.expand(*size, *value.shape)
+        self.reset()
+
     # -- parts --------------------------------------------------------------------------------
 
     def remember(self, name: str, initial: Tensor) -> None:

@@ -14,6 +14,7 @@ that a recipe was made with except for that, the grid is the one that the recipe
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from functools import cached_property, partial
 
@@ -33,8 +34,6 @@ from onnxq.quant.scheme import QSpec
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers.base import Observer
 from torch_bridge.observers.reduce import gathered
-
-_SEEN = "seen_"
 
 
 class _OnnxqGrid(Observer):
@@ -109,8 +108,8 @@ class ByMethod(_OnnxqGrid):
                 fix="leave the method out, or make the quantizer per tensor",
             )
         self._wanted = Wanted(rows=rows)
-        for name, value in TensorStatistics(self._wanted).state().items():
-            self.remember(_SEEN + name, torch.tensor(np.asarray(value)))
+        # Not buffers: their sizes follow the data, and averages of a model copy buffers by size.
+        self._seen = TensorStatistics(self._wanted)
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> None:
@@ -118,26 +117,33 @@ class ByMethod(_OnnxqGrid):
         super().forward(x)  # refuses what is not finite, on all processes
         batch = TensorStatistics(self._wanted)
         batch.add(x.detach().float().cpu().numpy())
-        every = self._statistics()
         for state in gathered(batch.state()):
-            every.merge(TensorStatistics.from_state(self._wanted, state))
-        for name, value in every.state().items():
-            setattr(self, _SEEN + name, _tensor(np.asarray(value), self.batches.device))
+            self._seen.merge(TensorStatistics.from_state(self._wanted, state))
+
+    def reset(self) -> None:
+        """Forget everything."""
+        super().reset()
+        self._seen = TensorStatistics(self._wanted)
 
     def range(self) -> tuple[Tensor, Tensor]:
         """The range by the method, in float64."""
-        seen = self._statistics()
+        seen = self._seen
         own = observed_range(seen, self.rules, self.method)
         look = partial(Look.of_activation, seen, self.method)
         low, high = self.recorded(look, str(self.method), (own.low, own.high))
         device = self.batches.device
         return _tensor(low, device), _tensor(high, device)
 
-    def _statistics(self) -> TensorStatistics:
-        names = [name for name in self._initial if name.startswith(_SEEN)]
-        # Copies: the statistics add to their arrays in place, and checkpoints may hold the buffers.
-        state = {n.removeprefix(_SEEN): getattr(self, n).cpu().numpy().copy() for n in names}
-        return TensorStatistics.from_state(self._wanted, state)
+    def get_extra_state(self) -> Tensor:
+        """The statistics as a tensor, which any checkpoint format can hold."""
+        file = io.BytesIO()
+        np.savez(file, allow_pickle=False, **self._seen.state())
+        return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take the statistics of a checkpoint."""
+        with np.load(io.BytesIO(bytes(state.tolist())), allow_pickle=False) as arrays:
+            self._seen = TensorStatistics.from_state(self._wanted, dict(arrays))
 
 
 class WeightByMethod(_OnnxqGrid):

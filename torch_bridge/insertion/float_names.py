@@ -1,0 +1,69 @@
+"""Where each entry of the float model's state_dict is in the prepared model.
+
+Batch norms move into the layers they are fused with, the stacked projections of an attention become
+three layers, and a module with two names has one of them in a graph. Tensors stay the same objects
+through all of that, except those of attention, so an entry is found by its tensor and not by rules
+about names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class FloatNames:
+    """The names of a float model's state in the prepared model."""
+
+    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By the name in the float model; several tensors are stacked along their first axis."""
+    unused: dict[str, Any] = field(default_factory=dict)
+    """Entries of the float model that the graph does not read, with their values."""
+    order: tuple[str, ...] = ()
+    """All names, as the float model has them."""
+
+
+def float_tensors(given: Mapping[str, Any], model: nn.Module) -> dict[str, tuple[Any, ...]]:
+    """The tensors that hold each entry of the state `given`, after modules were replaced.
+
+    A module that replaces one with other parameters has a method `parts`, which says where they
+    are.
+    """
+    state = model.state_dict(keep_vars=True)
+    modules = dict(model.named_modules(remove_duplicate=False))
+    found: dict[str, tuple[Any, ...]] = {}
+    for name, value in given.items():
+        path, _, part = name.rpartition(".")
+        parts = getattr(modules.get(path), "parts", None)
+        if name in state:
+            found[name] = (state[name],)
+        else:
+            found[name] = parts(part) if callable(parts) else (value,)
+    return found
+
+
+def float_names(tensors: Mapping[str, tuple[Any, ...]], prepared: nn.Module) -> FloatNames:
+    """Where the tensors of the float model are in the prepared one."""
+    state = prepared.state_dict(keep_vars=True)
+    by_tensor = {id(value): name for name, value in reversed(state.items())}
+    places: dict[str, tuple[str, ...]] = {}
+    unused: dict[str, Any] = {}
+    for name, held in tensors.items():
+        there = [by_tensor.get(id(value)) for value in held]
+        if all(there):
+            places[name] = tuple(filter(None, there))
+        elif name in state and not isinstance(held[0], Tensor):
+            places[name] = (name,)
+        else:
+            unused[name] = joined([v.detach() if isinstance(v, Tensor) else v for v in held])
+    return FloatNames(places, unused, tuple(tensors))
+
+
+def joined(values: list[Any]) -> Any:
+    """One value, or tensors stacked along their first axis."""
+    return values[0] if len(values) == 1 else torch.cat(values)
