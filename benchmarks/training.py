@@ -150,7 +150,7 @@ def compiled(job: Job) -> Job:
         try:
             job()
         finally:
-            compile_kernels(False)
+            compile_kernels(None)
 
     return run
 

@@ -14,6 +14,7 @@ from torch_bridge.float_state import float_state, load_float_state
 from torch_bridge.insertion.training_recipe import recipe
 from torch_bridge.nn import freeze_bn_stats, unfreeze_bn_stats
 from torch_bridge.prepare import prepare
+from torch_bridge.sharding import fully_shard
 from torch_bridge.state import (
     calibrating,
     disable_all,
@@ -32,6 +33,7 @@ __all__ = [
     "export",
     "float_state",
     "freeze_bn_stats",
+    "fully_shard",
     "load_float_state",
     "prepare",
     "quantizers",

@@ -111,6 +111,11 @@ def calibrating(model: nn.Module, only: Part | None = None) -> Iterator[nn.Modul
     with _restored(model):
         enable_calibration(model, only)
         yield model
+    for module in model.modules():
+        # After a forward pass alone, a sharded model (FSDP2) still has its parameters gathered,
+        # and an optimizer made then would train these and not the shards.
+        if callable(reshard := getattr(module, "reshard", None)):
+            reshard()
 
 
 @takes(model=nn.Module)

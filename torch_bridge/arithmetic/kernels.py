@@ -18,7 +18,8 @@ are three implementations that agree to the last bit in y and dx:
   that stay in the cache, with masks by `hardtanh_backward`, which needs no boolean tensor. On a CPU
   these passes are three to five times as fast as `composed`, and C is twice as fast again. A zero
   point that all channels share may be given as a number.
-* compiled: `composed` through torch.compile, one pass each; see `compile_kernels`.
+* compiled: `composed` through torch.compile, one pass each: on CUDA by default, elsewhere see
+  `compile_kernels`.
 
 Scale and zero point broadcast against x; zero points are floats that hold integers. NaN stays NaN,
 so diverging training is visible.
@@ -27,6 +28,7 @@ so diverging training is visible.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -249,22 +251,23 @@ def _around(value: float) -> np.ndarray:
 
 # -- choice ------------------------------------------------------------------------------------
 
-_compiled: Kernels | None = None
+_asked: bool | None = None
+"""Whether the user asked for compiled kernels; None: neither for them nor against them."""
 
 _WORTH_COMPILING = 1 << 16
 """Elements from which compiled kernels are faster: a call takes longer than an eager one."""
 
 
-def compile_kernels(on: bool = True) -> None:
+def compile_kernels(on: bool | None = True) -> None:
     """Compile the kernels that do not exist in C by torch.compile, or return to the eager ones.
 
     These are the kernels for other devices and data types, and all kernels if `torch_bridge` was
-    installed without a compiler. Needs a C++ compiler at run time, and some seconds at the first
-    call. Results are the same to the last bit, except for the order in which the gradients of
-    scales are summed.
+    installed without a compiler. Needs a C++ compiler at run time (Triton on CUDA), and some
+    seconds at the first call. Results are the same to the last bit, except for the order in which
+    the gradients of scales are summed. None is the default: compiled on CUDA, if Triton is there.
     """
-    global _compiled
-    _compiled = _compile() if on else None
+    global _asked
+    _asked = on
 
 
 @functools.cache
@@ -336,6 +339,14 @@ def kernels_for(x: Tensor) -> Kernels:
     if tracing():
         return COMPOSED
     if x.device.type == "cpu" and x.dtype == torch.float32:
-        small = x.numel() < _WORTH_COMPILING
-        return EAGER if _compiled is None or small or native.library() else _compiled
-    return COMPOSED if _compiled is None else _compiled
+        worthwhile = _asked and x.numel() >= _WORTH_COMPILING and not native.library()
+        return _compile() if worthwhile else EAGER
+    by_default = _asked is None and x.device.type == "cuda" and _has_triton(x.device)
+    return _compile() if _asked or by_default else COMPOSED
+
+
+@functools.cache
+def _has_triton(device: torch.device) -> bool:
+    """Whether torch.compile can write kernels for this GPU: Triton needs one of Volta or later."""
+    found = importlib.util.find_spec("triton") is not None
+    return found and torch.cuda.get_device_capability(device) >= (7, 0)

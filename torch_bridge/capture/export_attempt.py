@@ -23,6 +23,7 @@ from torch_bridge.capture.flat_call import is_structure, leaves, rebuilt
 from torch_bridge.capture.leaf_calls import LeafCalls
 from torch_bridge.capture.mode_differences import OWNER, Untraceable
 from torch_bridge.capture.tracing import TraceOptions, in_one_line, inside, structural_copy
+from torch_bridge.nn.hooks import drop_hooks
 
 _PREFIX = "model."
 _KINDS = (Tensor, torch.SymInt)
@@ -128,6 +129,7 @@ class ExportAttempt:
                 continue
             if path in leaf_paths or _is_leaf(module, options):
                 leaves_.append(path)
+                drop_hooks(module)  # the graph calls the leaf itself, and that its hooks
                 calls.replace(path, module)
             else:
                 watched(path, module)

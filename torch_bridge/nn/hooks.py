@@ -28,6 +28,13 @@ def keep_hooks(source: nn.Module, made: nn.Module) -> None:
         setattr(made, name, copy.copy(getattr(source, name)))
 
 
+def drop_hooks(module: nn.Module) -> None:
+    """Let neither `module` nor those inside it call hooks."""
+    for each in module.modules():
+        for name in _HOOKS:
+            setattr(each, name, type(getattr(each, name))())
+
+
 def changed_hooks(model: nn.Module, graph_module: fx.GraphModule) -> Iterator[str]:
     """What becomes of the hooks of `model` in the graph, if it is not what they did."""
     called = [n for n in graph_module.graph.nodes if n.op == "call_module"]
@@ -54,8 +61,9 @@ def changed_hooks(model: nn.Module, graph_module: fx.GraphModule) -> Iterator[st
 
 
 def _hooks(module: nn.Module) -> Iterator[int]:
+    """The numbers of its hooks, which copies of them keep."""
     for name in _HOOKS:
-        yield from map(id, getattr(module, name).values())
+        yield from getattr(module, name)
 
 
 def _listed(paths: list[str]) -> str:

@@ -81,7 +81,7 @@ def _compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(kernels.native, "library", lambda: None)
     functional.compile_kernels(True)
     yield
-    functional.compile_kernels(False)
+    functional.compile_kernels(None)
 
 
 KINDS = ["int8", "uint8", "int4", "uint4", "int2", "int16", "uint16"]

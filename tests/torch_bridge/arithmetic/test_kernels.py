@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -268,7 +269,8 @@ def test_the_eager_kernels_are_for_float32_on_the_cpu() -> None:
 
 def test_what_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Kernels(*COMPOSED)._replace(ste=None)
-    monkeypatch.setattr(kernels, "_compiled", made)
+    monkeypatch.setattr(kernels, "_compile", lambda: made)
+    monkeypatch.setattr(kernels, "_asked", True)
     large = torch.ones(kernels._WORTH_COMPILING)
     monkeypatch.setattr(kernels.native, "library", lambda: None)
     assert kernels_for(large) is made
@@ -276,3 +278,22 @@ def test_what_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernels_for(torch.ones(1, dtype=torch.float64)) is made
     monkeypatch.setattr(kernels.native, "library", object)
     assert kernels_for(large) is EAGER  # faster still
+
+
+@pytest.mark.parametrize(
+    ("asked", "triton", "expected"),
+    [(None, True, True), (None, False, False), (False, True, False), (True, False, True)],
+)
+def test_kernels_are_compiled_on_cuda_by_default(
+    asked: bool | None, triton: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Kernels(*COMPOSED)._replace(ste=None)
+    monkeypatch.setattr(kernels, "_compile", lambda: made)
+    monkeypatch.setattr(kernels, "_has_triton", lambda device: triton)
+    kernels.compile_kernels(asked)
+    on_cuda: Any = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32)
+    try:
+        assert kernels_for(on_cuda) is (made if expected else COMPOSED)
+        assert kernels_for(torch.ones(1)) is EAGER
+    finally:
+        kernels.compile_kernels(None)
