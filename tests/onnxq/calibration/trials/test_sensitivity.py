@@ -26,7 +26,7 @@ def calibrated(name: str) -> tuple[Calibrated, Trial]:
     model, _ = float_form(from_proto(NETWORKS[name]()))
     data = samples(name, 8)
     found = observe(model, wanted(Placing(model, backend)), data)
-    return Calibrated(model, backend, found, {}), Trial(model, data)
+    return Calibrated(Placing(model, backend), found, {}), Trial(model, data)
 
 
 def test_a_coarse_layer_comes_first() -> None:
