@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +13,14 @@ from torch import Tensor, fx, nn
 from onnxq.backend import Backend, chosen_backend
 from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.recorded_grids import GridRecord
-from onnxq.errors import OptionError, UnsupportedModelError, near_matches
+from onnxq.errors import OptionError, UnsupportedModelError
 from onnxq.parsing.argument_types import takes
 from onnxq.quant.settings import Settings
 from torch_bridge.capture import ladder
 from torch_bridge.capture.example_call import ExampleCall
 from torch_bridge.capture.ladder import Asked
-from torch_bridge.capture.quantized_graph import Method, QuantizedGraph
+from torch_bridge.capture.preserved_attributes import preserve
+from torch_bridge.capture.quantized_graph import QuantizedGraph
 from torch_bridge.capture.report import Report
 from torch_bridge.capture.tracing import TraceOptions, inside
 from torch_bridge.capture.value_types import mark_values
@@ -175,7 +175,7 @@ def prepare(
             keep_hooks(ours, graph_module)
         _with_graph(graph_module, maker, left_out, taken_in, choices, report)
         report.cautions += changed_hooks(ours, graph_module)
-        _preserve(ours, graph_module, preserve_attributes)
+        preserve(ours, graph_module, preserve_attributes)
     _follow_device(prepared)
     if plan.freeze_bn:
         freeze_bn_stats(prepared)
@@ -357,31 +357,3 @@ def _follow_device(model: nn.Module) -> None:
     for module in model.modules():
         if len(devices) == 1 and isinstance(module, FakeQuantize):
             module.to(next(iter(devices)))
-
-
-# -- attributes that the prepared model keeps -----------------------------------------------------
-
-
-def _preserve(model: nn.Module, graph_module: QuantizedGraph, paths: Iterable[str]) -> None:
-    """Give the graph's modules attributes and methods of the model they were traced from."""
-    for path in paths:
-        owner, _, name = path.rpartition(".")
-        try:
-            source = model.get_submodule(owner)
-            value = getattr(source, name)
-        except AttributeError:
-            raise _no_such_attribute(model, owner, path) from None
-        if isinstance(value, types.MethodType) and value.__self__ is source:
-            value = Method(value.__func__)
-        graph_module.keep(path, value)
-
-
-def _no_such_attribute(model: nn.Module, owner: str, path: str) -> OptionError:
-    modules = dict(model.named_modules())
-    if owner in modules:
-        known = [f"{owner}.{n}".lstrip(".") for n in dir(modules[owner]) if not n.startswith("_")]
-    else:
-        known = list(modules)
-    return OptionError(
-        f"preserve_attributes: the model has no '{path}'", fix=near_matches(path, known)
-    )

@@ -240,12 +240,14 @@ def test_wrong_types_are_told_with_the_parameter(tmp_path: Path) -> None:
         "args": lambda wrong: tb.deploy(q, wrong, tmp_path),
         "path": lambda wrong: tb.export(q, (x,), wrong),
         "folder": lambda wrong: tb.deploy(q, (x,), wrong),
+        "source": lambda wrong: tb.recipe(wrong),
+        "state": lambda wrong: tb.load_float_state(q, wrong),
     }
     for name, call in calls.items():
         for wrong in (None, 7, object()):
             with pytest.raises(TypeError, match=f"'{name}'"):
                 call(wrong)
-    named = {"deploy", "export", "prepare", "recipe"}
+    named = {"deploy", "export", "load_float_state", "prepare", "recipe"}
     for name in set(tb.__all__) - named:
         with pytest.raises(TypeError, match="'model'"):
             getattr(tb, name)(None)

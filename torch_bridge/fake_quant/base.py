@@ -8,15 +8,12 @@ neither.
 parameters before every call, and when the module is put into eval mode. Exporters read only these
 two, so every algorithm becomes one `onnxq::FakeQuantize` node (after `transform`, for the few that
 do not round their input itself). Only the logarithmic grid has a node of its own.
-
-Beside its tensors a checkpoint holds, for every quantizer, its switches and its codes as text, so
-that scales are not loaded for other codes; the first of a model also holds its recipe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -26,16 +23,11 @@ from onnxq.quant.qparams import QParams
 from torch_bridge.arithmetic.functional import fake_quantize
 from torch_bridge.arithmetic.onnx_node import is_export
 from torch_bridge.arithmetic.spec import QuantizerSpec
+from torch_bridge.fake_quant import saved_state
 from torch_bridge.observers.base import Observer
 
 SMALLEST_SCALE = torch.finfo(torch.float32).eps
 """Learned scales are at least this: 0 cannot divide, and a negative scale mirrors the grid."""
-
-
-_ADVICE = (
-    " as in the checkpoint. Prepare the model as that was prepared: prepare(..., "
-    "settings=torch_bridge.recipe(checkpoint)). For the weights alone see load_float_state"
-)
 
 
 class FakeQuantize(nn.Module):
@@ -96,7 +88,7 @@ class FakeQuantize(nn.Module):
         self.gain: Tensor | None = None
         self.recipe = ""  # that of its model, if this is the first quantizer
         self.may_be_zero = False  # its owner knows whether zeros alone tell a fault
-        self.register_load_state_dict_pre_hook(_fit)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(saved_state.fit)  # type: ignore[no-untyped-call]
         self.set_up()
 
     def _check(self, spec: QuantizerSpec) -> None:
@@ -354,57 +346,12 @@ class FakeQuantize(nn.Module):
         return QParamsError(f"quantizer '{self.name or '?'}' {what}", fix=fix)
 
     def get_extra_state(self) -> Tensor:
-        """Switches and text as a tensor, which any checkpoint format can hold."""
-        flags = (getattr(self, name) for name in self.switches)
-        text = f"{self.spec.codes}\n{self.recipe}"
-        return torch.tensor([*flags, *text.encode()], dtype=torch.uint8)
+        """Switches and text, as a checkpoint holds them."""
+        return saved_state.pack(self)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Set the switches as they were saved."""
-        flags, _, _ = split_extra_state(state)
-        for name, value in zip(self.switches, flags, strict=False):
+        for name, value in zip(self.switches, saved_state.unpack(state).switches, strict=False):
             setattr(self, name, bool(value))
         if self.initialised:
             self._set("calibrated_scale", self.scale)
-
-
-def split_extra_state(state: Tensor) -> tuple[bytes, str, str]:
-    """The switches, codes and recipe of a quantizer's extra state; text is '' in older ones."""
-    data = bytes(state.tolist())
-    text = data.lstrip(b"\0\1")
-    codes, _, recipe = text.decode(errors="replace").partition("\n")
-    return data[: len(data) - len(text)], codes, recipe
-
-
-def _fit(
-    module: FakeQuantize,
-    state_dict: dict[str, Any],
-    prefix: str,
-    _metadata: object,
-    _strict: bool,
-    _missing: list[str],
-    _unexpected: list[str],
-    errors: list[str],
-) -> None:
-    """Check the codes and make sizes agree before a checkpoint is loaded.
-
-    A per-channel quantizer has one scale until it is calibrated. It takes the number of scales of
-    the checkpoint. One scale for the whole tensor is the same grid as that scale for all channels.
-    Many scales do not become one: torch reports the sizes.
-    """
-    extra = state_dict.get(f"{prefix}_extra_state")
-    codes = split_extra_state(extra)[1] if isinstance(extra, Tensor) else ""
-    if codes and codes != module.spec.codes:
-        found = f"{prefix.removesuffix('.')} has codes {module.spec.codes}, not {codes}"
-        errors.append(found if any(_ADVICE in error for error in errors) else f"{found}{_ADVICE}")
-    for name, current in module._own_tensors():
-        saved = state_dict.get(prefix + name)
-        if not isinstance(saved, Tensor) or saved.shape == current.shape:
-            continue
-        per_scale = name not in module.per_element
-        if per_scale and not module.spec.per_channel and saved.numel() != 1:
-            continue
-        if per_scale and saved.numel() == 1 and current.numel() > 1:
-            state_dict[prefix + name] = saved.reshape(()).expand(current.shape)
-        else:
-            module._set(name, torch.empty(saved.shape, dtype=current.dtype))

@@ -1,8 +1,9 @@
 """Every choice of one `prepare`, as JSON: with it the same model is prepared again.
 
-The text is part of every checkpoint (see `torch_bridge.fake_quant.base`). Classes and functions are
-in it by their words, so replaying it needs the code of the model and nothing else. It does not hold
-the arguments that are code themselves: example inputs, a tracer, and attributes to preserve.
+The text is part of every checkpoint (see `torch_bridge.fake_quant.saved_state`). Classes and
+functions are in it by their words, so replaying it needs the code of the model and nothing else. It
+does not hold the arguments that are code themselves: example inputs, a tracer, and attributes to
+preserve.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from onnxq.errors import OptionError
 from onnxq.parsing import strict_json
 from onnxq.parsing.argument_types import takes
 from onnxq.quant.settings import Settings
-from torch_bridge.fake_quant.base import FakeQuantize, split_extra_state
+from torch_bridge.fake_quant import FakeQuantize, saved_state
 from torch_bridge.insertion.overrides import Override
 from torch_bridge.insertion.selector_words import words
 
@@ -151,10 +152,14 @@ def recipe(source: nn.Module | Mapping[str, Any]) -> TrainingRecipe:
 
 def _recipe_in(key: str, value: Any) -> str:
     """The recipe in one entry of a checkpoint; '' if there is none."""
-    is_state = key.endswith("_extra_state") and isinstance(value, Tensor)
-    if not is_state or value.dtype is not torch.uint8 or key.endswith(".observer._extra_state"):
+    is_state = key.endswith(saved_state.KEY) and isinstance(value, Tensor)
+    if (
+        not is_state
+        or value.dtype is not torch.uint8
+        or key.endswith(f".observer.{saved_state.KEY}")
+    ):
         return ""
-    return split_extra_state(value)[2]
+    return saved_state.unpack(value).recipe
 
 
 def plan(settings: Any, backend: str | None, **choices: Any) -> TrainingRecipe:
