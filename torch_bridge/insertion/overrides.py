@@ -143,8 +143,11 @@ class Override:
         given = spec.observer if self.observer is None else self.observer
         if not isinstance(given, str):
             return given
-        by_words = {words(kind): kind for kind in _subclasses(Observer)}
-        return by_words.get(given) or observer(given)
+        if "." in given:  # a class without a name of its own
+            for kind in _subclasses(Observer):
+                if words(kind) == given:
+                    return kind
+        return observer(given)
 
     def _settled(self, spec: QSpec) -> QSpec:
         """Scales of wide codes do not learn, powers of two stay such, unless the user says how."""
@@ -159,7 +162,7 @@ class Override:
 
 
 def _subclasses(kind: type[Observer]) -> Iterator[type[Observer]]:
-    """All classes derived from `kind`: one that has no name goes by its words in a recipe."""
+    """All classes derived from `kind`."""
     for each in kind.__subclasses__():
         yield each
         yield from _subclasses(each)

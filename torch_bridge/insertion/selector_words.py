@@ -43,7 +43,8 @@ def words(selector: Any) -> str:
     if isinstance(selector, type):
         public = getattr(nn, selector.__name__, None) is selector
         return f"torch.nn.{name}" if public else f"{selector.__module__}.{name}"
-    if known := _public_names().get(id(selector)):
+    function, known = _public_names().get(id(selector), (None, ""))
+    if function is selector:
         return known
     return f"{getattr(selector, '__module__', None) or 'builtins'}.{name}"
 
@@ -71,11 +72,12 @@ def function_words(target: Callable[..., Any] | str) -> Iterator[str]:
 
 
 @functools.cache
-def _public_names() -> dict[int, str]:
-    """The names of torch's functions: some have none in themselves."""
-    found: dict[int, str] = {}
+def _public_names() -> dict[int, tuple[Any, str]]:
+    """Torch's functions and their names, by identity: some have no name in themselves."""
+    found: dict[int, tuple[Any, str]] = {}
     for path, place in _HOMES.items():
-        for name in dir(place):
-            if not name.startswith("_"):
-                found.setdefault(id(getattr(place, name, None)), f"{path}.{name}")
+        for name in dir(place) if isinstance(place, type) else vars(place):
+            value = None if name.startswith("_") else getattr(place, name, None)
+            if callable(value):
+                found.setdefault(id(value), (value, f"{path}.{name}"))
     return found
