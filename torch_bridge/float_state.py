@@ -8,6 +8,7 @@ Names are those of the float model. Scales and ranges take no part: they are in 
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from onnxq.errors import OptionError, UnsupportedModelError, near_matches
 from onnxq.parsing.argument_types import takes
 from torch_bridge.export import unwrapped
-from torch_bridge.insertion.float_names import FloatNames, joined
+from torch_bridge.insertion.float_names import EXTRA, FloatNames, joined
 from torch_bridge.state import quantizers
 
 _SHOWN = 5
@@ -69,7 +70,7 @@ def load_float_state(model: nn.Module, state: Mapping[str, Any], *, strict: bool
     for name, value in pairs:
         _put(value, names.places[name], target, prepared)
     for name in names.unused.keys() & state.keys():
-        names.unused[name] = state[name]
+        names.unused[name] = copy.deepcopy(state[name])
     ranges = sum(each.initialised for each in quantizers(prepared).values())
     if ranges:
         warnings.warn(
@@ -115,7 +116,7 @@ def _check_sizes(
     pairs: list[tuple[str, Any]], names: FloatNames, target: Mapping[str, Any]
 ) -> None:
     for name, value in pairs:
-        if not isinstance(value, Tensor):
+        if name.endswith(EXTRA):
             continue
         parts = [target[place] for place in names.places[name]]
         rows = [sum(len(p) for p in parts)] if len(parts) > 1 else []
@@ -130,8 +131,8 @@ def _check_sizes(
 def _put(
     value: Any, places: tuple[str, ...], target: Mapping[str, Any], prepared: nn.Module
 ) -> None:
-    if not isinstance(value, Tensor):  # the extra state of a module
-        path = places[0].removesuffix("_extra_state").removesuffix(".")
+    if places[0].endswith(EXTRA):
+        path = places[0].removesuffix(EXTRA).removesuffix(".")
         prepared.get_submodule(path).set_extra_state(value)
         return
     tensors = [target[place] for place in places]

@@ -144,6 +144,7 @@ def prepare(
         maker = replace(maker, method=recipe.method, record=GridRecord(recipe.grids))
     call = ExampleCall(model, example_inputs, example_kwargs)
     ours = _copied(model)
+    before = ours.state_dict(keep_vars=True)
     report = Report(backend.name)
     if recipe is not None and recipe.smooth:
         report.cautions.append(_not_smoothed(recipe))
@@ -152,7 +153,7 @@ def prepare(
     report.notes += [f"{p}: frozen batch norm" for p in replace_foreign_frozen(ours)]
     ours, notes = expand_attention(ours)
     report.notes += notes
-    tensors = float_tensors(model.state_dict(), ours)
+    tensors = float_tensors(before, ours)
     options = _trace_options(ours, backend, plan.leaf_modules, concrete_args, tracer)
     captured = ladder.capture(ours, call, options, plan.capture)
     graph_module, report.leaves = captured.graph_module, captured.leaves

@@ -30,6 +30,18 @@ class FrozenBatchNorm2d(nn.Module):
         return x * gain[:, None, None] + (self.bias - self.running_mean * gain)[:, None, None]
 
 
+class Counted(nn.Linear):
+    """A layer that saves a number beside its parameters."""
+
+    count = 0
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor(self.count)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.count = int(state)
+
+
 class Net(nn.Module):
     """A batch norm to fold, two attentions, a module with two names, a part that never runs."""
 
@@ -41,7 +53,7 @@ class Net(nn.Module):
         self.attn = nn.MultiheadAttention(8, 2, batch_first=True)
         self.cross = nn.MultiheadAttention(8, 2, batch_first=True, kdim=3, vdim=3, bias=False)
         self.auxiliary = nn.Linear(8, 2)
-        self.head = nn.Linear(8, 4)
+        self.head = Counted(8, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch.relu(self.bn(self.stem(x)))
@@ -56,7 +68,9 @@ X = torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(0))
 
 def built(seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
-    return Net().eval()
+    net = Net().eval()
+    net.head.count = seed
+    return net
 
 
 def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
@@ -115,7 +129,7 @@ def test_names_that_do_not_match() -> None:
     net = built()
     q, state = tb.prepare(net, "onnxruntime", (X,)), net.state_dict()
     with pytest.raises(
-        OptionError, match=r"2 names are missing: 'head\.weight', 'head\.bias'"
+        OptionError, match=r"3 names are missing: 'head\.weight', 'head\.bias'"
     ) as e:
         tb.load_float_state(q, {k: v for k, v in state.items() if not k.startswith("head")})
     assert "strict=False" in e.value.fix

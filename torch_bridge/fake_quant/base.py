@@ -155,7 +155,7 @@ class FakeQuantize(nn.Module):
         return self
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move to another device, but keep the types: half a precision is not enough for scales.
+        """Move to another device, but keep the types: scales need more than half precision.
 
         A model may compute in bfloat16 or float64; its grids are those of the file, in float32.
         """

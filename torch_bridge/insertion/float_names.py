@@ -15,6 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+EXTRA = "_extra_state"
+"""The end of the names that torch gives to what modules save beside their tensors."""
+
 
 @dataclass(frozen=True)
 class FloatNames:
@@ -28,19 +31,22 @@ class FloatNames:
     """All names, as the float model has them."""
 
 
-def float_tensors(given: Mapping[str, Any], model: nn.Module) -> dict[str, tuple[Any, ...]]:
-    """The tensors that hold each entry of the state `given`, after modules were replaced.
+def float_tensors(before: Mapping[str, Any], model: nn.Module) -> dict[str, tuple[Any, ...]]:
+    """The tensors that hold each entry of a state after modules of `model` were replaced.
 
-    A module that replaces one with other parameters has a method `parts`, which says where they
-    are.
+    `before` is the state of the model before, with its own tensors. Where these are gone, there are
+    others of the same name, or a method `parts` of the module says which they are.
     """
     state = model.state_dict(keep_vars=True)
+    kept = {id(value) for value in state.values()}
     modules = dict(model.named_modules(remove_duplicate=False))
     found: dict[str, tuple[Any, ...]] = {}
-    for name, value in given.items():
+    for name, value in before.items():
         path, _, part = name.rpartition(".")
         parts = getattr(modules.get(path), "parts", None)
-        if name in state:
+        if id(value) in kept:
+            found[name] = (value,)
+        elif name in state:
             found[name] = (state[name],)
         else:
             found[name] = parts(part) if callable(parts) else (value,)
@@ -57,10 +63,11 @@ def float_names(tensors: Mapping[str, tuple[Any, ...]], prepared: nn.Module) -> 
         there = [by_tensor.get(id(value)) for value in held]
         if all(there):
             places[name] = tuple(filter(None, there))
-        elif name in state and not isinstance(held[0], Tensor):
+        elif name in state and name.endswith(EXTRA):  # made anew by every call
             places[name] = (name,)
         else:
-            unused[name] = joined([v.detach() if isinstance(v, Tensor) else v for v in held])
+            values = [v.detach().clone() if isinstance(v, Tensor) else v for v in held]
+            unused[name] = joined(values)
     return FloatNames(places, unused, tuple(tensors))
 
 

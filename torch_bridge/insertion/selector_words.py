@@ -51,9 +51,7 @@ def words(selector: Any) -> str:
 
 def class_words(kind: type) -> Iterator[str]:
     """Those that select the objects of a class: its own, and those of its base classes."""
-    for each in (kind, *getattr(kind, "replaces", ())):
-        for base in each.__mro__[:-1]:
-            yield words(base)
+    yield from map(words, kind.__mro__[:-1])
 
 
 def function_words(target: Callable[..., Any] | str) -> Iterator[str]:

@@ -132,7 +132,7 @@ def _classes(path: str, modules: Mapping[str, nn.Module]) -> Iterator[str]:
     """The classes, and their names, of a module and of all that contain it, but the model."""
     for each in _around(path):
         if each in modules:
-            kind = type(modules[each])
+            kind = getattr(modules[each], "stands_for", type(modules[each]))
             yield kind.__name__
             yield from class_words(kind)
 

@@ -40,10 +40,10 @@ class ActivationProduct(nn.Module):
 class Attention(nn.Module):
     """nn.MultiheadAttention in separate layers."""
 
-    replaces = (nn.MultiheadAttention,)
-    """The class that users know it by."""
     in_proj_bias = None
     """Prevents the fast path of torch's encoder layers, which skips modules."""
+    stands_for = nn.MultiheadAttention
+    """The class that selectors find it by."""
 
     def __init__(self, source: nn.MultiheadAttention) -> None:
         super().__init__()

@@ -13,7 +13,6 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from torch_bridge.insertion.selector_words import class_words, function_words, words  # noqa: E402
-from torch_bridge.nn.attention import Attention  # noqa: E402
 
 
 class Block(nn.Linear):
@@ -59,4 +58,3 @@ def test_a_class_has_the_words_of_its_bases() -> None:
     assert list(class_words(Block)) == [
         *(f"{__name__}.Block", "torch.nn.Linear", "torch.nn.Module")
     ]
-    assert "torch.nn.MultiheadAttention" in set(class_words(Attention))
