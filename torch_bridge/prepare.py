@@ -96,7 +96,8 @@ def prepare(
             the path of a JSON file of either. The first rule that matches a layer decides, and it
             goes before `weight` and `activation`. Rules can also select module classes and
             functions. A recipe's ranges come from the same statistics by the same methods; for
-            the data that it was made with, they are those it records.
+            the data that it was made with, they are those it records. Or all choices of an
+            earlier `prepare`: what `torch_bridge.recipe` returns, or a file of it.
         weight: changes for weights: an Override, a mapping of its fields, or an algorithm's name.
         activation: the same for activations.
         exclude: parts that stay float: paths, node names, globs, module classes, functions.
