@@ -192,6 +192,16 @@ def test_scales_stay_float32(kind: torch.dtype, late: bool, tmp_path: Path) -> N
     assert q.stem.weight.dtype is kind  # a copy was exported
 
 
+def test_autocasting_reaches_every_parameter() -> None:
+    q = calibrate(prepared())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = q.train()(X)
+    assert y.dtype is torch.bfloat16
+    y.float().square().mean().backward()
+    assert {n for n, p in q.named_parameters() if p.grad is None} == {"x_fake_quant.scale"}
+    assert {p.grad.dtype for p in q.parameters() if p.grad is not None} == {torch.float32}
+
+
 def test_types_change_no_scale_and_no_result() -> None:
     q = calibrate(prepared())
     expected, before = q(X), scales(q)
