@@ -1,0 +1,160 @@
+"""What running a model shows: its tensors' values, and how far they are from those of another one.
+
+One pass over the samples. Of every tensor sums and histograms are kept, so memory does not grow
+with the number of samples. The model runs in the reference session: what the graph means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnxq.canonical.quantizers import QUANTIZERS, is_quantizer
+from onnxq.edit import producer
+from onnxq.graph import Model
+from onnxq.graph.constants import is_constant
+from onnxq.observing.tensor_statistics import TensorStatistics, Wanted
+from onnxq.proof.difference import TensorDiff
+from onnxq.proof.prove import ANYTHING
+from onnxq.proof.trusted import Running, Trusted
+from onnxq.proof.verify import Report, Values, compare, shared_tensors
+from onnxq.reporting.channel_gains import ChannelGains
+from onnxq.running.records import Data
+from onnxq.running.samples import Feed, given_samples
+from onnxq.running.sessions import ModelSource, open_model
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class LayerError:
+    """How far one tensor is from its twin."""
+
+    tensor: str
+    sqnr: float
+    """In dB; infinite if there is no difference."""
+    largest: float
+    unit: str
+    """The unit of `largest`: steps, or relative to the largest magnitude."""
+    rescaled: bool = False
+    """Whether its channels have other factors than those of the twin, which do not count."""
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; infinities become None."""
+        plain = {k: v for k, v in vars(self).items() if v != math.inf}
+        return dict.fromkeys(vars(self)) | plain
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one pass over the samples shows."""
+
+    samples: int = 0
+    random: bool = False
+    """Whether the inputs were random ones."""
+    report: Report | None = None
+    """The comparison; None if there is nothing to compare with."""
+    errors: Mapping[str, LayerError] = field(default_factory=dict)
+    """The shared tensors, by name, in the order of the trusted model."""
+    seen: Mapping[str, TensorStatistics] = field(default_factory=dict)
+    """The values that quantizers get, by the name of their input."""
+    notes: tuple[str, ...] = ()
+
+
+def quantized_activations(model: Model) -> dict[str, str]:
+    """The tensors of the main graph that a canonical model quantizes, each with its float name.
+
+    An output of the network keeps its name: what its quantizer reads has another one.
+    """
+    found: dict[str, str] = {}
+    for node in model.nodes(*QUANTIZERS):
+        x, y = node.inputs[0], node.outputs[0]
+        if node.owner is not model.graph or is_constant(x):
+            continue
+        source = producer(x)
+        if source is None or not is_quantizer(source):
+            found[str(x.name)] = str(y.name if model.is_output(y) else x.name)
+    return found
+
+
+def measure(
+    model: Model,
+    against: ModelSource | None,
+    data: Data,
+    *,
+    most: int | None = None,
+    count: int = 4,
+    seed: int = 0,
+    progress: Progress = lambda _: None,
+) -> Measured:
+    """Run a canonical model on `data`, beside `against` if there is one.
+
+    Without data, `count` random samples are compared, and no values are kept: what random inputs
+    cause says nothing about ranges. Without either there is nothing to run.
+    """
+    if data is None and against is None:
+        return Measured()
+    seen = _Seen({} if data is None else quantized_activations(model), model)
+    opened = open_model(model)
+
+    def feeds() -> Iterator[Feed]:
+        for sample in given_samples(trusted.session.inputs, data, most=most):
+            progress(f"running sample {sample.number + 1}")
+            yield sample.feed
+
+    given = None if data is None else feeds()
+    if against is None:
+        trusted = Trusted(opened, given, taps=seen.taps)
+        for number, (feed, values) in enumerate(trusted.results(), 1):
+            seen.add({**feed, **values})
+            samples = number
+        return Measured(samples, seen=seen.found, notes=seen.notes())
+    first = open_model(against)
+    shared = shared_tensors((first, opened))
+    trusted = Trusted(first, given, count=count, seed=seed, taps=shared)
+    other = Running(opened, taps=dict.fromkeys([*shared, *seen.taps]))
+    gains = {name: ChannelGains() for name in shared}
+
+    def watch(a: Values, b: Values) -> None:
+        seen.add(b)
+        for name, sums in gains.items():
+            if name in a and name in b:
+                sums.add(a[name], b[name])
+
+    report = compare(trusted, other, ANYTHING, shared, watch=watch)
+    found = {diff.name: diff for diff in (*report.layers, *report.outputs)}
+    errors = {name: _error(diff, gains.get(name)) for name, diff in found.items()}
+    return Measured(report.samples, data is None, report, errors, seen.found, seen.notes())
+
+
+def _error(diff: TensorDiff, gains: ChannelGains | None) -> LayerError:
+    beside = None if gains is None else gains.sqnr
+    sqnr = diff.sqnr if beside is None else beside
+    return LayerError(diff.name, sqnr, diff.max, diff.unit, beside is not None)
+
+
+class _Seen:
+    """Statistics of the tensors that quantizers read; those that are not finite are left out."""
+
+    def __init__(self, names: Mapping[str, str], model: Model) -> None:
+        inputs = {t.name for t in model.graph.inputs}
+        self.found = {name: TensorStatistics(Wanted()) for name in names}
+        self.taps = [name for name in names if name not in inputs]
+        self._broken: dict[str, str] = {}
+
+    def add(self, values: Values) -> None:
+        for name, statistics in list(self.found.items()):
+            try:
+                if name in values:
+                    statistics.add(values[name])
+            except FloatingPointError as error:
+                self._broken[name] = str(error)
+                del self.found[name]
+
+    def notes(self) -> tuple[str, ...]:
+        return tuple(f"'{name}' contains {what}" for name, what in self._broken.items())
+
+
+__all__ = ["LayerError", "Measured", "measure", "quantized_activations"]
