@@ -29,7 +29,7 @@ WIDTH, HEIGHT = 132.0, 30.0
 GAP_X, GAP_Y = 20.0, 22.0
 COLUMN_GAP = 90.0
 _SWEEPS = 4
-_ASPECT = 1.9
+_ASPECT = 1.3
 """The width of a picture that fits a screen, as a multiple of its height."""
 _LEAST_ROWS = 24
 """A strip of so many rows is not cut: it fits a screen as it is."""

@@ -65,6 +65,11 @@ class Quantization(Conversion):
     latency: float | None = None
     """Time of the quantized model as a multiple of the float one's, in onnxruntime on this machine;
     None if it was not measured."""
+    float_model: Model | None = field(default=None, repr=False)
+    """The float model, to compare with in a report."""
+
+    def _trusted(self) -> Model:
+        return self.source if self.float_model is None else self.float_model
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -245,6 +250,7 @@ def quantize(
         measured=0 if trial is None else len(trial.results),
         trade_off=tradeoff,
         latency=ratio,
+        float_model=source,
     )
 
 
