@@ -1,29 +1,27 @@
 """Quantize float networks beside onnxruntime's quantize_static: `python -m benchmarks.quantize`.
 
 Both get the same 64 samples. SQNR is that of 16 others in onnxruntime's default session, against
-the float model; latencies are interleaved; CPU seconds and memory are those of a process each.
+the float model; latencies are interleaved; CPU seconds and memory are those of a process each, in
+rounds of all ways, of which the median counts.
 The table goes to docs/quantize-benchmark.md; exit code 1 on a missed target.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import subprocess
+import statistics
 import sys
 import tempfile
-import time
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks import quantize_memory
 from benchmarks.cifar10.rows import section
 from benchmarks.float_networks import NETWORKS, Feed, data, write
-from benchmarks.memory import peak_megabytes
+from benchmarks.quantize_child import compile_sources, measured, store, theirs
 
 SAMPLES = 64
 TRIED = 16
@@ -32,74 +30,8 @@ WAYS = ("theirs", "min-max", "default", "mixed")
 """quantize_static, onnxq with plain extremes, onnxq as users run it, and with layers in float."""
 MIXED_DB = {"mobilenetv2": 15.0}
 """The SQNR that the last way asks for, where a network needs float layers."""
-
-
-def theirs(model: Path, made: Path, feeds: list[Feed]) -> None:
-    """What onnxruntime's users are told to do: pre-process, QDQ, per channel, u8 and s8."""
-    import logging
-
-    from onnxruntime.quantization import (
-        CalibrationDataReader,
-        QuantFormat,
-        QuantType,
-        quantize_static,
-    )
-    from onnxruntime.quantization.shape_inference import quant_pre_process
-
-    class Reader(CalibrationDataReader):
-        def __init__(self) -> None:
-            self.feeds = iter(feeds)
-
-        def get_next(self) -> Feed | None:
-            return next(self.feeds, None)
-
-    logging.disable(logging.WARNING)
-    ready = made.with_suffix(".ready.onnx")
-    quant_pre_process(str(model), str(ready))
-    quantize_static(
-        str(ready),
-        str(made),
-        Reader(),
-        quant_format=QuantFormat.QDQ,
-        per_channel=True,
-        activation_type=QuantType.QUInt8,
-        weight_type=QuantType.QInt8,
-    )
-
-
-def ours(model: Path, made: Path, feeds: list[Feed], way: str, name: str) -> None:
-    """Quantize without the proof, as theirs has none."""
-    import onnxq
-
-    options: dict[str, Any] = {"verify": False}
-    if way == "min-max":
-        options |= {"method": "min-max", "smooth": False, "bias_correction": False}
-        options["rounding"] = "nearest"
-    if way == "mixed":
-        options["target_sqnr"] = MIXED_DB[name]
-    onnxq.save(onnxq.quantize(model, "onnxruntime", feeds, **options).model, made)
-
-
-def child(name: str, way: str, model: Path, made: Path, samples: int) -> None:
-    """One way in this process; its costs as one line of JSON."""
-    feeds = data(name, samples, seed=1)
-    before = time.process_time()
-    if way == "theirs":
-        theirs(model, made, feeds)
-    else:
-        ours(model, made, feeds, way, name)
-    print(json.dumps({"cpu": time.process_time() - before, "peak": peak_megabytes()}))
-
-
-def measured(name: str, way: str, model: Path, made: Path, samples: int) -> dict[str, float]:
-    """One way in a process of its own."""
-    words = [name, way, str(model), str(made), str(samples)]
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.quantize", "--child", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{name}, {way}: {done.stderr.strip().splitlines()[-1:]}")
-    found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+ROUNDS = 3
+"""How often the costs of a way are measured."""
 
 
 def sqnr(model: Path, made: Path, feeds: list[Feed]) -> float:
@@ -122,13 +54,31 @@ def network(name: str, folder: Path, samples: int, seconds: float) -> dict[str, 
     write(name, model)
     ways = [way for way in WAYS if way != "mixed" or name in MIXED_DB]
     files = {way: folder / f"{name}.{way}.onnx" for way in ways}
-    found = {way: measured(name, way, model, files[way], samples) for way in ways}
+    given = folder / f"{name}.npz"
+    store(data(name, samples, seed=1), given)
+    found = costs(ways, name, model, files, given)
     times = onnxq.bench({"float": model, **files}, data(name, 4, 3), seconds=seconds, profile=False)
     tried = data(name, TRIED, seed=2)
     for way, row in zip(ways, times.models[1:], strict=True):
         assert row.ratio is not None, row
         found[way] |= {"latency": row.ratio.median, "sqnr": sqnr(model, files[way], tried)}
     return found
+
+
+def costs(
+    ways: list[str], name: str, model: Path, files: dict[str, Path], given: Path
+) -> dict[str, dict[str, float]]:
+    """CPU seconds and memory of all ways, the median of the rounds; of the slow way of one."""
+    rounds: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
+    for number in range(ROUNDS):
+        for way in ways:
+            if way != "mixed" or not number:
+                goal = MIXED_DB[name] if way == "mixed" else None
+                rounds[way].append(measured(way, model, files[way], given, goal))
+    return {
+        way: {key: statistics.median(each[key] for each in some) for key in some[0]}
+        for way, some in rounds.items()
+    }
 
 
 def judge(found: dict[str, dict[str, dict[str, float]]]) -> list[tuple[str, str, str, bool]]:
@@ -189,16 +139,12 @@ def table(
 def main() -> int:
     """Measure, write the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quantize", description=__doc__)
-    parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
     parser.add_argument("--samples", type=int, default=SAMPLES)
     parser.add_argument("--seconds", type=float, default=20.0, help="for latencies, per network")
     parser.add_argument("networks", nargs="*", default=[*NETWORKS, "memory", "cifar10"])
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    if options.child:
-        name, way, model, made, samples = options.child
-        child(name, way, Path(model), Path(made), int(samples))
-        return 0
+    compile_sources()
     with tempfile.TemporaryDirectory() as folder:
         found = {}
         for name in (each for each in options.networks if each not in ("memory", "cifar10")):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from onnxq.discovery import Broken, discover, find
+from onnxq.discovery import Broken, discover, find, in_own_file
 from onnxq.errors import OptionError, near_matches
 from onnxq.operators.placement import INPUTS_ONLY, Placement
 from onnxq.parsing.argument_types import takes
@@ -190,6 +190,9 @@ def backends() -> Mapping[str, Backend | Broken]:
 
 def find_backend(name: str) -> Backend:
     """The backend of that name."""
+    own = in_own_file(name, "onnxq.backends", BACKENDS_GROUP, _backends_in)
+    if own is not None:
+        return cast(Backend, own)
     found: Backend = find(name, backends(), "backend", "onnxq backends")
     return found
 

@@ -74,6 +74,22 @@ def _passes_in(thing: Any) -> dict[str, Any]:
 
 
 @functools.cache
+def in_own_file(
+    name: str, package: str, group: str, collect: Callable[[Any], dict[str, Any]]
+) -> Any | None:
+    """What a module of `package` provides under its own name, without importing the others.
+
+    None if there is no such module, or if there are plug-ins: two may provide the same name.
+    """
+    module = name.replace("-", "_")
+    home = importlib.import_module(package)
+    known = (info.name for info in pkgutil.iter_modules(home.__path__))
+    if module not in known or importlib.metadata.entry_points(group=group):
+        return None
+    return collect(importlib.import_module(f"{package}.{module}")).get(name)
+
+
+@functools.cache
 def discover(
     package: str, group: str, collect: Callable[[Any], dict[str, Any]], kind: str
 ) -> Mapping[str, Any]:

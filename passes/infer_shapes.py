@@ -14,6 +14,7 @@ from onnxq.edit import identity
 from onnxq.errors import UnsupportedModelError
 from onnxq.graph import Model
 from onnxq.pass_ import Pass, Trace
+from onnxq.quant.qparam_table import QParamTable
 from onnxq.running.shape_inference import infer, weightless, without_made_up_names
 from onnxq.storage.exporter import live_nodes
 from onnxq.storage.importer import decode_type, set_info
@@ -32,6 +33,7 @@ class InferShapes(Pass):
 
     def run(self, model: Model, trace: Trace) -> None:
         twin = model.clone()
+        twin.qparams = QParamTable()  # it would be written as text
         for node in twin.nodes(*QUANTIZERS):  # the output has the type of the input
             identity(node, node.inputs[0])
         try:

@@ -27,7 +27,10 @@ class QuantizerPlaces(PlacementWalk[gs.Node, gs.Tensor]):
     def __init__(
         self, model: Model, placement: Placement, left_float: Iterable[gs.Node] = ()
     ) -> None:
-        """Look at `model`; nothing is quantized for the nodes of `left_float`."""
+        """Look at `model`; nothing is quantized for the nodes of `left_float`.
+
+        Activation functions that run inside them stay float with them.
+        """
         super().__init__(placement)
         self._left_float = {id(node) for node in left_float}
         if model.nodes(*QUANTIZERS):
@@ -45,6 +48,13 @@ class QuantizerPlaces(PlacementWalk[gs.Node, gs.Tensor]):
                 x, nodes = found
                 self._gelu[id(nodes[-1])] = x
                 self._inside.update(id(node) for node in nodes[:-1])
+        for node in self._nodes if self._left_float else ():
+            if id(node) in self._left_float and node.outputs:
+                self._left_float |= {
+                    id(user)
+                    for user in node.outputs[0].outputs
+                    if self.runs_inside(user, node.outputs[0])
+                }
 
     def weights(self) -> Iterator[tuple[gs.Node, gs.Tensor]]:
         """Layers whose weight is quantized, with the weight."""

@@ -53,9 +53,10 @@ from passes.to_qoperator import ToQoperator
 from passes.unsign_weights import UnsignWeights
 
 _INTEGER = kinds(
-    "Conv ConvTranspose Linear MatMul Add Mul Concat MaxPool AveragePool GlobalAveragePool Resize",
-    "Sigmoid LeakyRelu",
+    "Conv ConvTranspose Linear MatMul Add Mul Concat AveragePool GlobalAveragePool Resize Sigmoid",
+    "LeakyRelu",
 )
+"""MaxPool only moves values: it runs on codes wherever it gets them, and asks for none."""
 _JOINING = kinds("Add Mul Concat AveragePool GlobalAveragePool Resize Sigmoid LeakyRelu")
 _ALL_INTEGER = Placement(
     inputs=_INTEGER, outputs=_INTEGER - MOVES, absorbed=kinds("Relu Clip"), tensors_only=True

@@ -8,7 +8,6 @@ from functools import cached_property
 import onnx_graphsurgeon as gs
 
 from onnxq.analysis.placement_walk import Place
-from onnxq.backend import Backend
 from onnxq.calibration.even_channels.equalizing import equalize, may_equalize
 from onnxq.calibration.even_channels.smoothing import Smoothed, smooth
 from onnxq.calibration.flat_sides import without_flat_sides
@@ -19,7 +18,6 @@ from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.recorded_grids import Look, RecordedGrid
 from onnxq.calibration.rounding.weight_rounding import WeightRounding
 from onnxq.calibration.weight_ranges import chosen_method
-from onnxq.graph import Model
 from onnxq.graph.constants import array
 from onnxq.observing.range_methods import Method
 from onnxq.observing.statistics import Statistics
@@ -35,35 +33,36 @@ class Calibrated:
 
     def __init__(
         self,
-        model: Model,
-        backend: Backend,
+        placing: Placing,
         statistics: Statistics,
         smoothing: Mapping[str, float] | None = None,
         feeds: Sequence[Feed] = (),
         progress: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Smooth a copy of `model`: as `smoothing` says, or if None, wherever it pays.
+        """Smooth a copy of the model: as `smoothing` says, or if None, wherever it pays.
 
         `feeds` are samples for GPTQ.
         """
-        self.backend, self.statistics = backend, statistics
-        self.model = model.clone()
+        self.backend, self.statistics = placing.backend, statistics
+        is_plain = smoothing is not None and not smoothing
+        self.model = placing.model if is_plain else placing.model.clone()
+        # The last one: recipes seldom differ in settings.
+        self._placing = placing if is_plain else None
         self._channels = {
             name: each.channels.numbers
             for name, each in statistics.tensors.items()
             if each.channels is not None and each.channels.sum.count
         }
         self.smoothed: list[Smoothed] = []
-        scheme = backend.scheme
+        scheme = self.backend.scheme
         if not (scheme.activation.logarithmic or scheme.weight.logarithmic):
-            self.smoothed = smooth(self.model, self._channels, backend, smoothing)
+            self.smoothed = smooth(self.model, self._channels, self.backend, smoothing)
         if may_equalize(scheme):
             self.smoothed += equalize(self.model, self._channels, statistics.tensors, smoothing)
         for each in self.smoothed:
             self._channels[each.smoothed] = self._channels[each.tensor].divided(each.factors)
         self._smooth = {each.smoothed for each in self.smoothed}
         self._observed: dict[tuple[str, QSpec, Method], KnownRange] = {}
-        self._placing: Placing | None = None  # the last one: recipes seldom differ in settings
         self._rounding = WeightRounding(self.model, feeds, progress)
 
     @cached_property

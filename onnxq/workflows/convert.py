@@ -14,10 +14,10 @@ fitting skips the readers at the start of the backend's pipeline.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,8 +58,8 @@ class Conversion(MadeFiles, Reported):
     backend: Backend
     source: Model
     """The canonical form of the source."""
-    findings: tuple[Finding, ...] = ()
-    """Lint findings for the model to deploy."""
+    subject: Subject
+    """The model to deploy, as lint looks at it."""
     variant: str | None = None
     """The chosen way to deploy; None: the backend's own."""
     range_sources: dict[str, str] = field(default_factory=dict)
@@ -81,6 +81,11 @@ class Conversion(MadeFiles, Reported):
     def _origins(self) -> Iterator[Origin | None]:
         yield self.source.origin
         yield from super()._origins()
+
+    @functools.cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """Lint findings for the model to deploy, looked for when they are first asked for."""
+        return findings(self.subject)
 
     @property
     def model(self) -> Model:
@@ -179,7 +184,6 @@ def convert(
     )
     progress(f"running {len(backend.pipeline)} passes")
     fitted, written, told = _made(found.model, backend, observers, allow_requantize, data, progress)
-    progress("checking what the target will reject or run in float")
     subject = Subject(backend, written.model, fitted.model, found.model)
     conversion = Conversion(
         backend=backend,
@@ -190,14 +194,14 @@ def convert(
         artifacts=written.artifacts,
         notes=[*found.notes, *written.notes, *told.notes],
         range_sources=told.sources,
-        findings=findings(subject),
+        subject=subject,
         variant=variant,
         change=fitted.change,
     )
     proof_notes: list[str] = []
     if verify:
         with written_apart(written.artifacts) as files:
-            proving = partial(
+            proving = functools.partial(
                 prove,
                 backend,
                 found.model,

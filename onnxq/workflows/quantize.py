@@ -165,11 +165,11 @@ def quantize(
     stated = {method if stored is None else stored.method}
     stated |= {rule.change.method for rule in rules.rules if rule.change.method is not None}
     found = statistics_for(
-        *(model, target, data, statistics, samples, progress, kept),
+        *(placing, data, statistics, samples, progress, kept),
         distribution=any(m is None or Method.parse(m).needs_distribution for m in stated),
         channels=exponents != {} or (bias_correction if stored is None else stored.bias_correction),
     )
-    calibrated = Calibrated(model, target, found, exponents, kept.for_rounding, progress)
+    calibrated = Calibrated(placing, found, exponents, kept.for_rounding, progress)
     if rounds and asked == "gptq" and not kept.feeds:
         raise OptionError(
             "GPTQ rounds weights by what their layers compute, which needs samples",

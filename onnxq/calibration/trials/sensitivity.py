@@ -105,6 +105,10 @@ def _greedy(
         floats |= chosen
         left -= chosen
         waiting = [(ops - chosen, noise) for ops, noise in waiting if ops - chosen]
+    if waiting:  # operators without weights, between layers that are all float by now
+        rest = set[int]().union(*(ops for ops, _ in waiting))
+        gain = sum(noise for _, noise in waiting)
+        steps.append(FloatStep(tuple(sorted(names[op] for op in rest)), gain))
     return steps
 
 

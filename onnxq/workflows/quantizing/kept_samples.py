@@ -8,16 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxq.backend import Backend
 from onnxq.calibration.placing import Placing
 from onnxq.calibration.trials.trial import SAMPLES
 from onnxq.calibration.wanted import wanted
 from onnxq.errors import LoadError
-from onnxq.graph import Model
 from onnxq.observing.observe import observe
 from onnxq.observing.statistics import Statistics, fingerprint
 from onnxq.observing.tensor_statistics import Wanted
-from onnxq.quant.settings import Settings
 from onnxq.running.samples import samples as feeds_of
 from onnxq.running.sessions import reference
 
@@ -49,8 +46,7 @@ class KeptSamples:
 
 
 def statistics_for(
-    model: Model,
-    backend: Backend,
+    placing: Placing,
     data: Data,
     given: Statistics | str | Path | None,
     most: int | None,
@@ -65,7 +61,8 @@ def statistics_for(
     Without `distribution` and `channels` only what extremes need is observed, which is cheaper.
     """
     # Rules may need other methods, but not other tensors than those of the whole network do.
-    whole = Placing(model, backend, Settings())
+    model, backend = placing.model, placing.backend
+    whole = Placing(model, backend) if placing.settings.rules else placing
     asked: dict[str, Wanted] = {}
     if whole.places:  # float activations have no ranges
         asked = wanted(whole, distribution=distribution, channels=channels)

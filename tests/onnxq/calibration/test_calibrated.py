@@ -22,7 +22,7 @@ def ground(name: str, backend: str = "onnxruntime") -> Calibrated:
     target = chosen_backend(backend, None)
     model, _ = float_form(from_proto(NETWORKS[name]()))
     found = observe(model, wanted(Placing(model, target)), samples(name, 8))
-    return Calibrated(model, target, found, {})
+    return Calibrated(Placing(model, target), found, {})
 
 
 def test_min_max_is_what_the_network_computes() -> None:

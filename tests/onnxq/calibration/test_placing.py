@@ -56,6 +56,12 @@ def test_float_layers_have_no_quantizers() -> None:
     assert len(made.weights) == len(plain.weights) - 1
 
 
+def test_a_pool_between_float_layers_stays_float() -> None:
+    assert placing("onnxruntime").model.nodes("MaxPool")
+    made = placing("onnxruntime", ["Conv", "float"], ["Linear", "float"])
+    assert not made.places
+
+
 def test_bits_and_symmetry_by_rule() -> None:
     made = placing("onnxruntime", ["Conv", {"bits": 4, "symmetric": True, "per_channel": False}])
     conv = next(node for node, _ in made.weights if node.op == "Conv")

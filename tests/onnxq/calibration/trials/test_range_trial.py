@@ -27,7 +27,7 @@ def calibrated(name: str, backend: str) -> tuple[Calibrated, Trial]:
     model, _ = float_form(from_proto(NETWORKS[name]()), single=True)
     feeds = list(samples(name))
     found = observe(model, wanted(Placing(model, target)), feeds)
-    return Calibrated(model, target, found), Trial(model, feeds)
+    return Calibrated(Placing(model, target), found), Trial(model, feeds)
 
 
 @pytest.mark.parametrize("name", ["resnet", "mobilenet", "transformer"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 import numpy as np
+import pytest
 
 from onnxq.backend import chosen_backend
 from onnxq.calibration.calibrated import Calibrated
@@ -21,12 +22,12 @@ from onnxq.quant.settings import Settings
 from tests.models.networks import NETWORKS, samples
 
 
-def calibrated(name: str) -> tuple[Calibrated, Trial]:
-    backend = chosen_backend("onnxruntime", None)
+def calibrated(name: str, target: str = "onnxruntime") -> tuple[Calibrated, Trial]:
+    backend = chosen_backend(target, None)
     model, _ = float_form(from_proto(NETWORKS[name]()))
     data = samples(name, 8)
     found = observe(model, wanted(Placing(model, backend)), data)
-    return Calibrated(model, backend, found, {}), Trial(model, data)
+    return Calibrated(Placing(model, backend), found, {}), Trial(model, data)
 
 
 def test_a_coarse_layer_comes_first() -> None:
@@ -40,6 +41,19 @@ def test_a_coarse_layer_comes_first() -> None:
         first = rank(placing, placed, trial)[0]
         assert bad in first.layers
         assert first.share > 0.9
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino", "tensorrt", "vitis", "qnn"])
+def test_with_all_layers_in_float_nothing_is_quantized(backend: str) -> None:
+    """Also what lies between layers: pools, sums, activation functions."""
+    ground, trial = calibrated("resnet", backend)
+    recipe = Recipe(backend, bias_correction=False)
+    steps = rank(ground.placing(recipe.settings), ground.placed(recipe), trial)
+    everything = [name for step in steps for name in step.layers]
+    placed = ground.placed(recipe.with_float(everything))
+    fixed = {"x"} if chosen_backend(backend, None).placement.graph_inputs else set()
+    assert set(placed.sources) == fixed
+    assert fixed or trial.noise(placed.model).sqnr > 120
 
 
 def test_switched_off_means_not_there() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from onnxq.backend import chosen_backend
 from onnxq.calibration.float_form import float_form
+from onnxq.calibration.placing import Placing
 from onnxq.calibration.trials.trial import SAMPLES
 from onnxq.errors import LoadError
 from onnxq.graph import from_proto
@@ -38,9 +39,9 @@ def test_statistics_must_cover_what_the_backend_wants() -> None:
     backend = chosen_backend("onnxruntime", None)
     kept = KeptSamples(2)
     quiet = lambda text: None  # noqa: E731 - a function that does nothing
-    found = statistics_for(model, backend, samples("conv1d"), None, None, quiet, kept)
+    found = statistics_for(Placing(model, backend), samples("conv1d"), None, None, quiet, kept)
     assert found.samples == 4
     assert len(kept.feeds) == 2
     empty = Statistics.of(fingerprint(model), {})
     with pytest.raises(LoadError, match=r"lack \d+ tensors"):
-        statistics_for(model, backend, None, empty, None, quiet, kept)
+        statistics_for(Placing(model, backend), None, empty, None, quiet, kept)
