@@ -135,8 +135,8 @@ def _weights(canonical_model: Model, plain: Model) -> Iterator[Distribution]:
         weight = weight_of(node)
         if weight is not None and weight.name not in done:
             done.add(str(weight.name))
-            values = unread(weight)
-            found = None if values is None else of_weight(str(weight.name), values, None)
+            whole = unread(weight)
+            found = None if whole is None else of_weight(str(weight.name), whole, None)
             if found is not None:
                 yield found
 

@@ -126,7 +126,7 @@ def hint(contents: Contents, what: str) -> str:
     return names.report(**more[what])
 
 
-# -- what scripts draw ------------------------------------------------------------------------------
+# -- what scripts draw ----------------------------------------------------------------------------
 
 
 def drawn(contents: Contents) -> dict[str, Any]:

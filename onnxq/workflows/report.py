@@ -32,7 +32,6 @@ from onnxq.reading import canonical
 from onnxq.reporting.commands import Names
 from onnxq.reporting.contents import Contents, Facts, Timing
 from onnxq.reporting.gathered import gather
-from onnxq.reporting.html_page import html_page
 from onnxq.reporting.model_explorer import write_model_explorer
 from onnxq.running.records import Data
 from onnxq.workflows.bench import bench
@@ -53,6 +52,8 @@ class ModelReport:
     @cached_property
     def html(self) -> str:
         """The page: one file that needs no other."""
+        from onnxq.reporting.html_page import html_page  # templates are not needed for a summary
+
         return html_page(self.contents)
 
     @takes(path=PATH)

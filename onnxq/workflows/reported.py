@@ -7,21 +7,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from onnxq.backend import Backend
-from onnxq.canonical.quantizers import QUANTIZERS
 from onnxq.graph import Model
+from onnxq.lint.findings import findings
 from onnxq.lint.rule import Finding, Subject
-from onnxq.pipeline import Pipeline
 from onnxq.proof.change import Change
 from onnxq.proof.prove import Proof
 from onnxq.proof.verify import Report
-from onnxq.quant.qparam_table import QParamTable
-from onnxq.reading import canonical
 from onnxq.reporting.commands import Names
 from onnxq.running.records import Data
 from onnxq.workflows.artifacts import Artifact
 from onnxq.workflows.report import ModelReport, made_report, shown_path
 from onnxq.workflows.summary import summarize
-from passes.apply_qparams import ApplyQParams
 
 
 class Reported:
@@ -33,11 +29,10 @@ class Reported:
     stem: str
     artifacts: tuple[Artifact, ...]
     files: list[Path]
-    table: QParamTable
     proofs: tuple[Proof, ...]
     cost: Report | None
     change: Change | None
-    findings: tuple[Finding, ...]
+    subject: Subject
     notes: list[str]
 
     def full_report(
@@ -54,10 +49,9 @@ class Reported:
         which `samples` at most are used; without them random inputs are compared.
         """
         trusted = self._trusted() if against is None else against
-        subject = self._subject()
         changes: Sequence[str] = () if self.change is None else self.change.notes()
         return made_report(
-            subject,
+            self.subject,
             trusted,
             names=Names(
                 self._first_file(),
@@ -66,7 +60,7 @@ class Reported:
                 shown_path(trusted),
                 data=os.fspath(data) if isinstance(data, str | os.PathLike) else None,
             ),
-            summary=summarize(subject.model),
+            summary=summarize(self.subject.model),
             data=data,
             findings=self.findings,
             proofs=self.proofs,
@@ -87,6 +81,11 @@ class Reported:
         """The report as one HTML page that needs no other file; see `full_report`."""
         return self.full_report(data, against=against, samples=samples).html
 
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Lint findings for the model to deploy."""
+        return findings(self.subject)
+
     def _trusted(self) -> Model:
         """The model that a report compares with."""
         return self.source
@@ -95,16 +94,6 @@ class Reported:
         if self.files:
             return os.path.relpath(self.files[0])
         return f"{self.stem}{self.artifacts[0].suffix}"
-
-    def _subject(self) -> Subject:
-        """The model to deploy; a clean one with the quantization of its side files."""
-        model = self.artifacts[0].content
-        assert isinstance(model, Model)
-        read = canonical(model)[0]
-        if not self.table.is_empty and not read.nodes(*QUANTIZERS):
-            read.qparams = self.table
-            read = Pipeline(ApplyQParams()).run(read, in_place=True).model
-        return Subject(self.backend, model, read, self.source)
 
 
 __all__ = ["Reported"]
