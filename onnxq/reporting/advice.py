@@ -22,6 +22,8 @@ from onnxq.reporting.network import Layer
 LOW_SQNR = 20.0
 """Below this many dB a loss of accuracy is to be expected."""
 _CLIPPED = 0.005
+_MOSTLY_CLIPPING = 0.5
+"""A range is too narrow if cutting off costs more than rounding does."""
 _FEW_CODES = 0.25
 _NOISY = 0.01
 _MOST_NOISY = 3
@@ -180,14 +182,19 @@ def _of_grids(
     """Grids that cut values off, and grids whose codes are hardly used."""
     readers = _readers(layers)
     seen = [d for d in distributions if d.role == "activation" and d.grid is not None]
-    clipped = sorted((d for d in seen if d.clipped > _CLIPPED), key=lambda d: -d.clipped)
+    clipped = [d for d in seen if d.clipped > _CLIPPED and d.clip_noise > _MOSTLY_CLIPPING]
+    clipped.sort(key=lambda d: -d.clipped)
     idle = sorted((d for d in seen if d.used < _FEW_CODES), key=lambda d: d.used)
 
     def advice(severity: Severity, rule: str, of: list[Distribution], *words: str) -> Advice:
-        selected = dict.fromkeys(n for d in of for n in readers.get(d.tensor, [d.tensor]))
         where = tuple(d.tensor for d in of)
+        selected = dict.fromkeys(name for tensor in where for name in readers.get(tensor, ()))
+        if not selected:  # outputs of the network: a rule is about what a layer reads
+            command = names.quantize("--method", "min-max")
+            return Advice(severity, rule, words[0], where, words[1], command)
         settings = rules(selected, {"method": "min-max"})
-        return Advice(severity, rule, words[0], where, words[1], _again(names), settings)
+        command = names.quantize("--settings", RULES)
+        return Advice(severity, rule, words[0], where, words[1], command, settings)
 
     if clipped:
         yield advice(
@@ -203,10 +210,6 @@ def _of_grids(
             f"{_percent(idle[0].used)} of the range: most codes never occur",
             "take the ranges from these values, if they are typical",
         )
-
-
-def _again(names: Names) -> str:
-    return names.quantize("--settings", RULES)
 
 
 def _many(number: int, what: str) -> str:

@@ -77,8 +77,8 @@ def _line(command: str, *words: str) -> str:
 _OPTIONS = {"-o", "-p"} | {
     f"--{name}"
     for name in (
-        *("backend", "variant", "data", "against", "settings", "allow-requantize"),
-        *("target-sqnr", "keep-float", "bench", "no-verify"),
+        *("backend", "variant", "data", "against", "settings", "method", "allow-requantize"),
+        *("target-sqnr", "bench", "report"),
     )
 }
 

@@ -89,6 +89,8 @@ class Distribution:
     """The share of the grid between the extremes."""
     sqnr: float = math.inf
     """What the rounding of this tensor alone leaves of its signal, in dB."""
+    clip_noise: float = 0.0
+    """The share of that noise that comes from values that are cut off."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object, as the page draws it."""
@@ -133,16 +135,20 @@ def of_activation(
     extremes = low, high
     cumulated = _Cumulated(lows, highs, counts / total)
     ends, shares, outside = _drawn(cumulated, extremes, grid)
-    clipped, sqnr = 0.0, math.inf
+    clipped, sqnr, clip_noise = 0.0, math.inf, 0.0
     if grid is not None:
         half = grid.step / 2
         first, last = grid.ends[0] - half, grid.ends[1] + half
         clipped = max(0.0, float(1.0 - cumulated.below(last) + cumulated.below(first)))
         clipped = 0.0 if low >= first and high <= last else clipped
-        sqnr = _rounding(lows, highs, counts, grid)
+        sqnr, clip_noise = _rounding(lows, highs, counts, grid)
     used = _used(extremes, grid)
     return Distribution(
-        tensor, "activation", False, extremes, ends, shares, outside, grid, clipped, used, sqnr
+        *(tensor, "activation", False, extremes, ends, shares, outside, grid),
+        clipped=clipped,
+        used=used,
+        sqnr=sqnr,
+        clip_noise=clip_noise,
     )
 
 
@@ -228,14 +234,18 @@ def _drawn(
     return (left, right), shares, (float(below[0]), float(1.0 - below[-1]))
 
 
-def _rounding(lows: Array, highs: Array, counts: Array, grid: Grid) -> float:
-    """The signal-to-noise ratio of rounding to the grid, in dB."""
+def _rounding(lows: Array, highs: Array, counts: Array, grid: Grid) -> tuple[float, float]:
+    """The signal-to-noise ratio of rounding to the grid in dB, and the share of cut-off values."""
     middle = (lows + highs) / 2
     beyond = np.maximum(np.maximum(grid.ends[0] - middle, middle - grid.ends[1]), 0.0)
     inside = np.where(np.abs(middle) < grid.step / 2, np.square(middle), grid.step**2 / 12)
-    noise = float(np.dot(counts, np.where(beyond > grid.step / 2, np.square(beyond), inside)))
+    cut = beyond > grid.step / 2
+    clipping = float(np.dot(counts[cut], np.square(beyond[cut])))
+    noise = float(np.dot(counts[~cut], inside[~cut])) + clipping
     signal = float(np.dot(counts, np.square(middle)))
-    return 10 * math.log10(signal / noise) if signal and noise else math.inf
+    if not signal or not noise:
+        return math.inf, 0.0
+    return 10 * math.log10(signal / noise), clipping / noise
 
 
 def _used(extremes: tuple[float, float], grid: Grid | None) -> float:

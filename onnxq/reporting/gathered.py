@@ -24,7 +24,13 @@ from onnxq.reporting.commands import Names
 from onnxq.reporting.contents import Contents, Facts, Timing
 from onnxq.reporting.coverage import fates
 from onnxq.reporting.distribution import Distribution, of_activation, of_weight
-from onnxq.reporting.measured import LayerError, Measured, measure, quantized_activations
+from onnxq.reporting.measured import (
+    LayerError,
+    Measured,
+    measure,
+    placed_activations,
+    quantized_activations,
+)
 from onnxq.reporting.network import network
 from onnxq.reporting.recasts import recast_grids
 from onnxq.running.records import Data
@@ -55,8 +61,14 @@ def gather(
     progress: Callable[[str], None] = lambda _: None,
 ) -> Contents:
     """The contents of the report on `subject`, beside the trusted model `against`."""
+    # What the trusted model means: onnxruntime runs few dialects as they are.
+    trusted = None if against is None else canonical(against)[0]
+    watched = quantized_activations(subject.canonical)
+    if not watched:
+        watched = placed_activations(subject.canonical, subject.backend)
     measured = measure(
-        *(subject.canonical, against, data),
+        *(subject.canonical, trusted, data),
+        watched=watched,
         most=most,
         count=count,
         seed=seed,
@@ -68,16 +80,15 @@ def gather(
     rows: dict[str, Row] = {r.tensor: r for r in table.of(Role.ACTIVATION)}
     rows |= {r.tensor: r for r in table.logarithmic if r.role is Role.ACTIVATION}
     layers = network(plain, rows, fates(subject, plain), _errors(measured))
-    float_names = quantized_activations(subject.canonical)
-    seen = {float_names[name]: each for name, each in measured.seen.items()}
-    clamps = None if against is None else clamps_of(against)
+    seen = {watched[name]: each for name, each in measured.seen.items()}
+    clamps = None if trusted is None else clamps_of(trusted)
     drawn = tuple(
         itertools.islice(
             itertools.chain(_activations(seen, rows, clamps), _weights(subject.canonical, plain)),
             MOST_DISTRIBUTIONS,
         )
     )
-    before = None if against is None else Pipeline(CollectQParams()).run(canonical(against)[0])
+    before = None if trusted is None else Pipeline(CollectQParams()).run(trusted)
     return Contents(
         names,
         facts,

@@ -7,12 +7,15 @@ with the number of samples. The model runs in the reference session: what the gr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from onnxq.analysis.quantizer_places import QuantizerPlaces
+from onnxq.backend import Backend
 from onnxq.canonical.quantizers import QUANTIZERS, is_quantizer
 from onnxq.edit import producer
+from onnxq.errors import OnnxqError
 from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
 from onnxq.observing.tensor_statistics import TensorStatistics, Wanted
@@ -59,8 +62,10 @@ class Measured:
     errors: Mapping[str, LayerError] = field(default_factory=dict)
     """The shared tensors, by name, in the order of the trusted model."""
     seen: Mapping[str, TensorStatistics] = field(default_factory=dict)
-    """The values that quantizers get, by the name of their input."""
+    """The values of the tensors that were watched, by name."""
     notes: tuple[str, ...] = ()
+    refusal: tuple[str, str] | None = None
+    """Why a model could not be run, and the next step."""
 
 
 def quantized_activations(model: Model) -> dict[str, str]:
@@ -79,11 +84,21 @@ def quantized_activations(model: Model) -> dict[str, str]:
     return found
 
 
+def placed_activations(model: Model, backend: Backend) -> dict[str, str]:
+    """The tensors of the main graph of a float model that a backend quantizes, by their names."""
+    places = QuantizerPlaces(model, backend.placement).activations()
+    tensors = (tensor for place in places for tensor in place.tensors if not is_constant(tensor))
+    inner = {str(t.name) for n in model.graph.nodes for t in n.outputs}
+    inner |= {str(t.name) for t in model.graph.inputs}
+    return {str(t.name): str(t.name) for t in tensors if t.name in inner}
+
+
 def measure(
     model: Model,
     against: ModelSource | None,
     data: Data,
     *,
+    watched: Iterable[str] = (),
     most: int | None = None,
     count: int = 4,
     seed: int = 0,
@@ -91,12 +106,13 @@ def measure(
 ) -> Measured:
     """Run a canonical model on `data`, beside `against` if there is one.
 
-    Without data, `count` random samples are compared, and no values are kept: what random inputs
-    cause says nothing about ranges. Without either there is nothing to run.
+    Of the `watched` tensors the values are kept. Without data, `count` random samples are compared
+    and no values are kept: what random inputs cause says nothing about ranges. Without either
+    there is nothing to run.
     """
     if data is None and against is None:
         return Measured()
-    seen = _Seen({} if data is None else quantized_activations(model), model)
+    seen = _Seen(() if data is None else watched, model)
     opened = open_model(model)
 
     def feeds() -> Iterator[Feed]:
@@ -107,6 +123,9 @@ def measure(
     given = None if data is None else feeds()
     if against is None:
         trusted = Trusted(opened, given, taps=seen.taps)
+        refusal = _refusal(trusted)
+        if refusal is not None:
+            return Measured(refusal=refusal)
         for number, (feed, values) in enumerate(trusted.results(), 1):
             seen.add({**feed, **values})
             samples = number
@@ -115,6 +134,9 @@ def measure(
     shared = shared_tensors((first, opened))
     trusted = Trusted(first, given, count=count, seed=seed, taps=shared)
     other = Running(opened, taps=dict.fromkeys([*shared, *seen.taps]))
+    refusal = _refusal(trusted) or _refusal(other)
+    if refusal is not None:
+        return Measured(refusal=refusal)
     gains = {name: ChannelGains() for name in shared}
 
     def watch(a: Values, b: Values) -> None:
@@ -129,6 +151,15 @@ def measure(
     return Measured(report.samples, data is None, report, errors, seen.found, seen.notes())
 
 
+def _refusal(running: Running) -> tuple[str, str] | None:
+    """Why onnxruntime does not load a model: a report can do without, but not without a word."""
+    try:
+        _ = running.session
+    except OnnxqError as error:
+        return error.what, error.fix
+    return None
+
+
 def _error(diff: TensorDiff, gains: ChannelGains | None) -> LayerError:
     beside = None if gains is None else gains.sqnr
     sqnr = diff.sqnr if beside is None else beside
@@ -136,9 +167,10 @@ def _error(diff: TensorDiff, gains: ChannelGains | None) -> LayerError:
 
 
 class _Seen:
-    """Statistics of the tensors that quantizers read; those that are not finite are left out."""
+    """Statistics of the watched tensors; those that are not finite are left out."""
 
-    def __init__(self, names: Mapping[str, str], model: Model) -> None:
+    def __init__(self, watched: Iterable[str], model: Model) -> None:
+        names = list(watched)
         inputs = {t.name for t in model.graph.inputs}
         self.found = {name: TensorStatistics(Wanted()) for name in names}
         self.taps = [name for name in names if name not in inputs]
@@ -157,4 +189,4 @@ class _Seen:
         return tuple(f"'{name}' contains {what}" for name, what in self._broken.items())
 
 
-__all__ = ["LayerError", "Measured", "measure", "quantized_activations"]
+__all__ = ["LayerError", "Measured", "measure", "placed_activations", "quantized_activations"]

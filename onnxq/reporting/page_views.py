@@ -114,11 +114,18 @@ def _parameters(group: Iterable[tuple[int, Layer]]) -> int:
     return sum(layer.parameters for _, layer in group)
 
 
+def is_float(contents: Contents) -> bool:
+    """Whether the model itself is a float one, which is quantized before it is compared."""
+    return contents.names.source == contents.names.model
+
+
 def hint(contents: Contents, what: str) -> str:
     """The command that adds what a section lacks."""
     names = contents.names
+    if what in ("against", "both") and is_float(contents):
+        return names.quantize("--report", "report.html")
     more = {
-        "against": {"against": names.against or names.source or FLOAT},
+        "against": {"against": names.against or FLOAT},
         "data": {"data": names.data or DATA},
         "both": {"against": names.against or FLOAT, "data": names.data or DATA},
         "bench": {"bench": "2"},
@@ -174,6 +181,7 @@ def _plain(sqnr: float | None) -> float | str | None:
 
 
 __all__ = [
-    *("FAIR_SQNR", "SHOWN_ROWS", "decibels", "drawn", "float_groups", "grade", "hint", "number"),
+    *("FAIR_SQNR", "SHOWN_ROWS", "decibels", "drawn", "float_groups", "grade", "hint", "is_float"),
+    "number",
     *("percent", "severities", "size", "unit", "visible", "worst_first"),
 ]

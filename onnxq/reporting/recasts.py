@@ -59,9 +59,19 @@ def _changed(
         return
     for tensor in dict.fromkeys([*old, *new]):
         a, b = old.get(tensor), new.get(tensor)
-        if a is not None and b is not None and a.same_grid(b):
+        if a is not None and b is not None and _same_values(a, b):
             continue
         yield RecastGrid(tensor, _words(a), _words(b), _cost(a, b, seen.get(tensor)))
+
+
+def _same_values(a: QParams, b: QParams) -> bool:
+    """Whether both grids have the same levels, whatever their codes are called."""
+    if a.same_grid(b):
+        return True
+    if not (a.is_per_tensor and b.is_per_tensor) or a.qtype.floating or b.qtype.floating:
+        return False
+    ends = [(row.lo - row.zero_point, row.hi - row.zero_point) for row in (a, b)]
+    return bool(a.scale == b.scale) and ends[0] == ends[1]
 
 
 def _words(row: QParams | None) -> str:

@@ -175,10 +175,13 @@ def made_report(
 
 def shown_path(model: Model) -> str | None:
     """The file that a model was loaded from, as it is called from here."""
-    if model.origin is None:
-        return None
-    path = model.origin.path
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+    return None if model.origin is None else short_path(model.origin.path)
+
+
+def short_path(path: Path) -> str:
+    """A path as it is called from here, if it is below."""
+    whole = path.absolute()
+    return os.path.relpath(whole) if whole.is_relative_to(Path.cwd()) else str(whole)
 
 
 def constant_bytes(model: Model) -> int:
@@ -224,4 +227,4 @@ def _timing(
     return Timing(row.milliseconds.median, ratio, islands)
 
 
-__all__ = ["BACKEND", "ModelReport", "made_report", "report", "shown_path"]
+__all__ = ["BACKEND", "ModelReport", "made_report", "report", "short_path", "shown_path"]

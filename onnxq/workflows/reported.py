@@ -16,7 +16,7 @@ from onnxq.proof.verify import Report
 from onnxq.reporting.commands import Names
 from onnxq.running.records import Data
 from onnxq.workflows.artifacts import Artifact
-from onnxq.workflows.report import ModelReport, made_report, shown_path
+from onnxq.workflows.report import ModelReport, made_report, short_path, shown_path
 from onnxq.workflows.summary import summarize
 
 
@@ -92,7 +92,7 @@ class Reported:
 
     def _first_file(self) -> str:
         if self.files:
-            return os.path.relpath(self.files[0])
+            return short_path(self.files[0])
         return f"{self.stem}{self.artifacts[0].suffix}"
 
 
