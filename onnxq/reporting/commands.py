@@ -45,7 +45,9 @@ class Names:
 
     def explain(self, tensor: str) -> str:
         """Explain one tensor."""
-        return _line("explain", self.model, tensor, *self._target())
+        # After a double dash nothing is an option.
+        dash = " --" if tensor.startswith("-") else ""
+        return f"{_line('explain', self.model, *self._target())}{dash} {shlex.quote(tensor)}"
 
     def report(self, **more: str) -> str:
         """Make the report again, with more to go by."""

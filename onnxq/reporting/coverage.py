@@ -25,6 +25,9 @@ from onnxq.operators.op_kind import kind_of, weight_of
 from onnxq.ort_fusion.prediction import Prediction
 from onnxq.running.samples import is_float
 
+_FUSED = ("Relu", "Clip")
+"""Activation functions that every target runs inside the layer before them, or on codes."""
+
 Precision = Literal["integer", "float", "constant", "index"]
 
 
@@ -135,26 +138,20 @@ def _judged(
 ) -> Fate:
     placement, kind = backend.placement, kind_of(node)
     bare = [t for t in _operands(node, twin) if quantizer_behind(t, known) is None]
-    if kind in placement.moves:
-        return _moved(bare)
-    maker = producer(node.inputs[0]) if node.inputs else None
-    before = None if maker is None else found.get(first_output(maker))
-    if kind in placement.absorbed and before is not None and maker is not None:
-        if before.precision == "integer":
+    if kind in placement.moves or kind in placement.absorbed or kind in _FUSED:
+        if not bare:
+            return Fate("integer", "on codes")
+        maker = producer(node.inputs[0])
+        before = None if maker is None else found.get(first_output(maker))
+        if maker is not None and before is not None and before.precision == "integer":
             return Fate("integer", f"in {describe(maker)}")
-        return Fate("float", rule="before", reason=f"{describe(maker)} before it is float")
-    if kind in placement.inputs or (kind in placement.weights and weight_of(node) is not None):
-        return _moved(bare) if bare else Fate("integer", node.op)
-    return Fate(
-        "float",
-        rule="no-integer-kernel",
-        reason=f"{backend.name} has no quantizers for {node.op}",
-    )
-
-
-def _moved(bare: list[gs.Tensor]) -> Fate:
-    if not bare:
-        return Fate("integer", "moves codes")
+    elif kind not in placement.inputs and not (
+        kind in placement.weights and weight_of(node) is not None
+    ):
+        reason = f"{backend.name} has no quantizers for {node.op}"
+        return Fate("float", rule="no-integer-kernel", reason=reason)
+    elif not bare:
+        return Fate("integer", node.op)
     return Fate("float", rule="float-input", reason=f"its input '{bare[0].name}' is not quantized")
 
 

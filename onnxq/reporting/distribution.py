@@ -25,45 +25,12 @@ from onnxq.graph.dequantized import Values, value_parts
 from onnxq.observing.bit_histogram import BitHistogram
 from onnxq.quant.qparams import Array, QParams
 from onnxq.reporting.clamps import NONE, Bounds
+from onnxq.reporting.drawn_grid import DrawnGrid, short
 
 BINS = 64
 """Bins of a drawing: as many as its width shows, and few bytes."""
 _BEYOND = 0.25
 """How much of the grid's span is drawn beyond each of its ends, if values lie there."""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The grid of a quantizer, as a drawing shows it."""
-
-    kind: str
-    """Its type, such as int8."""
-    codes: tuple[int, int]
-    """The lowest and the highest code."""
-    zero_point: int
-    scale: tuple[float, float]
-    """The smallest and the largest scale."""
-    scales: int
-    """How many scales there are: one, or one for each channel or block."""
-    ends: tuple[float, float]
-    """The range, in the unit of the drawing."""
-
-    @classmethod
-    def of(cls, row: Row, *, in_codes: bool) -> Grid | None:
-        """The grid of a quantizer; None if its levels are not even."""
-        if not isinstance(row, QParams) or row.qtype.floating:
-            return None
-        assert row.lo is not None and row.hi is not None
-        low, high = row.range
-        ends = (row.lo, row.hi) if in_codes else (float(low.min()), float(high.max()))
-        scale = float(row.scale.min()), float(row.scale.max())
-        zero = int(row.zero_point.reshape(-1)[0])
-        return cls(row.qtype.name, (row.lo, row.hi), zero, scale, row.scale.size, ends)
-
-    @property
-    def step(self) -> float:
-        """The distance of two levels in the unit of the drawing."""
-        return (self.ends[1] - self.ends[0]) / (self.codes[1] - self.codes[0])
 
 
 @dataclass(frozen=True)
@@ -82,7 +49,7 @@ class Distribution:
     """The share of all values in each bin."""
     outside: tuple[float, float]
     """The shares of values below and above the drawing."""
-    grid: Grid | None
+    grid: DrawnGrid | None
     clipped: float = 0.0
     """The share of values that the grid cuts off."""
     used: float = 1.0
@@ -97,8 +64,8 @@ class Distribution:
         found: dict[str, Any] = {
             "role": self.role,
             "codes": self.in_codes,
-            "extremes": [_short(v) for v in self.extremes],
-            "ends": [_short(v) for v in self.ends],
+            "extremes": [short(v) for v in self.extremes],
+            "ends": [short(v) for v in self.ends],
             # Six digits after the point: less cannot be seen.
             "bins": [round(share, 6) for share in self.shares],
             "outside": [round(share, 8) for share in self.outside],
@@ -106,16 +73,7 @@ class Distribution:
             "used": round(self.used, 4),
             "sqnr": round(self.sqnr, 2) if math.isfinite(self.sqnr) else None,
         }
-        if self.grid is not None:
-            found["grid"] = {
-                "kind": self.grid.kind,
-                "codes": list(self.grid.codes),
-                "zero": self.grid.zero_point,
-                "scale": [_short(v) for v in self.grid.scale],
-                "scales": self.grid.scales,
-                "ends": [_short(v) for v in self.grid.ends],
-            }
-        return found
+        return found if self.grid is None else found | {"grid": self.grid.to_json()}
 
 
 def of_activation(
@@ -130,7 +88,7 @@ def of_activation(
     total = int(counts.sum())
     if not total:
         return None
-    grid = None if row is None else Grid.of(row, in_codes=False)
+    grid = None if row is None else DrawnGrid.of(row, in_codes=False)
     low, high = (float(end) for end in np.clip([seen.low, seen.high], *clamp))
     extremes = low, high
     cumulated = _Cumulated(lows, highs, counts / total)
@@ -154,7 +112,7 @@ def of_activation(
 
 def of_weight(tensor: str, values: Values, row: Row | None) -> Distribution | None:
     """The distribution of a constant, in codes if it has a grid; None if it is empty."""
-    grid = None if row is None else Grid.of(row, in_codes=True)
+    grid = None if row is None else DrawnGrid.of(row, in_codes=True)
     params = row if isinstance(row, QParams) and grid is not None else None
     shape = tuple(values.shape)
     clipped = total = 0
@@ -202,7 +160,7 @@ class _Cumulated:
 def _drawn(
     cumulated: _Cumulated,
     extremes: tuple[float, float],
-    grid: Grid | None,
+    grid: DrawnGrid | None,
     *,
     whole: bool = False,
 ) -> tuple[tuple[float, float], tuple[float, ...], tuple[float, float]]:
@@ -234,7 +192,7 @@ def _drawn(
     return (left, right), shares, (float(below[0]), float(1.0 - below[-1]))
 
 
-def _rounding(lows: Array, highs: Array, counts: Array, grid: Grid) -> tuple[float, float]:
+def _rounding(lows: Array, highs: Array, counts: Array, grid: DrawnGrid) -> tuple[float, float]:
     """The signal-to-noise ratio of rounding to the grid in dB, and the share of cut-off values."""
     middle = (lows + highs) / 2
     beyond = np.maximum(np.maximum(grid.ends[0] - middle, middle - grid.ends[1]), 0.0)
@@ -248,16 +206,11 @@ def _rounding(lows: Array, highs: Array, counts: Array, grid: Grid) -> tuple[flo
     return 10 * math.log10(signal / noise), clipping / noise
 
 
-def _used(extremes: tuple[float, float], grid: Grid | None) -> float:
+def _used(extremes: tuple[float, float], grid: DrawnGrid | None) -> float:
     if grid is None:
         return 1.0
     low, high = (min(max(v, grid.ends[0]), grid.ends[1]) for v in extremes)
     return (high - low) / (grid.ends[1] - grid.ends[0])
 
 
-def _short(value: float) -> float:
-    """A number with the digits that a drawing needs."""
-    return float(f"{value:.6g}")
-
-
-__all__ = ["BINS", "Distribution", "Grid", "of_activation", "of_weight"]
+__all__ = ["BINS", "Distribution", "of_activation", "of_weight"]

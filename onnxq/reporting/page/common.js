@@ -36,7 +36,8 @@ function quoted(word) {
 }
 
 function explainCommand(tensor) {
-  return DATA.commands.explain.replace("TENSOR", () => quoted(tensor));
+  const dash = tensor.startsWith("-") ? "-- " : ""; // after it nothing is an option
+  return `${DATA.commands.explain.slice(0, -"TENSOR".length)}${dash}${quoted(tensor)}`;
 }
 
 // A rule for one layer; signs that mean something in a selector are escaped.
