@@ -34,7 +34,7 @@ def sqnr(values: np.ndarray, row: QParams) -> float:
 def test_an_activation_on_its_grid(scale: float) -> None:
     row = grid(scale)
     found = seen(NORMAL, row)
-    outside = (NORMAL < -128.5 * scale) | (NORMAL > 127.5 * scale)
+    outside = (scale * -128.5 > NORMAL) | (scale * 127.5 < NORMAL)
     assert found.clipped == pytest.approx(outside.mean(), abs=5e-4)
     assert found.sqnr == pytest.approx(sqnr(NORMAL, row), abs=0.3)
     assert sum(found.shares) + sum(found.outside) == pytest.approx(1)
