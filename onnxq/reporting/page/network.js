@@ -88,7 +88,7 @@ function startNetwork() {
   let colouring = COLOURINGS.precision;
   const cy = cytoscape({
     container: place, elements: elements(paints(colouring)), style: look(), layout: { name: "preset", fit: false },
-    minZoom: 0.02, maxZoom: 3, boxSelectionEnabled: false, autoungrabify: true,
+    userZoomingEnabled: false, minZoom: 0.02, maxZoom: 3, boxSelectionEnabled: false, autoungrabify: true,
     hideEdgesOnViewport: COUNT > 600, textureOnViewport: COUNT > 600, pixelRatio: 1.5,
   });
   let current = -1;
@@ -145,6 +145,11 @@ function startNetwork() {
     event.preventDefault();
     keys[event.key]();
   });
+  // Who scrolls the page past the network does not mean to zoom: that needs a click on it, or Ctrl.
+  place.addEventListener("pointerup", () => place.focus({ preventScroll: true }));
+  place.parentElement.addEventListener("wheel", (event) => { // before Cytoscape hears of it
+    cy.userZoomingEnabled(event.ctrlKey || event.metaKey || document.activeElement === place);
+  }, { capture: true, passive: true });
   cy.on("tap", "node", (event) => select(event.target.data("at"), false));
   byId("zoom-in").addEventListener("click", () => zoomBy(1.4));
   byId("zoom-out").addEventListener("click", () => zoomBy(1 / 1.4));
