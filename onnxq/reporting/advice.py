@@ -115,17 +115,17 @@ def _of_lint(
         key = (finding.rule, finding.severity, finding.fix, _without_names(finding.message))
         groups.setdefault(key, []).append(finding)
     outputs = {layer.name: layer.output for layer in layers}
+    concerned = _readers(layers)
     for (rule, _, fix, _), group in groups.items():
         first = group[0]
         where = tuple(dict.fromkeys(_name(f.where) for f in group))
-        yield Advice(
-            first.severity,
-            rule,
-            first.message,
-            where,
-            fix,
-            _command(names, rule, outputs.get(where[0], where[0]), fix),
-        )
+        command, settings = _command(names, rule, outputs.get(where[0], where[0]), fix), ""
+        wanted = [layer for name in where for layer in concerned.get(name, ())]
+        if rule == "missing-range" and wanted:
+            # A rule about a layer quantizes it, even one that is as fast in float.
+            settings = rules(dict.fromkeys(wanted), {"bits": 8})
+            command = names.quantize("--settings", RULES)
+        yield Advice(first.severity, rule, first.message, where, fix, command, settings)
 
 
 def _without_names(message: str) -> str:
@@ -221,10 +221,10 @@ def _percent(share: float | None) -> str:
 
 
 def _readers(layers: Sequence[Layer]) -> Mapping[str, list[str]]:
-    """The layers that read each tensor: a rule for what they read names them."""
+    """The layers that read each tensor or weight: a rule for what they read names them."""
     found: dict[str, list[str]] = {}
     for layer in layers:
-        for tensor in layer.reads:
+        for tensor in filter(None, (*layer.reads, layer.weight)):
             found.setdefault(tensor, []).append(layer.name)
     return found
 

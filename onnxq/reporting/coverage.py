@@ -28,6 +28,9 @@ from onnxq.running.samples import is_float
 _FUSED = ("Relu", "Clip")
 """Activation functions that every target runs inside the layer before them, or on codes."""
 
+_REMOVED = (*_FUSED, "Identity", "Dropout")
+"""What onnxruntime removes where nothing is left for it to do."""
+
 Precision = Literal["integer", "float", "constant", "index"]
 
 
@@ -96,16 +99,18 @@ def _of(found: Prediction) -> Fate:
 
 
 def _of_missing(node: gs.Node, found: Mapping[str, Fate], refused: str) -> Fate:
-    """The fate of a node that onnxruntime removed: the quantizer after it does its work."""
+    """The fate of a node that onnxruntime removed or took apart."""
     if refused:
         return Fate("float", rule="refused", reason=f"onnxruntime refuses the model: {refused}")
-    makers = [n for t in node.inputs if (n := producer(t)) is not None]
-    inside = [m for m in makers if found.get(first_output(m), Fate("float")).precision == "integer"]
-    if inside:
-        return Fate("integer", f"in {describe(inside[0])}")
+    maker = producer(node.inputs[0]) if node.inputs else None
+    before = None if maker is None else found.get(first_output(maker))
+    if node.op in _REMOVED and maker is not None and before is not None:
+        if before.precision == "integer":  # the quantizer after it does its work
+            return Fate("integer", f"in {describe(maker)}")
+        return Fate("float", rule="before", reason=f"{describe(maker)} before it is float")
     if is_float_guard(node):
         return Fate("float", rule="guard", reason="it keeps onnxruntime from quantizing a layer")
-    return Fate("float", rule="unknown", reason="onnxruntime removes it, or it is in a body")
+    return Fate("float", rule="taken-apart", reason=f"onnxruntime takes {node.op} apart")
 
 
 # -- other targets --------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import base64
 import functools
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,14 @@ def _template() -> jinja2.Template:
         "percent": page_views.percent,
         "size": page_views.size,
         "visible": page_views.visible,
+        "breakable": _breakable,
     }
     return environment.get_template("report.html.j2")
+
+
+def _breakable(name: str) -> Markup:
+    """A name that may be broken after the signs that separate its parts."""
+    return Markup("<wbr>").join(re.split(r"(?<=[/.:])", name))
 
 
 def _read(name: str) -> str:

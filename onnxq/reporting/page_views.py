@@ -101,13 +101,14 @@ def worst_first(layers: Iterable[Layer]) -> list[tuple[int, Layer]]:
     return sorted(found, key=lambda pair: pair[1].sqnr or 0.0)
 
 
-def float_groups(contents: Contents) -> list[tuple[str, list[tuple[int, Layer]]]]:
-    """The operators in float by the reason, those with most parameters first."""
+def in_float(contents: Contents) -> list[tuple[int, Layer]]:
+    """The operators in float with their numbers, by reason, those with most parameters first."""
     groups: dict[str, list[tuple[int, Layer]]] = {}
     for at, layer in enumerate(contents.layers):
         if layer.fate.precision == "float":
             groups.setdefault(layer.fate.rule or "float", []).append((at, layer))
-    return sorted(groups.items(), key=lambda pair: (-_parameters(pair[1]), -len(pair[1])))
+    largest = sorted(groups.values(), key=lambda group: (-_parameters(group), -len(group)))
+    return [row for group in largest for row in group]
 
 
 def _parameters(group: Iterable[tuple[int, Layer]]) -> int:
@@ -181,7 +182,7 @@ def _plain(sqnr: float | None) -> float | str | None:
 
 
 __all__ = [
-    *("FAIR_SQNR", "SHOWN_ROWS", "decibels", "drawn", "float_groups", "grade", "hint", "is_float"),
+    *("FAIR_SQNR", "SHOWN_ROWS", "decibels", "drawn", "in_float", "grade", "hint", "is_float"),
     "number",
     *("percent", "severities", "size", "unit", "visible", "worst_first"),
 ]

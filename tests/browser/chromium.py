@@ -70,7 +70,7 @@ def opened(running: Any, file: Path, **options: Any) -> Iterator[Any]:
 
 
 def until(page: Any, condition: str) -> None:
-    """Wait for a condition. Playwright's own way evaluates text, which the page's policy forbids."""
+    """Wait for a condition. Playwright's way evaluates text, which the page's policy forbids."""
     for _ in range(100):
         if page.evaluate(condition):
             return

@@ -36,7 +36,7 @@ function showDetails(at) {
     const found = DATA.distributions.find((each) => each.tensor === tensor);
     if (found) parts.push(figure(found, 290));
   }
-  parts.push(element("p", {}, "Why it is quantized like this:"), commandBox(explainCommand(LAYERS.output[at])));
+  parts.push(element("p", {}, precision === "float" ? "Why it is float:" : "Why it is quantized like this:"), commandBox(explainCommand(LAYERS.output[at])));
   if (precision === "integer" && compared) {
     parts.push(element("p", {}, "Keep it in float:"), commandBox(rule(LAYERS.name[at], "float"), "rules.json"), commandBox(DATA.commands.quantize));
   }

@@ -67,6 +67,14 @@ def test_every_rule_of_lint_has_a_command(rule: str, starts: str) -> None:
     assert found.command.startswith(starts)
 
 
+def test_a_missing_range_is_chosen_by_a_rule_for_the_layer() -> None:
+    first = Finding("warning", "stem.weight", "missing-range", "it has no range", "quantize it")
+    name = next(layer.weight for layer in contents().layers if layer.name == "stem")
+    (found,) = advise(NAMES, findings=[replace(first, where=name)], layers=contents().layers)
+    assert json.loads(found.settings) == [["stem", {"bits": 8}]]
+    assert "--settings rules.json" in found.command
+
+
 def test_nothing_to_do_has_no_command() -> None:
     finding = Finding(
         "info", "'stem' (Conv)", "runs-in-float", "it does", "nothing to do: so it is"

@@ -62,3 +62,17 @@ def test_what_depends_on_constants_only() -> None:
     body = "g (float[3] x) => (float[3] y) { c = Exp(w)\n y = Add(x, c) }"
     for backend in ("onnxruntime", "tensorrt"):
         assert found(parse_filled(body, w=(3,)), backend)["c"].precision == "constant"
+
+
+def test_a_function_that_onnxruntime_takes_apart_is_float() -> None:
+    body = (
+        "g (float[2,6] x) => (float[2,3] y) { a = MatMul(x, w)\n b = HardSwish(a)\n y = Relu(b) }"
+    )
+    model = quantize(parse_filled(body, w=(6, 3)), "x")
+    weight(model, "w", scale=np.float32(0.05))
+    for name in ("a", "b", "y"):
+        quantize(model, name, qtype="uint8", zero_point=0 if name == "y" else 100)
+    each = found(model, "onnxruntime")
+    assert each["a"].precision == "integer"
+    assert "takes HardSwish apart" in each["b"].reason
+    assert each["y"].precision == "float"

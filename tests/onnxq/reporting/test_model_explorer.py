@@ -1,6 +1,6 @@
-"""Files for Model Explorer: the documented format, and the real package where it is installed.
+"""Files for Model Explorer in its documented format.
 
-`tests/browser/test_model_explorer.py` loads them in its own viewer.
+`tests/browser/test_model_explorer.py` loads them with the real package, in its own viewer.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from onnxq.reporting.model_explorer import ADDED, ERROR, GRAPH, PRECISION, documents_of
 from onnxq.reporting.model_explorer import write_model_explorer as write
@@ -54,23 +52,3 @@ def test_overlays_of_what_was_not_measured_are_left_out(tmp_path: Path) -> None:
     bare = replace(contents(), layers=tuple(replace(x, error=None) for x in contents().layers))
     assert [path.name for path in write(bare, tmp_path)] == [GRAPH, PRECISION]
     assert json.loads((tmp_path / GRAPH).read_text(encoding="utf-8"))["graphs"]
-
-
-def test_the_real_package_takes_them() -> None:
-    builder = pytest.importorskip(
-        "model_explorer.graph_builder", reason="Model Explorer is not installed (make browser)"
-    )
-    dacite = pytest.importorskip("dacite")
-    from model_explorer import node_data_builder
-
-    strict = dacite.Config(strict=True)
-    found = documents()
-    for graph in found.pop(GRAPH)["graphs"]:
-        assert dacite.from_dict(builder.Graph, graph, strict).nodes
-    for name, overlay in found.items():
-        for data in overlay.values():
-            if name == PRECISION:  # words are taken by the viewer, but typed as numbers
-                data["results"] = {
-                    key: {**result, "value": 0} for key, result in data["results"].items()
-                }
-            assert dacite.from_dict(node_data_builder.GraphNodeData, data, strict).results

@@ -59,12 +59,8 @@ def test_float_layers_go_by_reason_the_largest_first() -> None:
         else x
         for x in found.layers
     )
-    groups = views.float_groups(replace(found, layers=layers))
-    assert [(rule, len(group)) for rule, group in groups] == [
-        ("large", 1),
-        ("small", 2),
-        ("none", 1),
-    ]
+    rows = views.in_float(replace(found, layers=layers))
+    assert [layer.name for _, layer in rows] == ["block.conv1", "pointwise", "classifier", "pool"]
 
 
 def test_hints_complete_the_command() -> None:
