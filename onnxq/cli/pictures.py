@@ -19,7 +19,9 @@ from onnxq.parsing import decimal_text
 _ImageSize = Annotated[
     str | None,
     typer.Option(
-        "--image-size", metavar="HxW", help="--data holds pictures: resize them to this size."
+        "--image-size",
+        metavar="HxW",
+        help="--data holds pictures: resize them to this size (224: 224x224).",
     ),
 ]
 _Mean = Annotated[
@@ -103,12 +105,12 @@ def pictures_or_path(
 
 
 def _size(text: str) -> tuple[int, int]:
-    sides = re.fullmatch(r"([0-9]{1,9})[xX]([0-9]{1,9})", text)
+    sides = re.fullmatch(r"([0-9]{1,9})(?:[xX]([0-9]{1,9}))?", text)
     if sides is None:
         raise OptionError(
             f"--image-size '{text}' is not a size", fix="write height x width, like 224x224"
         )
-    return int(sides[1]), int(sides[2])
+    return int(sides[1]), int(sides[2] or sides[1])
 
 
 def _numbers(option: str, text: str | None, default: float) -> tuple[float, ...]:

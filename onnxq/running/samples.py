@@ -48,6 +48,8 @@ MOST_VALUES = 1 << 26
 
 LARGEST_RANDOM = 1 << 27
 """Most random values of one input: 1 GiB. Fixed dimensions may be of any size."""
+UNNAMED = "arr_0"
+"""The name that numpy gives to the one array of an .npz file that was saved without names."""
 
 
 def samples(
@@ -245,8 +247,8 @@ def _feeds(
     parts: dict[str, Iterator[Array]] = {}
     for spec in inputs:
         stack = record.get(spec.name)
-        if stack is None and len(inputs) == len(record) == 1:
-            (stack,) = record.values()  # one array and one input need no name
+        if stack is None and len(inputs) == 1 and list(record) == [UNNAMED]:
+            stack = record[UNNAMED]
         if stack is None:
             listed = ", ".join(record) or "none"
             raise LoadError(

@@ -201,6 +201,12 @@ BAD_DATA: dict[str, tuple[Callable[[Path], Path], tuple[str, ...], str, str]] = 
         "no array for input 'image'",
         "name the arrays",
     ),
+    "a wrong name for the only input": (
+        _save("d.npz", picture=IMAGES[:2]),
+        (),
+        "no array for input 'image' (found: picture)",
+        "name the arrays",
+    ),
     "wrong shapes": (
         _save("d.npz", image=IMAGES[:2, :, :16]),
         (),

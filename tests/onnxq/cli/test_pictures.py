@@ -31,7 +31,7 @@ def test_all_options() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"image_size": "224"}, "not a size"),
+        ({"image_size": "224x"}, "not a size"),
         ({"image_size": "axb"}, "not a size"),
         ({"image_size": "0x4"}, "size 0x4"),
         ({"mean": "0.5"}, "--mean is for pictures"),
@@ -46,6 +46,12 @@ def test_what_makes_no_sense_is_an_error(options: dict[str, Any], named: str) ->
     with pytest.raises(OptionError, match=named) as error:
         pictures_or_path(PATH, **options)
     assert error.value.fix
+
+
+def test_one_number_is_a_square() -> None:
+    found = pictures_or_path(PATH, image_size="224")
+    assert isinstance(found, Pictures)
+    assert found.shape == (3, 224, 224)
 
 
 def test_a_size_without_data_is_an_error() -> None:
