@@ -10,6 +10,7 @@ PY      := $(VENV)/bin/python
 CONSUMERS := .venv-consumers
 ZOO     := .venv-zoo
 EXPLORER := .venv-explorer
+APT     := apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=20
 SETUP   := pyproject.toml constraints.txt torch_bridge/arithmetic/_native.c
 INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
 
@@ -67,7 +68,7 @@ test-zoo: $(ZOO)/.done
 browser: $(VENV)/.dev
 	@$(INSTALL) --no-build-isolation -e ".[browser]"
 	@command -v chromium > /dev/null \
-		|| { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium; } \
+		|| { $(APT) update && $(APT) install -y --no-install-recommends chromium; } \
 		|| echo "Chromium cannot be installed here: install it with the tools of your system"
 
 # In an environment of its own: it is larger than onnxq and all its dependencies.

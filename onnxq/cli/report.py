@@ -18,7 +18,6 @@ from onnxq.cli.options import (
     show,
 )
 from onnxq.disk.file_set import check_folder, check_target
-from onnxq.reporting.page_views import decibels, percent
 from onnxq.running.records import Data
 from onnxq.workflows.report import BACKEND, ModelReport
 from onnxq.workflows.report import report as made
@@ -93,7 +92,7 @@ def report(
         files = [done.save(output)]
         if model_explorer is not None:
             files += done.save_model_explorer(model_explorer)
-    show(as_json, lambda: _document(done, files), lambda: screen.shown(_summary(done)))
+    show(as_json, lambda: _document(done, files), lambda: screen.shown(done.summary))
     if not as_json:
         for path in files:
             screen.console().print(f"written to {path}")
@@ -101,16 +100,3 @@ def report(
 
 def _document(done: ModelReport, files: list[Path]) -> dict[str, Any]:
     return {"files": [str(path) for path in files], **done.to_json()}
-
-
-def _summary(done: ModelReport) -> str:
-    """The report in a line."""
-    contents = done.contents
-    worst = contents.worst_output
-    parts = [
-        f"{percent(contents.coverage)} of the operators on integers",
-        *([] if worst is None else [f"{decibels(worst.sqnr)} at '{worst.name}'"]),
-    ]
-    counts = done.to_json()["counts"]
-    parts.append(f"{counts['error']} errors, {counts['warning']} warnings")
-    return "; ".join(parts)

@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,12 @@ from onnxq.lint.rule import Finding, Subject
 from onnxq.parsing.argument_types import INTEGER, NUMBER, PATH, takes
 from onnxq.proof.prove import Proof
 from onnxq.reading import canonical
+from onnxq.reporting.advice import count
 from onnxq.reporting.commands import Names
 from onnxq.reporting.contents import Contents, Facts, Timing
 from onnxq.reporting.gathered import gather
 from onnxq.reporting.model_explorer import write_model_explorer
+from onnxq.reporting.page_views import decibels, percent
 from onnxq.running.records import Data
 from onnxq.workflows.bench import bench
 from onnxq.workflows.lint_model import loaded_with_sides, subject_of
@@ -43,7 +46,10 @@ BACKEND = "onnxruntime"
 """The target that a report checks for, if none is given."""
 
 
-@dataclass(frozen=True)
+_FRAME = "width: 100%; height: 48rem; border: 0"
+
+
+@dataclass(frozen=True, repr=False)
 class ModelReport:
     """A report on one model."""
 
@@ -56,13 +62,34 @@ class ModelReport:
 
         return html_page(self.contents)
 
+    @property
+    def summary(self) -> str:
+        """The report in one line."""
+        contents, counts = self.contents, count(self.contents.advice)
+        worst = contents.worst_output
+        parts = [f"{percent(contents.coverage)} of the operators on integers"]
+        if worst is not None:
+            parts.append(f"{decibels(worst.sqnr)} at '{worst.name}'")
+        for severity in ("error", "warning"):
+            number = counts[severity]
+            parts.append(f"{number} {severity}{'' if number == 1 else 's'}")
+        return ", ".join(parts)
+
+    def __repr__(self) -> str:
+        return f"<ModelReport on {self.contents.facts.title}: {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        """The page in a notebook, in a frame of its own."""
+        return f'<iframe srcdoc="{escape(self.html)}" style="{_FRAME}"></iframe>'
+
     @takes(path=PATH)
     def save(self, path: str | Path) -> Path:
         """Write the page."""
         target = Path(path)
         check_target(target)
         with FileSet(target.parent, (target.name,)) as files:
-            files.stage(target.name).write(self.html.encode())
+            # A name of a file need not be valid text.
+            files.stage(target.name).write(self.html.encode(errors="replace"))
         return target
 
     @takes(folder=PATH)

@@ -125,6 +125,16 @@ def test_latencies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "it has no kernel" in made.html
 
 
+def test_how_it_shows_itself() -> None:
+    made = report(quantized_network(), float_network(), images(1))
+    assert made.summary.startswith("100 % of the operators on integers, ")
+    assert "dB at 'logits', 0 errors, " in made.summary
+    assert repr(made) == f"<ModelReport on model.onnx: {made.summary}>"
+    frame = made._repr_html_()
+    assert frame.startswith("<iframe srcdoc=")
+    assert "<script" not in frame
+
+
 def test_wrong_arguments() -> None:
     with pytest.raises(OptionError):
         report(quantized_network(), backend="nothing")
