@@ -82,7 +82,7 @@ def _failed(names: Names, proofs: Sequence[Proof]) -> Iterator[Advice]:
                 proof.refused or f"{proof.what}: the outputs differ by more than is tolerated",
                 where,
                 "compare layer by layer: the first layer that differs is where to look",
-                names.report(against=names.against or "SOURCE.onnx"),
+                names.verify(),
             )
 
 
@@ -146,7 +146,7 @@ def _command(names: Names, rule: str, tensor: str, fix: str) -> str:
         "scheme": names.convert("--allow-requantize"),
         "missing-range": names.quantize(),
         "equal-parameters": names.run("propagate-ranges"),
-        "pair-saturation": names.convert("--variant", "avx2"),
+        "pair-saturation": names.convert("--variant", "avx2") if "--variant avx2" in fix else "",
         "onnxruntime-refuses": names.convert(),
         "weight-requantized": names.convert(),
         "gemm-bias-scale": names.convert(),

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-FLOAT, DATA, OUT, RULES = "FLOAT.onnx", "DATA", "out/", "rules.json"
+FLOAT, SOURCE, DATA = "FLOAT.onnx", "SOURCE.onnx", "DATA"
+OUT, RULES = "out/", "rules.json"
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,9 @@ class Names:
         options = [w for name, value in given.items() if value for w in (f"--{name}", value)]
         return _line("report", self.model, *self._target(), *options, "-o", "report.html")
 
-    def lint(self) -> str:
-        """Check the model for the target."""
-        return _line("lint", self.model, *self._target())
-
-    def bench(self) -> str:
-        """Measure the model beside the float one."""
-        return _line("bench", self.source or FLOAT, self.model)
+    def verify(self) -> str:
+        """Compare the model with the trusted one, layer by layer."""
+        return _line("verify", self.against or SOURCE, self.model, "--per-layer")
 
     def _target(self) -> tuple[str, ...]:
         return ("--backend", self.backend, *self._variant())
@@ -80,7 +77,7 @@ _OPTIONS = {"-o", "-p"} | {
     f"--{name}"
     for name in (
         *("backend", "variant", "data", "against", "settings", "method", "allow-requantize"),
-        *("target-sqnr", "bench", "report"),
+        *("target-sqnr", "bench", "report", "per-layer"),
     )
 }
 
@@ -96,4 +93,4 @@ def selector(name: str) -> str:
     return f"re:{re.escape(name)}" if special else name
 
 
-__all__ = ["DATA", "FLOAT", "OUT", "RULES", "Names", "rules", "selector"]
+__all__ = ["DATA", "FLOAT", "RULES", "Names", "rules", "selector"]

@@ -28,9 +28,9 @@ class Facts:
     rows: Mapping[str, str]
     """What there is to know, such as opset and inputs, in words."""
     file_bytes: int | None = None
+    """The size of its constants."""
     against_bytes: int | None = None
-    dialects: tuple[str, ...] = ()
-    """How its quantization is written; empty for a float model."""
+    """The same of the trusted model."""
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,13 @@ from onnxq.lint.rule import Subject
 from onnxq.operators.float_guard import is_float_guard
 from onnxq.operators.op_kind import kind_of, weight_of
 from onnxq.ort_fusion.prediction import Prediction
+from onnxq.reporting.sequence import in_sequence
 from onnxq.running.samples import is_float
 
 _FUSED = ("Relu", "Clip")
 """Activation functions that every target runs inside the layer before them, or on codes."""
 
+_GUARD = "it changes nothing, but keeps onnxruntime from quantizing a layer by itself"
 _REMOVED = (*_FUSED, "Identity", "Dropout")
 """What onnxruntime removes where nothing is left for it to do."""
 
@@ -79,11 +81,13 @@ def _by_onnxruntime(subject: Subject, plain: Model) -> dict[str, Fate]:
     }
     refused = "; ".join(refusal.reason for refusal in subject.outlook.refusals[:1])
     found: dict[str, Fate] = {}
-    for node in plain.nodes():
+    for node in in_sequence(plain):
         key = first_output(node)
         # Results that leave the network get another name with their quantizer; nodes do not.
         prediction = by_name.get(str(node.name)) or predicted.get(key)
-        if prediction is not None:
+        if is_float_guard(node):
+            found[key] = Fate("float", rule="guard", reason=_GUARD)
+        elif prediction is not None:
             found[key] = _of(prediction)
         elif _has_constants_only(node):
             found[key] = Fate("constant")
@@ -108,8 +112,6 @@ def _of_missing(node: gs.Node, found: Mapping[str, Fate], refused: str) -> Fate:
         if before.precision == "integer":  # the quantizer after it does its work
             return Fate("integer", f"in {describe(maker)}")
         return Fate("float", rule="before", reason=f"{describe(maker)} before it is float")
-    if is_float_guard(node):
-        return Fate("float", rule="guard", reason="it keeps onnxruntime from quantizing a layer")
     return Fate("float", rule="taken-apart", reason=f"onnxruntime takes {node.op} apart")
 
 
@@ -122,7 +124,7 @@ def _by_quantizers(canonical: Model, plain: Model, backend: Backend) -> dict[str
     placed = {first_output(n): n for n in canonical.nodes() if not is_quantizer(n)}
     named = {str(n.name): n for n in placed.values() if n.name}
     found: dict[str, Fate] = {}
-    for node in plain.nodes():
+    for node in in_sequence(plain):
         key = first_output(node)
         twin = named.get(str(node.name)) or placed.get(key)
         if _has_constants_only(node):

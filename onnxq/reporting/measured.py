@@ -126,9 +126,10 @@ def measure(
         refusal = _refusal(trusted)
         if refusal is not None:
             return Measured(refusal=refusal)
-        for number, (feed, values) in enumerate(trusted.results(), 1):
+        samples = 0
+        for feed, values in trusted.results():
             seen.add({**feed, **values})
-            samples = number
+            samples += 1
         return Measured(samples, seen=seen.found, notes=seen.notes())
     first = open_model(against)
     shared = shared_tensors((first, opened))

@@ -22,6 +22,7 @@ from onnxq.quant.qparams import QParams
 from onnxq.reporting.coverage import Fate, first_output
 from onnxq.reporting.layered_layout import Place, layout
 from onnxq.reporting.measured import LayerError
+from onnxq.reporting.sequence import in_sequence
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,11 @@ def network(
     fates: Mapping[str, Fate],
     errors: Mapping[str, LayerError],
 ) -> tuple[Layer, ...]:
-    """The operators of the main graph, in its order.
+    """The operators of the main graph, each after those it reads from.
 
     `rows` are the quantizers of activations, by tensor; `fates` go by first outputs.
     """
-    nodes = [n for n in plain.nodes() if n.owner is plain.graph]
+    nodes = [n for n in in_sequence(plain) if n.owner is plain.graph]
     number = {str(t.name): at for at, node in enumerate(nodes) for t in node.outputs if t.name}
     producers = [
         tuple(dict.fromkeys(number[t.name] for t in node.inputs if t.name in number))
@@ -95,7 +96,7 @@ def network(
     for at, node in enumerate(nodes):
         output = first_output(node)
         error = errors.get(output)
-        before = max((noise[p] for p in producers[at] if p < at), default=0.0)
+        before = max((noise[p] for p in producers[at]), default=0.0)
         noise.append(before if error is None else 10 ** (-error.sqnr / 10))
         weight = weight_of(node)
         row = rows.get(output)

@@ -62,7 +62,7 @@ def test_findings_of_one_kind_are_told_once() -> None:
     ],
 )
 def test_every_rule_of_lint_has_a_command(rule: str, starts: str) -> None:
-    finding = Finding("warning", "'stem' (Conv)", rule, "something", "do something")
+    finding = Finding("warning", "'stem' (Conv)", rule, "something", "try --variant avx2")
     (found,) = advise(NAMES, findings=[finding], layers=contents().layers)
     assert found.command.startswith(starts)
 

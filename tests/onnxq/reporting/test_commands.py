@@ -39,6 +39,7 @@ def parsed(line: str) -> dict[str, object]:
         NAMES.run("propagate-ranges"),
         NAMES.explain("a tensor"),
         NAMES.report(bench="2"),
+        NAMES.verify(),
     ],
 )
 def test_every_command_is_one(line: str) -> None:
