@@ -65,7 +65,7 @@ def gather(
     trusted = None if against is None else canonical(against)[0]
     watched = quantized_activations(subject.canonical)
     if not watched:
-        watched = placed_activations(subject.canonical, subject.backend)
+        watched = placed_activations(subject.canonical, subject.plain, subject.backend)
     measured = measure(
         *(subject.canonical, trusted, data),
         watched=watched,

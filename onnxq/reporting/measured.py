@@ -84,9 +84,13 @@ def quantized_activations(model: Model) -> dict[str, str]:
     return found
 
 
-def placed_activations(model: Model, backend: Backend) -> dict[str, str]:
-    """The tensors of the main graph of a float model that a backend quantizes, by their names."""
-    places = QuantizerPlaces(model, backend.placement).activations()
+def placed_activations(model: Model, plain: Model, backend: Backend) -> dict[str, str]:
+    """The tensors of the main graph that a backend would quantize, by their names.
+
+    For a model that quantizes no activation: a float one, or one with quantized weights only.
+    `plain` is the network beneath its quantizers.
+    """
+    places = QuantizerPlaces(plain, backend.placement).activations()
     tensors = (tensor for place in places for tensor in place.tensors if not is_constant(tensor))
     inner = {str(t.name) for n in model.graph.nodes for t in n.outputs}
     inner |= {str(t.name) for t in model.graph.inputs}

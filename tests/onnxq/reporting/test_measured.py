@@ -25,7 +25,8 @@ def test_quantized_tensors_have_the_names_of_the_float_network() -> None:
 
 
 def test_a_float_model_shows_what_the_backend_would_quantize() -> None:
-    names = placed_activations(float_network(), find_backend("tensorrt"))
+    model = float_network()
+    names = placed_activations(model, model, find_backend("tensorrt"))
     assert "image" in names
     assert "stem.relu.out" in names
 

@@ -17,6 +17,7 @@ from onnxq.timing.survey import FloatNode, Survey
 from onnxq.workflows.bench import Bench, Latency
 from onnxq.workflows.convert import convert
 from onnxq.workflows.report import constant_bytes, report, short_path, shown_path
+from tests.models.build import parse_filled, weight
 from tests.models.reported import float_network, images, quantized_network
 from tests.models.zoo import ZOO
 
@@ -52,6 +53,26 @@ def test_every_dialect(name: str) -> None:
     assert found.measured.refusal is None
     assert found.worst_output is not None
     assert any(each.grid is not None for each in found.distributions)
+
+
+def test_weights_alone_are_quantized() -> None:
+    body = "g (float[2,6] x) => (float[2,3] y) { a = MatMul(x, w)\n y = Relu(a) }"
+    model = weight(parse_filled(body, w=(6, 3)), "w", scale=np.float32(0.05))
+    data = [{"x": np.ones((2, 6), np.float32)}]
+    found = report(model, model, data, backend="tensorrt").contents
+    drawn = {each.tensor: each.grid is not None for each in found.distributions}
+    assert drawn == {"x": False, "w": True}
+
+
+SOME = list(ZOO)[::9]
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_models_of_all_kinds(name: str) -> None:
+    model = from_proto(ZOO[name]())
+    made = report(model, model, count=1, backend="onnxruntime")
+    assert made.contents.measured.refusal is None
+    assert made.html.endswith("</html>")
 
 
 def test_files_and_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
