@@ -93,8 +93,8 @@ def _losses(names: Names, report: Report | None) -> Iterator[Advice]:
         yield Advice(
             "warning",
             "low-sqnr",
-            f"only {worst.sqnr:.1f} dB of signal to noise are left at the output: below "
-            f"{LOW_SQNR:g} dB a loss of accuracy is to be expected",
+            f"an output has {max(worst.sqnr, -99.0):.1f} dB of signal to noise: below "
+            f"{LOW_SQNR:g} dB expect a loss of accuracy",
             tuple(o.name for o in low),
             "keep the few layers in float that cost most, as many as reach this ratio",
             names.quantize("--target-sqnr", f"{LOW_SQNR + 5:g}"),

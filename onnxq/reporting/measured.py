@@ -46,8 +46,8 @@ class LayerError:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; infinities become None."""
-        plain = {k: v for k, v in vars(self).items() if v != math.inf}
-        return dict.fromkeys(vars(self)) | plain
+        infinite = [k for k, v in vars(self).items() if isinstance(v, float) and math.isinf(v)]
+        return vars(self) | dict.fromkeys(infinite)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,9 @@ from onnxq.reporting.layered_layout import Place, layout
 from onnxq.reporting.measured import LayerError
 from onnxq.reporting.sequence import in_sequence
 
+_LEAST = -60.0
+"""A result with less than so many dB is nothing but noise."""
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -97,7 +100,7 @@ def network(
         output = first_output(node)
         error = errors.get(output)
         before = max((noise[p] for p in producers[at]), default=0.0)
-        noise.append(before if error is None else 10 ** (-error.sqnr / 10))
+        noise.append(before if error is None else 10 ** (-max(error.sqnr, _LEAST) / 10))
         weight = weight_of(node)
         row = rows.get(output)
         layers.append(

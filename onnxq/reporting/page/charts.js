@@ -38,7 +38,7 @@ function drawErrors(select) {
   const place = byId("error-chart");
   if (!place) return;
   const dots = d3.range(COUNT).filter((at) => LAYERS.sqnr[at] !== null)
-    .map((at) => ({ at, sqnr: LAYERS.sqnr[at] === "exact" ? null : LAYERS.sqnr[at] }))
+    .map((at) => ({ at, sqnr: LAYERS.sqnr[at] === "exact" ? null : Math.max(-20, LAYERS.sqnr[at]) }))
     .filter((dot) => dot.sqnr !== null);
   if (dots.length < 2) { place.hidden = true; return; }
   const low = Math.min(0, d3.min(dots, (dot) => dot.sqnr));

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ from onnxq.timing.survey import FloatNode, Survey
 from onnxq.workflows.bench import Bench, Latency
 from onnxq.workflows.convert import convert
 from onnxq.workflows.report import constant_bytes, report, short_path, shown_path
-from tests.models.build import parse_filled, weight
+from tests.models.build import parse, parse_filled, weight
 from tests.models.reported import float_network, images, quantized_network
 from tests.models.zoo import ZOO
 
@@ -62,6 +64,15 @@ def test_weights_alone_are_quantized() -> None:
     found = report(model, model, data, backend="tensorrt").contents
     drawn = {each.tensor: each.grid is not None for each in found.distributions}
     assert drawn == {"x": False, "w": True}
+
+
+def test_noise_without_a_signal() -> None:
+    zero = parse("g (float[4] x) => (float[4] y) { a = Sub(x, x)\n y = Relu(a) }")
+    other = parse("g (float[4] x) => (float[4] y) { a = Neg(x)\n y = Relu(a) }")
+    made = report(other, zero, [{"x": np.array([-1, -2, 3, 4], np.float32)}])
+    assert made.contents.layers[0].sqnr == -math.inf
+    assert json.loads(json.dumps(made.to_json(), allow_nan=False))["sqnr"] is None
+    assert "−∞ dB" in made.html
 
 
 SOME = list(ZOO)[::9]
