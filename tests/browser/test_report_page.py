@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -142,14 +143,23 @@ def test_colours_and_details(running: Any, full_page: Path) -> None:
         assert page.inner_text("#details h3") == "classifier"
 
 
+CLIPBOARD = """Object.defineProperty(navigator, "clipboard",
+    {value: {writeText: async (text) => { window.copied = text; }}})"""
+
+
 def test_commands_are_copied(running: Any, full_page: Path) -> None:
     with opened(running, full_page) as page:
-        button = page.locator("#findings .copy").first
-        button.click()
-        assert button.inner_text() == "Copied"
-        until(page, "[...document.querySelectorAll('.copy')].every(b => b.textContent === 'Copy')")
-        page.locator("#layer-table .act").first.click()
-        assert page.locator("#layer-table .act").first.inner_text() == "Copied"
+        page.evaluate(CLIPBOARD)
+        page.locator("#findings .copy").first.click()
+        command = page.locator("#findings .cmd code").first.inner_text()
+        until(page, f"window.copied === {json.dumps(command)}")
+        row = page.locator("#layer-table tbody tr").first
+        name = row.locator(".name").inner_text().replace("\n", "")
+        row.locator(".act").click()
+        until(
+            page,
+            f"window.copied === {json.dumps(json.dumps([[name, 'float']]))}.replace(', ', ',')",
+        )
 
 
 def test_histograms_are_filtered_and_ordered(running: Any, full_page: Path) -> None:
