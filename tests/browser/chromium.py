@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,19 @@ def why_not() -> str:
         import playwright.sync_api  # noqa: F401
     except ImportError:
         return "Playwright is not installed (make browser)"
-    return "" if executable() else "Chromium is not installed (make browser)"
+    program = executable()
+    if program is None:
+        return "Chromium is not installed (make browser)"
+    with tempfile.TemporaryDirectory() as folder:
+        started = subprocess.run(
+            [program, *FLAGS, f"--user-data-dir={folder}", "--dump-dom", "about:blank"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    lines = started.stderr.strip().splitlines()[-1:]
+    return "" if started.returncode == 0 else f"Chromium does not start here: {lines}"
 
 
 @contextlib.contextmanager
@@ -56,7 +70,7 @@ def opened(running: Any, file: Path, **options: Any) -> Iterator[Any]:
     troubles: list[str] = []
     try:
         page = context.new_page()
-        page.set_default_timeout(15000)
+        page.set_default_timeout(60000)
         page.on("console", lambda message: _note(troubles, message))
         page.on("pageerror", lambda error: troubles.append(f"error: {error}"))
         page.on("request", lambda request: _foreign(troubles, request.url, file))
@@ -71,7 +85,7 @@ def opened(running: Any, file: Path, **options: Any) -> Iterator[Any]:
 
 def until(page: Any, condition: str) -> None:
     """Wait for a condition. Playwright's way evaluates text, which the page's policy forbids."""
-    for _ in range(100):
+    for _ in range(400):
         if page.evaluate(condition):
             return
         page.wait_for_timeout(50)
