@@ -9,11 +9,13 @@ VENV    := .venv
 PY      := $(VENV)/bin/python
 CONSUMERS := .venv-consumers
 ZOO     := .venv-zoo
+EXPLORER := .venv-explorer
+APT     := apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=20
 SETUP   := pyproject.toml constraints.txt torch_bridge/arithmetic/_native.c
 INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-consumers test-recast test-real test-zoo lint fuzz bench bench-training \
-	bench-quantize bench-algorithms clean
+.PHONY: help demo test test-consumers test-recast test-real test-zoo test-explorer browser lint fuzz \
+	bench bench-training bench-quantize bench-algorithms bench-report clean
 .DELETE_ON_ERROR:
 
 help:
@@ -23,12 +25,15 @@ help:
 	@echo "make test-recast   convert every file of other tools for every backend, write docs/recast.md"
 	@echo "make test-real   quantize real networks from public packages, write docs/real-networks.md"
 	@echo "make test-zoo   train and deploy architectures of torchvision, timm and transformers"
+	@echo "make browser   install Chromium and Playwright, so that make test opens report pages, too"
+	@echo "make test-explorer   load the files for Google's Model Explorer in it"
 	@echo "make lint    ruff and mypy only"
 	@echo "make fuzz    attack with broken files: COUNT=1000 of each kind, from SEED=0 on"
 	@echo "make bench   compare speed and memory with other ONNX tools, and bench-training"
 	@echo "make bench-training   cost of quantization-aware training beside torch.ao"
 	@echo "make bench-quantize   quantize float networks beside onnxruntime's quantize_static"
 	@echo "make bench-algorithms   train a small network with every algorithm, write docs/algorithms.md"
+	@echo "make bench-report   size and speed of the report on 2,000 operators, in headless Chromium"
 	@echo "make clean   remove the environment, builds and caches"
 
 demo: $(VENV)/.base
@@ -58,6 +63,18 @@ test-real: $(VENV)/.dev
 test-zoo: $(ZOO)/.done
 	OMP_NUM_THREADS=1 $(ZOO)/bin/python -m tests.zoo $(ARCHITECTURES)
 
+# Chromium is a package of the system (Debian's here), which takes root to install. Without it the
+# tests of pages are skipped with a reason; ONNXQ_CHROMIUM names one that lies elsewhere.
+browser: $(VENV)/.dev
+	@$(INSTALL) --no-build-isolation -e ".[browser]"
+	@command -v chromium > /dev/null \
+		|| { $(APT) update && $(APT) install -y --no-install-recommends chromium; } \
+		|| echo "Chromium cannot be installed here: install it with the tools of your system"
+
+# In an environment of its own: it is larger than onnxq and all its dependencies.
+test-explorer: browser $(EXPLORER)/.done
+	ONNXQ_MODEL_EXPLORER=$(EXPLORER)/bin $(PY) -m pytest -rs tests/browser/test_model_explorer.py
+
 lint: $(VENV)/.dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -79,6 +96,9 @@ bench-quantize: $(VENV)/.dev
 # About ten CPU minutes.
 bench-algorithms: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.algorithms
+
+bench-report: browser
+	OMP_NUM_THREADS=1 $(PY) -m benchmarks.report_page
 
 # A stamp is written last, so a set-up that failed half-way is done again. The build tools come
 # first and pinned; without build isolation pip then fetches no others.
@@ -124,6 +144,13 @@ $(ZOO)/.done: $(SETUP)
 		--no-deps timm==1.0.31 torchvision==0.28.0
 	@touch $@
 
+$(EXPLORER)/.done:
+	@echo "setting up $(EXPLORER) (about 600 MB; once)"
+	@$(PYTHON) -m venv $(EXPLORER)
+	@$(EXPLORER)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+		ai-edge-model-explorer==0.1.34
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(CONSUMERS) $(ZOO) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(CONSUMERS) $(ZOO) $(EXPLORER) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from onnxq.workflows.bench import bench
     from onnxq.workflows.convert import Conversion, convert
     from onnxq.workflows.quantize import Quantization, quantize
+    from onnxq.workflows.report import ModelReport, report
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Conversion",
     "Model",
+    "ModelReport",
     "OnnxqError",
     "Pipeline",
     "QParamTable",
@@ -41,16 +43,19 @@ __all__ = [
     "from_proto",
     "load",
     "quantize",
+    "report",
     "save",
     "verify",
 ]
 
 _LATER = {
     "Conversion": "onnxq.workflows.convert",
+    "ModelReport": "onnxq.workflows.report",
     "Quantization": "onnxq.workflows.quantize",
     "bench": "onnxq.workflows.bench",
     "convert": "onnxq.workflows.convert",
     "quantize": "onnxq.workflows.quantize",
+    "report": "onnxq.workflows.report",
     "verify": "onnxq.proof.verify",
 }
 

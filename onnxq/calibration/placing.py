@@ -39,6 +39,7 @@ from onnxq.quant.settings import LayerSettings, Settings, joined
 from passes.apply_qparams import ApplyQParams
 
 _PLAIN = LayerSettings()
+_SHOWN_BY_LOG = "a logarithm shows its small values"
 
 Rounding = Callable[[QParamTable], tuple[Mapping[str, Array], list[str]]]
 """From the grids of weights to values on them, by name, and notes: another choice than nearest."""
@@ -92,6 +93,15 @@ class Placing:
         if self.chosen.get(id(node), _PLAIN).float:
             return True
         return bool(self.keep_float) and any(t.name in self.keep_float for t in node.outputs)
+
+    def float_layers(self) -> dict[str, str]:
+        """Why operators that the target could run in integers stay float, by first output."""
+        found = {
+            node.outputs[0].name: "the recipe keeps it in float"
+            for node in self.model.nodes()
+            if node.outputs and self._stays_float(node)
+        }
+        return found | {n.outputs[0].name: _SHOWN_BY_LOG for n in self.before_logs}
 
     def _boundary_layers(self) -> set[int]:
         """The first and last layers, for targets that treat them differently."""
@@ -192,8 +202,7 @@ class Placing:
     def _activation_rows(self, ranges: RangeTable) -> _Rows:
         rows = _Rows()
         rows.notes += [
-            f"{describe(node)} stays float: a logarithm shows its small values"
-            for node in self.before_logs
+            f"{describe(node)} stays float: {_SHOWN_BY_LOG}" for node in self.before_logs
         ]
         for place in self.places:
             self._add_place(place, ranges, rows)

@@ -45,6 +45,7 @@ from onnxq.cli.options import (
 )
 from onnxq.cli.pictures import with_pictures
 from onnxq.cli.quantize import quantize_
+from onnxq.cli.report import ReportFile, check_report_file, report
 from onnxq.dialects.quantizing_operators import check_readable
 from onnxq.disk.file_set import check_folder, check_target
 from onnxq.errors import OptionError
@@ -58,6 +59,7 @@ from onnxq.reading import readable_form
 from onnxq.running.records import Data
 from onnxq.workflows.convert import Conversion, convert
 from onnxq.workflows.encodings import Weights, with_encodings
+from onnxq.workflows.report import report as model_report
 from onnxq.workflows.summary import summarize
 from passes.phases import READ
 
@@ -107,10 +109,12 @@ def convert_(
     dump: DumpFolder = None,
     samples: Samples = 4,
     seed: Seed = 0,
+    report_file: ReportFile = None,
     as_json: Json = False,
 ) -> None:
     """Convert a quantized model for a backend and prove the files."""
     check_folder(output)
+    check_report_file(report_file)
     with progress_line(as_json) as progress:
         done = convert(
             model,
@@ -131,6 +135,8 @@ def convert_(
         )
         progress("writing files")
         folder = failures.save(done, output)
+        if report_file is not None:
+            done.full_report(data, progress=progress).save(report_file)
     show(as_json, done.to_json, lambda: tables.conversion(done, explain))
     failures.finish(done, folder, as_json)
 
@@ -227,12 +233,14 @@ def verify_(
     max_relative: MaxRelative = 1e-3,
     samples: Samples = 4,
     seed: Seed = 0,
+    report_file: ReportFile = None,
     as_json: Json = False,
 ) -> None:
     """Compare two models on the same inputs, in quantization steps."""
+    check_report_file(report_file)
     with progress_line(as_json) as progress:
         progress("running both models")
-        report = verify(
+        found = verify(
             trusted,
             other,
             data,
@@ -244,8 +252,18 @@ def verify_(
             max_moved=max_moved,
             max_relative=max_relative,
         )
-    show(as_json, report.to_json, lambda: tables.report(report, per_layer))
-    if not report.passed:
+        if report_file is not None:
+            proof = Proof(f"{other} beside {trusted}", found)
+            page = model_report(
+                *(other, trusted, data),
+                count=samples,
+                seed=seed,
+                proofs=(proof,),
+                progress=progress,
+            )
+            page.save(report_file)
+    show(as_json, found.to_json, lambda: tables.report(found, per_layer))
+    if not found.passed:
         raise typer.Exit(1)
 
 
@@ -275,6 +293,7 @@ app.command("calibrate merge")(merge)
 app.command()(lint)
 app.command()(explain)
 app.command()(with_pictures(bench))
+app.command()(with_pictures(report))
 
 
 @app.command("passes")
@@ -311,10 +330,17 @@ def demo(output: OutputFolder = Path("onnxq-demo"), as_json: Json = False) -> No
         progress("building a small quantized network")
         source = network.quantize(network.build())
         save(source, output / "demo.onnx")
+        save(network.build(), output / "float.onnx")
+        network.save_images(output / "data.npz")
         for name in ("onnxruntime", "tensorrt"):
             progress(f"converting for {name}")
             done[name] = convert(output / "demo.onnx", name, progress=progress)
             done[name].save(output / name)
+        float_model = load(output / "float.onnx")
+        page = done["onnxruntime"].full_report(
+            output / "data.npz", against=float_model, progress=progress
+        )
+        page.save(output / "report.html")
     proofs = [Proof(f"{name}: {p.what}", p.report) for name, c in done.items() for p in c.proofs]
     show(
         as_json,
@@ -328,6 +354,7 @@ def demo(output: OutputFolder = Path("onnxq-demo"), as_json: Json = False) -> No
         show_notes(n for c in done.values() for n in c.notes)
         for name, conversion in done.items():
             screen.console().print(f"{name}: {', '.join(map(str, conversion.files))}")
+        screen.console().print(f"report: {output / 'report.html'}, to be opened in a browser")
     if not all(c.proven for c in done.values()):
         raise typer.Exit(1)
 

@@ -24,6 +24,7 @@ from onnxq.cli.options import (
     progress_line,
     show,
 )
+from onnxq.cli.report import ReportFile, check_report_file
 from onnxq.cli.screen import new_table, shown
 from onnxq.disk.file_set import check_folder
 from onnxq.errors import OnnxqError, OptionError
@@ -100,10 +101,12 @@ def quantize_(
     ] = None,
     no_verify: NoVerify = False,
     explain: Explain = False,
+    report_file: ReportFile = None,
     as_json: Json = False,
 ) -> None:
     """Quantize a float model for a backend with typical data, prove the files, measure the cost."""
     check_folder(output)
+    check_report_file(report_file)
     rules = None if settings is None else Settings.loads(_text(settings))
     rated = None if metric is None else _metric(metric)
     with progress_line(as_json) as progress:
@@ -130,6 +133,8 @@ def quantize_(
         )
         progress("writing files")
         folder = failures.save(done, output)
+        if report_file is not None:
+            done.full_report(data, samples=samples, progress=progress).save(report_file)
     show(as_json, done.to_json, lambda: report(done, explain))
     failures.finish(done, folder, as_json)
 

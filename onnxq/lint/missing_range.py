@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 import onnx_graphsurgeon as gs
 
+from onnxq.canonical.metadata_texts import FLOAT_LAYERS, texts_of
+from onnxq.edit import describe
 from onnxq.lint.range_needs import Need, missing_ranges
 from onnxq.lint.rule import Finding, LintRule, Subject
+from onnxq.operators.op_kind import kind_of
 from onnxq.quant.qparams import Reader
 
 
@@ -22,7 +25,13 @@ def _check(subject: Subject) -> Iterator[Finding]:
 
     source = {} if subject.source is None else {n.name: n for n in subject.source.nodes() if n.name}
     placement = subject.backend.placement
-    for need in missing_ranges(subject.plain, placement, readers.__contains__, serves):
+    in_float = texts_of(subject.canonical, FLOAT_LAYERS)
+    for node in subject.plain.nodes():
+        why = in_float.get(node.outputs[0].name) if node.outputs else None
+        if why is not None and kind_of(node) in placement.inputs:
+            yield Finding("info", describe(node), MISSING_RANGE.name, f"it is float: {why}", _RULES)
+    has = readers.__contains__
+    for need in missing_ranges(subject.plain, placement, has, serves, in_float):
         yield Finding(
             "warning",
             _given_name(need, source),
@@ -33,6 +42,9 @@ def _check(subject: Subject) -> Iterator[Finding]:
             f"quantize it as {subject.backend.name} places quantizers (train or calibrate for "
             "this backend), or accept that its consumers run in float",
         )
+
+
+_RULES = "nothing; to quantize it all the same, give a rule for it with --settings"
 
 
 def _given_name(need: Need, source: dict[str, gs.Node]) -> str:

@@ -7,7 +7,7 @@ between a layer and its BatchNormalization needs none: it disappears when that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
 import onnx_graphsurgeon as gs
@@ -43,15 +43,18 @@ def missing_ranges(
     placement: Placement,
     has: Callable[[str], bool],
     serves: Callable[[str, Reader], bool] = lambda tensor, reader: True,
+    in_float: Container[str] = (),
 ) -> Iterator[Need]:
     """Tensors that need a range and have none, each once; `has` says whether a tensor has one.
 
     `serves` says whether the range of a weight is for a consumer: others read it unquantized.
+    `in_float` are first outputs of layers that are float on purpose.
     """
     if model.nodes(*QUANTIZERS):
         # Placement works on the float graph; its tensors have the names that tables use.
         model = Pipeline(RemoveFakeQuant()).run(model).model
-    places = QuantizerPlaces(model, placement)
+    left = [n for n in model.nodes() if n.outputs and n.outputs[0].name in in_float]
+    places = QuantizerPlaces(model, placement, left)
     seen: set[int] = set()
     for node, weight in places.weights():
         index = next(i for i, tensor in enumerate(node.inputs) if tensor is weight)

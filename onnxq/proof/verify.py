@@ -7,7 +7,7 @@ first one beyond the tolerance shows where the models diverge.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -24,6 +24,9 @@ from onnxq.running.ort_tensors import TensorSpec
 from onnxq.running.samples import Data, cast
 from onnxq.running.sessions import Kind, ModelSource, OpenModel, Session, open_model
 from onnxq.storage.node_order import ordered, reads
+
+Values = Mapping[str, Array]
+"""Tensors of one sample, by name."""
 
 _RANK = ("first", "second")
 _NEARLY_ZERO = 1e-4
@@ -109,7 +112,7 @@ def verify(
     _check(sessions)
     models = open_model(a), open_model(b)
     plain = tuple(sessions) == ("reference", "reference")
-    layers = _shared(models, plain) if per_layer else []
+    layers = shared_tensors(models, plain) if per_layer else []
     # Without optimisation, taps change nothing: one session is enough.
     taps = layers if plain else []
     trusted = Trusted(models[0], data, kind=sessions[0], taps=taps, count=count, seed=seed)
@@ -118,11 +121,17 @@ def verify(
 
 
 def compare(
-    trusted: Trusted, other: Running, limits: Tolerance, layers: Iterable[str] = ()
+    trusted: Trusted,
+    other: Running,
+    limits: Tolerance,
+    layers: Iterable[str] = (),
+    *,
+    watch: Callable[[Values, Values], None] = lambda *_: None,
 ) -> Report:
     """Compare `other` with `trusted` on the samples of `trusted`.
 
-    `layers` are measured too, in sessions of their own unless they are tapped already.
+    `layers` are measured too, in sessions of their own unless they are tapped already. `watch` is
+    called with inputs and tensors of both models, sample by sample.
     """
     runs = tapped = trusted.session, other.session
     shared = list(layers)
@@ -149,6 +158,7 @@ def compare(
             names = [name for name, _ in inner]
             made = tapped[0].run(feed, names), tapped[1].run(twin, names)
         _add(inner, made)
+        watch({**feed, **made[0]}, {**twin, **made[1]})
     if not number:
         raise VerifyError("nothing was compared: there are no samples", fix="ask for at least one")
 
@@ -189,7 +199,7 @@ def saturation(deployed: Trusted) -> TensorDiff | None:
 
 def _add(
     running: Mapping[tuple[str, str], RunningDiff],
-    made: tuple[Mapping[str, Array], Mapping[str, Array]],
+    made: tuple[Values, Values],
 ) -> None:
     for (name, other), diff in running.items():
         diff.add(made[0][name], made[1][other])
@@ -221,7 +231,7 @@ def _pair_inputs(first: Session, second: Session) -> dict[str, TensorSpec]:
     return dict(zip(names, second.inputs, strict=True))
 
 
-def _shared(models: tuple[OpenModel, OpenModel], plain: bool) -> list[str]:
+def shared_tensors(models: tuple[OpenModel, OpenModel], plain: bool = True) -> list[str]:
     """The tensors to compare: computed in both models, in the order of the first.
 
     In an optimised session (not `plain`) only activations after DequantizeLinear: onnxruntime

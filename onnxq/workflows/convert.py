@@ -40,6 +40,7 @@ from onnxq.workflows.encodings import Encodings, Weights
 from onnxq.workflows.fit_to_backend import Fitted, fit
 from onnxq.workflows.read_source import read
 from onnxq.workflows.recast import NothingToPlace, missing_ranges, recast
+from onnxq.workflows.reported import Reported
 from onnxq.workflows.stale_files import stale_files
 from onnxq.workflows.write_outputs import Written, check_writer, write
 from passes.infer_shapes import InferShapes
@@ -51,7 +52,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(kw_only=True)
-class Conversion(MadeFiles):
+class Conversion(MadeFiles, Reported):
     """A converted model: its files, the traces of passes, and the proofs."""
 
     backend: Backend

@@ -7,11 +7,15 @@ as a fake-quantization export leaves them: activations before every layer, weigh
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
+
 import numpy as np
 import onnx_graphsurgeon as gs
 from numpy.typing import ArrayLike
 
 from onnxq.canonical import fake_quantize
+from onnxq.disk.file_set import FileSet
 from onnxq.edit import constant, insert, new_node, producer, variable
 from onnxq.graph import Model, new_model
 from onnxq.operators.weight_axis import weight_axis
@@ -118,11 +122,22 @@ def _fake(model: Model, tensor: gs.Tensor, params: QParams) -> None:
 
 
 def _ranges(run: sessions.Session, names: list[str], samples: int, seed: int) -> dict[str, float]:
-    random = np.random.default_rng(seed)
     highest = dict.fromkeys(names, 0.0)
-    for _ in range(samples):
-        image: Array = random.normal(size=(1, 3, 32, 32)).astype(np.float32)
+    for image in _images(samples, seed):
         made = {"image": image, **run.run({"image": image})}
         for name in names:
             highest[name] = max(highest[name], float(np.abs(made[name]).max()))
     return highest
+
+
+def _images(samples: int = 8, seed: int = 0) -> list[Array]:
+    random = np.random.default_rng(seed)
+    return [random.normal(size=(1, 3, 32, 32)).astype(np.float32) for _ in range(samples)]
+
+
+def save_images(path: Path) -> None:
+    """Write the images that the ranges were seen on, as data for commands."""
+    file = io.BytesIO()
+    np.savez(file, image=np.concatenate(_images()))
+    with FileSet(path.parent, (path.name,)) as files:
+        files.stage(path.name).write(file.getvalue())

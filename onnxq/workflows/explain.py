@@ -13,7 +13,7 @@ import onnx_graphsurgeon as gs
 
 from onnxq.analysis.quantizer_places import QuantizerPlaces
 from onnxq.backend import Backend, chosen_backend
-from onnxq.calibration.range_sources import sources_of
+from onnxq.canonical.metadata_texts import RANGE_SOURCES, texts_of
 from onnxq.canonical.quantizers import QUANTIZERS, Row, is_quantizer
 from onnxq.dialects.quantizing_operators import check_readable
 from onnxq.edit import describe, op_name, producer
@@ -223,7 +223,7 @@ def _origin(
         return ()
     kinds = dialects_of([op_name(n) for n in model.nodes()], traces)
     found = [f"stored in the model ({', '.join(kinds) or 'canonical'})"]
-    told = sources_of(model)
+    told = texts_of(model, RANGE_SOURCES)
     found += [f"range: {told[row.tensor]}" for row in rows if row.tensor in told]
     names = {str(n.name) for n in tensor.outputs if is_quantizer(n) and n.name}
     found += [f"quantizer '{name}'" for name in sorted(names | {r.source for r in rows} - {""})]

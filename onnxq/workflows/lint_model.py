@@ -63,7 +63,7 @@ def lint(
     """
     backend = chosen_backend(backend, variant)
     check_readable(model)
-    return LintReport(backend.name, name, findings(_subject(model, backend)))
+    return LintReport(backend.name, name, findings(subject_of(model, backend)))
 
 
 @takes(path=PATH, backend=(str, Backend), variant=(str, None))
@@ -75,10 +75,10 @@ def lint_path(
     With `variant` those are the models of that way to deploy, else those of all.
     """
     backend = chosen_backend(backend, variant)
-    return [lint(_loaded(p, backend), backend, str(p)) for p in _models(path, backend)]
+    return [lint(loaded_with_sides(p, backend), backend, str(p)) for p in _models(path, backend)]
 
 
-def _loaded(path: Path, backend: Backend) -> Model:
+def loaded_with_sides(path: Path, backend: Backend) -> Model:
     """A model; a clean one that `convert` wrote together with the quantization beside it."""
     model = load(path)
     for table in backend.outputs:
@@ -111,7 +111,8 @@ def _models(path: Path, backend: Backend) -> list[Path]:
     return found
 
 
-def _subject(model: Model, backend: Backend) -> Subject:
+def subject_of(model: Model, backend: Backend) -> Subject:
+    """A model as the target reads it: a canonical one is converted first, if it can be."""
     read = canonical(model)[0]
     if not backend.writes or not model.nodes(*QUANTIZERS):
         return Subject(backend, model, read)

@@ -22,13 +22,13 @@ from onnxq.calibration.calibrated import Calibrated
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.kernel_biases import round_biases
 from onnxq.calibration.placing import Placed, Placing
-from onnxq.calibration.range_sources import note_sources
 from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.rounding.weight_cost import weight_cost
 from onnxq.calibration.rounding.weight_rounding import SAMPLES as ROUNDING_SAMPLES
 from onnxq.calibration.rounding.weight_rounding import is_small_window
 from onnxq.calibration.trials.cheap_layers import cheap_layers
 from onnxq.calibration.trials.trial import SAMPLES, Noise, Trial
+from onnxq.canonical.metadata_texts import FLOAT_LAYERS, RANGE_SOURCES, note_texts
 from onnxq.edit import describe
 from onnxq.errors import LoadError, OptionError
 from onnxq.graph import Model, load
@@ -65,6 +65,11 @@ class Quantization(Conversion):
     latency: float | None = None
     """Time of the quantized model as a multiple of the float one's, in onnxruntime on this machine;
     None if it was not measured."""
+    float_model: Model | None = field(default=None, repr=False)
+    """The float model, to compare with in a report."""
+
+    def _trusted(self) -> Model:
+        return self.source if self.float_model is None else self.float_model
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -202,7 +207,9 @@ def quantize(
     placed = calibrated.placed(chosen)
     round_biases(placed.model, target)
     chosen = replace(chosen, grids=calibrated.recorded(chosen, placed))
-    note_sources(placed.model, placed.sources)
+    note_texts(placed.model, RANGE_SOURCES, placed.sources)
+    in_float = calibrated.placing(chosen.settings).float_layers()
+    note_texts(placed.model, FLOAT_LAYERS, in_float)
     done = convert(
         placed.model,
         target,
@@ -245,6 +252,7 @@ def quantize(
         measured=0 if trial is None else len(trial.results),
         trade_off=tradeoff,
         latency=ratio,
+        float_model=source,
     )
 
 

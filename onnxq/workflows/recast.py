@@ -22,11 +22,11 @@ from onnxq.analysis.placement_walk import Place
 from onnxq.backend import Backend
 from onnxq.calibration.following_ranges import follow, within_limits
 from onnxq.calibration.placing import Placing
-from onnxq.calibration.range_sources import note_sources
 from onnxq.calibration.ranges import KnownRange, RangeTable
 from onnxq.calibration.source_ranges import SourceRanges, source_ranges
 from onnxq.canonical.fake_quantize import set_params
 from onnxq.canonical.grid_fit import exact_fit
+from onnxq.canonical.metadata_texts import FLOAT_LAYERS, RANGE_SOURCES, note_texts
 from onnxq.canonical.quantized_weights import quantized_weights
 from onnxq.edit import describe
 from onnxq.errors import BackendError, OnnxqError
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 MOST_NOTES = 10
 """Tensors that stay float are listed up to so many."""
 _DATA = "give typical inputs with --data"
+_NO_RANGE = "no range is known for what it reads"
 _SIMPLIFYING = {*CLEAN, *FOLD, *FOLD_SYMMETRIC}
 
 
@@ -105,12 +106,13 @@ def recast(
     if not constants:
         placing.places = [place for place in placing.places if not _is_constant(place)]
     placed = placing.place(ranges)
-    notes = [f"{describe(n)} stays float: no range is known for what it reads" for n in bare]
+    notes = [f"{describe(n)} stays float: {_NO_RANGE}" for n in bare]
     notes += placed.notes
     if not placed.sources:
         raise _nothing_placed(backend, bool(placing.places or bare), data is None)
     _restore_grids(placed.model, apart, backend, placed.sources)
-    note_sources(placed.model, placed.sources)
+    note_texts(placed.model, RANGE_SOURCES, placed.sources)
+    note_texts(placed.model, FLOAT_LAYERS, {n.outputs[0].name: _NO_RANGE for n in bare})
     for tensor, text in placed.sources.items():
         trace.rewrote(f"'{tensor}'", text)
     for note in notes:

@@ -14,6 +14,8 @@ r"""Layers that stay float because integers gain nothing there, and cost accurac
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import onnx_graphsurgeon as gs
 
 from onnxq.calibration.placing import Placing
@@ -26,6 +28,9 @@ SMALL = 1 << 17
 """Most products of a small layer: some microseconds, as much as two quantizers take."""
 SMALL_SHARE, FIRST_SHARE = 0.01, 0.02
 """Most products of a small layer and of a first one, as a share of those of all layers."""
+CHEAP_SHARE = 0.1
+"""The same for all of them together: in a network of nothing but small layers, most are quantized,
+as the user asked for."""
 TRIED_SHARE = 0.05
 """The same for all first layers together that are tried in float."""
 WORTH = 0.9
@@ -40,8 +45,8 @@ def cheap_layers(placing: Placing, feed: Feed) -> list[str]:
     found = products_of(placing.model, list(layers.values()), feed)
     whole = sum(found.values())
     first = _first_layers(placing.model, layers)
-    return [
-        selector_of(layers[key])
+    cheap = [
+        key
         for key, products in found.items()
         if key not in placing.chosen
         and (
@@ -49,6 +54,9 @@ def cheap_layers(placing: Placing, feed: Feed) -> list[str]:
             or products <= min(SMALL, SMALL_SHARE * whole)
         )
     ]
+    cheapest = sorted(cheap, key=found.__getitem__)
+    sums = dict(zip(cheapest, accumulate(found[key] for key in cheapest), strict=True))
+    return [selector_of(layers[key]) for key in cheap if sums[key] <= CHEAP_SHARE * whole]
 
 
 def affordable_first_layers(placing: Placing, feed: Feed) -> tuple[str, ...]:

@@ -1,11 +1,12 @@
 """Tensors that a target quantizes and that have no range."""
 
 import onnxq
-from onnxq.graph import Model
+from onnxq.graph import Model, from_proto
 from onnxq.reading import canonical
 from onnxq.workflows.lint_model import lint
 from tests.models.build import parse
 from tests.models.lint_cases import conv_net, found, where
+from tests.models.networks import NETWORKS, samples
 
 
 def shared_weight() -> Model:
@@ -54,3 +55,13 @@ def test_a_weight_that_one_of_its_layers_reads_as_it_is_has_no_range_there() -> 
         (missing,) = [f for f in findings if f.rule == "missing-range"]
         assert missing.where == "wf"
         assert missing.message == "the weight of 'c2' (Conv) has no range"
+
+
+def test_layers_that_a_recipe_keeps_in_float_are_no_warning() -> None:
+    model = from_proto(NETWORKS["resnet"]())
+    layer = next(iter(model.nodes("Conv")))
+    rules = [[layer.name, "float"]]
+    made = onnxq.quantize(model, "onnxruntime", samples("resnet", 4), settings=rules, verify=False)
+    found = [f for f in made.findings if f.rule == "missing-range"]
+    assert {f.severity for f in found} == {"info"}
+    assert any(layer.name in f.where for f in found)

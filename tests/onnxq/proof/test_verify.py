@@ -14,7 +14,9 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxq.errors import LoadError, VerifyError
 from onnxq.graph import from_proto
-from onnxq.proof.verify import Report, verify
+from onnxq.proof.difference import Tolerance
+from onnxq.proof.trusted import Trusted
+from onnxq.proof.verify import Report, compare, verify
 from onnxq.quant.qparams import Array
 from onnxq.running import sessions
 from tests.checks.optimized import optimized_ops
@@ -447,3 +449,10 @@ def test_every_dequantized_layer_of_a_foreign_file_has_a_step(name: str) -> None
     assert dequantized
     assert all(d.unit == "steps" for d in dequantized)
     assert report.passed
+
+
+def test_a_watcher_sees_inputs_and_tensors_of_both() -> None:
+    seen: list[tuple[set[str], set[str]]] = []
+    first, second = (Trusted(fake_quant(shift=s), count=2, taps=["moved"]) for s in (0.0, 0.1))
+    compare(first, second, Tolerance(), watch=lambda a, b: seen.append((set(a), set(b))))
+    assert seen == [({"x", "moved", "y"}, {"x", "moved", "y"})] * 2

@@ -9,8 +9,8 @@ import pytest
 
 import onnxq
 from onnxq.backend import Backend, backends, find_backend
-from onnxq.calibration.range_sources import sources_of
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE, params_of
+from onnxq.canonical.metadata_texts import RANGE_SOURCES, texts_of
 from onnxq.errors import BackendError, OnnxqError, OptionError
 from onnxq.graph import Model, load
 from onnxq.proof.prove import COST
@@ -94,7 +94,7 @@ def test_it_is_proven_exactly_and_says_where_each_range_comes_from(tmp_path: Pat
     assert told[0].startswith("the quantizers of the source cannot be moved one by one")
     done.save(tmp_path)
     deployed = load(tmp_path / "model_qdq.onnx")
-    assert sources_of(deployed) == done.range_sources
+    assert texts_of(deployed, RANGE_SOURCES) == done.range_sources
     assert f"range: {done.range_sources['x']}" in explain(deployed, "x", "tvm").origin
 
 

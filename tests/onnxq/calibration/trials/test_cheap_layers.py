@@ -54,6 +54,20 @@ def test_the_first_and_the_small_layers() -> None:
     assert weights_of(model, found) == {"a", "c"}
 
 
+def test_a_network_of_small_layers_is_quantized_all_the_same() -> None:
+    """150 layers of 16 products: the first 15 and not one more are a tenth of all."""
+    eye = ", ".join(map(str, np.eye(4).ravel()))
+    steps = "\n".join(f"x{i + 1} = MatMul(x{i}, w)" for i in range(150))
+    model = parse(f"""g (float[1, 4] x0) => (float[1, 4] x150) <float[4, 4] w = {{{eye}}}> {{
+        {steps}
+    }}""")
+    placing = Placing(model, find_backend("onnxruntime"), Settings())
+    found = cheap_layers(placing, {"x0": np.ones((1, 4), np.float32)})
+    assert len(found) == 15
+    made = quantize(model, "onnxruntime", [{"x0": np.ones((1, 4), np.float32)}])
+    assert made.proven
+
+
 def test_a_first_layer_with_many_products_is_quantized() -> None:
     """8 * 1024 of (8 + 2 * 72) * 1024 products are 5 %."""
     model = network(wide=2)

@@ -1,0 +1,1 @@
+"""Pages in headless Chromium, driven by Playwright; `make browser` installs both."""
