@@ -15,29 +15,26 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 import torch_bridge as tb
 from onnxq.backend import Backend, find_backend
 from onnxq.running.sessions import reference
+from torch_bridge.demo import TESTED, Data, digits, float_network, recognised, train
 
 PAGE = Path(__file__).parents[1] / "docs" / "algorithms.md"
 MARKS = "<!-- measured -->", "<!-- end of measured -->"
-TESTED = 360
-EPOCHS, BATCH = 6, 32
-FLOAT_RATE, RATE = 5e-3, 2e-3
+EPOCHS, RATE = 6, 2e-3
 BITS = ((8, 8), (4, 4), (2, 4))
 LIMITS = {(8, 8): 1.0, (4, 4): 3.0, (2, 4): 8.0}
 """Points below float that an algorithm may lose; with 2 bits only if the batch norm is apart."""
 
-Data = tuple[Tensor, Tensor]
 How = dict[str, Any]
 
 
@@ -85,68 +82,6 @@ class Result(NamedTuple):
     """By the file, in onnxruntime."""
 
 
-class Network(nn.Module):
-    """Three convolutions; the second ends in an activation with both signs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 8, 3, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(8)
-        self.conv2 = nn.Conv2d(8, 8, 3, stride=2, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(8)
-        self.conv3 = nn.Conv2d(8, 8, 3, padding=1, bias=False)
-        self.bn3 = nn.BatchNorm2d(8)
-        self.last = nn.Linear(128, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.bn1(self.conv1(x)))
-        x = F.hardswish(self.bn2(self.conv2(x)))
-        x = F.relu(self.bn3(self.conv3(x)))
-        return self.last(x.flatten(1))
-
-
-def digits() -> tuple[Data, Data]:
-    """Images in -1..1 and labels, to train and to test."""
-    from sklearn.datasets import load_digits
-
-    found = load_digits()
-    x = torch.tensor(found.images[:, None] / 8 - 1, dtype=torch.float32)
-    y = torch.tensor(found.target)
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-    kept, tested = order[:-TESTED], order[-TESTED:]
-    return (x[kept], y[kept]), (x[tested], y[tested])
-
-
-def train(model: nn.Module, data: Data, rate: float, seed: int, epochs: int = EPOCHS) -> None:
-    """Adam, with a rate that falls to 0 along a cosine."""
-    x, y = data
-    order = torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.Adam(model.parameters(), lr=rate)
-    steps = -(-len(x) // BATCH) * epochs
-    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    model.train()
-    for _ in range(epochs):
-        for part in torch.randperm(len(x), generator=order).split(BATCH):
-            optimiser.zero_grad()
-            F.cross_entropy(model(x[part]), y[part]).backward()
-            optimiser.step()
-            falling.step()
-
-
-@torch.no_grad()
-def recognised(model: Callable[[Tensor], Tensor], data: Data) -> int:
-    """Images whose label is right."""
-    return int((model(data[0]).argmax(1) == data[1]).sum())
-
-
-def float_network(data: Data, seed: int) -> nn.Module:
-    """The network that all others start from."""
-    torch.manual_seed(seed)
-    model = Network()
-    train(model, data, FLOAT_RATE, seed)
-    return model.eval()
-
-
 def target(folded: bool) -> Backend:
     """The setting of papers, with batch norms apart or folded as in deployment."""
     academic = find_backend("academic")
@@ -174,7 +109,7 @@ def measured(setting: Setting, base: nn.Module, data: Data, tested: Data, seed: 
     torch.manual_seed(seed)
     q = prepared(setting, base, data)
     start = recognised(q, tested)
-    train(q, data, RATE, seed)
+    train(q, data, RATE, seed, EPOCHS)
     q.eval()
     with tempfile.TemporaryDirectory() as folder:
         file = tb.deploy(q, (tested[0],), folder).files[-1]

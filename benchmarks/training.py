@@ -5,6 +5,7 @@
   kernels in C (LSQ, weights per channel, activations per tensor), and
   torch.ao's FX quantization-aware training beside it, with its observers (its default) and without
   (as ours). Both quantize the same tensors: what torch.ao rounds besides is taken out.
+* The same of a small vision transformer, which torch.export captures.
 * The float step with copies in the place of quantizers, which is the least that any quantizer
   costs: it reads a tensor and writes one, in both directions.
 * One fake quantization (forward and backward) of 16.8 MB, in copies of that tensor.
@@ -34,13 +35,21 @@ from torch import Tensor, fx, nn
 import torch_bridge as tb
 from benchmarks.clock import in_turns
 from benchmarks.resnet18 import ResNet18
+from benchmarks.vit import ViT
 from torch_bridge.arithmetic import functional, native
 from torch_bridge.arithmetic.functional import compile_kernels, fake_quantize
 from torch_bridge.arithmetic.grid import Grid
 from torch_bridge.arithmetic.kernels import Kernels
 
 RESULTS = Path(__file__).parent / "results" / "training.json"
-TARGETS = {"ours, eager": 1.30, "ours, compiled": 1.20, "fake quantization, eager": 5.0}
+TARGETS = {
+    "ours, eager": 1.30,
+    "ours, compiled": 1.20,
+    "fake quantization, eager": 5.0,
+    "ViT by torch.export, eager": 1.25,
+}
+
+_VIT_EAGER, _VIT_COMPILED = "ViT by torch.export, eager", "ViT by torch.export, compiled"
 
 Job = Callable[[], object]
 
@@ -58,10 +67,10 @@ def step(model: nn.Module, x: Tensor, target: Tensor) -> Job:
     return run
 
 
-def ours(x: Tensor) -> fx.GraphModule:
-    """ResNet-18 prepared for tensorrt: LSQ, weights per channel, activations per tensor."""
+def ours(x: Tensor, network: type[nn.Module] = ResNet18) -> fx.GraphModule:
+    """A network prepared for tensorrt: LSQ, weights per channel, activations per tensor."""
     torch.manual_seed(0)
-    model = tb.prepare(ResNet18(), "tensorrt", (x,), weight="lsq", activation="lsq")
+    model = tb.prepare(network(), "tensorrt", (x,), weight="lsq", activation="lsq")
     with tb.calibrating(model), torch.no_grad():
         model(x)
     tb.enable_quantization(model)
@@ -178,6 +187,14 @@ def measure(rounds: int) -> dict[str, dict[str, Any]]:
     jobs["copies in the place of quantizers"] = copying(step(ours(x), x, target))
     found = ratios(step(ResNet18().train(), x, target), jobs, rounds)
 
+    transformer = ours(x, ViT)
+    if transformer.onnxq_report.capture != "export":
+        raise RuntimeError("the transformer was to be captured by torch.export")
+    eager = step(transformer, x, target)
+    of_vit = {_VIT_EAGER: eager, _VIT_COMPILED: compiled(eager)}
+    found |= ratios(step(ViT().train(), x, target), of_vit, rounds)
+    networks |= dict.fromkeys(of_vit, transformer)
+
     values = torch.randn(4_200_000, requires_grad=True)
     ones, scale, zero = torch.ones(4_200_000), torch.tensor(0.02), torch.tensor(0, dtype=torch.int8)
 
@@ -190,7 +207,7 @@ def measure(rounds: int) -> dict[str, dict[str, Any]]:
     for name, values_of in found.items():
         low, median, high = statistics.quantiles(values_of, n=4)
         figures[name] = {"median": median, "quartiles": [low, high]}
-        network = networks.get("ours, eager" if name.startswith("ours") else name)
+        network = networks.get(name, mine if name.startswith("ours") else None)
         if network is not None:
             figures[name]["quantizers"] = quantizers(network)
     return figures

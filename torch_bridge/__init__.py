@@ -6,13 +6,20 @@
     deploy(q, (x,), "out/")    # canonical ONNX, the backend's files, and the proof
 
 A backend's types and ranges, and the places of its quantizers, are data in `onnxq.backends`.
+`print(tb.ALGORITHMS)` lists the algorithms, `tb.OBSERVERS` and `tb.PATTERNS` the rest; `register_*`
+and entry points of packages add to them.
 """
 
 from torch_bridge.deploy import deploy
 from torch_bridge.export import export
+from torch_bridge.fake_quant import ALGORITHMS, register_algorithm
 from torch_bridge.float_state import float_state, load_float_state
+from torch_bridge.insertion.op_kinds import register_op_kind
+from torch_bridge.insertion.pattern import Link, Pattern
+from torch_bridge.insertion.patterns import PATTERNS, register_pattern
 from torch_bridge.insertion.training_recipe import recipe
 from torch_bridge.nn import freeze_bn_stats, unfreeze_bn_stats
+from torch_bridge.observers import OBSERVERS, register_observer
 from torch_bridge.prepare import prepare
 from torch_bridge.sharding import fully_shard
 from torch_bridge.state import (
@@ -25,6 +32,11 @@ from torch_bridge.state import (
 )
 
 __all__ = [
+    "ALGORITHMS",
+    "OBSERVERS",
+    "PATTERNS",
+    "Link",
+    "Pattern",
     "calibrating",
     "deploy",
     "disable_all",
@@ -39,5 +51,9 @@ __all__ = [
     "quantizers",
     "quantizing",
     "recipe",
+    "register_algorithm",
+    "register_observer",
+    "register_op_kind",
+    "register_pattern",
     "unfreeze_bn_stats",
 ]

@@ -17,6 +17,7 @@ from torch import nn
 from onnxq.backend import Backend
 from onnxq.errors import OptionError, VerifyError
 from onnxq.parsing.argument_types import PATH, takes
+from onnxq.proof.judging import fault
 from onnxq.proof.prove import Proof
 from onnxq.workflows.convert import Conversion, convert
 from torch_bridge.export import Axes, Options, export_recorded, unwrapped
@@ -105,6 +106,9 @@ def _unproven(conversion: Conversion) -> VerifyError:
             f"{failed.what}: {failed.refused}",
             fix="look at the notes of deploy(..., strict=False), which give the reason",
         )
+    found = fault(failed.report)
+    if found is not None:
+        return VerifyError(f"{failed.what}: {found[0]}", fix=found[1])
     worst = failed.report.worst
     assert worst is not None
     first = next((layer for layer in failed.report.layers if layer.moved), None)

@@ -26,7 +26,7 @@ from onnxq.quant.qparams import Array
 from torch_bridge.capture.flat_call import FlatCall
 from torch_bridge.capture.module_owners import owner_of, with_owners
 from torch_bridge.capture.recorded_run import RecordedRun, record
-from torch_bridge.exporting import embed_parameters, exporters
+from torch_bridge.exporting import embed_parameters, exporters, unrolled_steps
 from torch_bridge.exporting.exporters import DynamicAxes, Exporter, Request
 from torch_bridge.exporting.single_precision import in_single_precision
 from torch_bridge.state import evaluating, quantizers, uninitialised_error
@@ -114,7 +114,15 @@ def export_recorded(
         dynamic = _dynamic_axes(options.dynamic_axes, inputs, outputs)
         file = Path(folder, "exported.onnx")
         written = min(opset, which.newest)
-        exporters.run(which, Request(call, file, inputs, outputs, dynamic, written))
+        unrolled = unrolled_steps.unrolled_layers(model)
+        try:
+            exporters.run(which, Request(call, file, inputs, outputs, dynamic, written))
+        except UnsupportedModelError as error:
+            if unrolled and dynamic:
+                error.add_note(
+                    f"{unrolled_steps.note(unrolled)}; {unrolled_steps.advice(unrolled)}"
+                )
+            raise
         made = graph.load(file)
         if made.opset != written:
             raise UnsupportedModelError(
@@ -129,11 +137,13 @@ def export_recorded(
         embed_parameters.set_quantizers(made, model, run, paths)
         embed_parameters.name_parameters(made, paths, model.state_dict())
         graph.save(made, path)
-        made.upgrades.clear()  # the file has the opset asked for: nothing to report
-        if made.origin is not None and made.origin.data:  # weights in the temporary folder
-            made = graph.load(path)
+        made = graph.load(path)  # as the file has it: names, opset, and weights where they stay
     values = (t.detach().cpu().numpy() for t in call.tensors)
-    return Exported(made, run, dict(zip(inputs, values, strict=True)), (note,) if note else ())
+    feeds = dict(zip(inputs, values, strict=True))
+    if unrolled and dynamic:
+        unrolled_steps.check_dynamic(path, feeds, dynamic, unrolled)
+    notes = (note, unrolled_steps.note(unrolled) if unrolled else "")
+    return Exported(made, run, feeds, tuple(filter(None, notes)))
 
 
 def unwrapped(q: nn.Module) -> nn.Module:

@@ -17,37 +17,32 @@ from onnxq.errors import OptionError, UnsupportedModelError
 from onnxq.parsing.argument_types import takes
 from onnxq.quant.settings import Settings
 from torch_bridge.capture import ladder
+from torch_bridge.capture.blocks import capture_blocks
 from torch_bridge.capture.example_call import ExampleCall
+from torch_bridge.capture.float_comparison import check_graph, check_modules
 from torch_bridge.capture.ladder import Asked
 from torch_bridge.capture.preserved_attributes import preserve
-from torch_bridge.capture.quantized_graph import QuantizedGraph
 from torch_bridge.capture.report import Report
-from torch_bridge.capture.tracing import TraceOptions, inside
-from torch_bridge.capture.value_types import mark_values
+from torch_bridge.capture.tracing import TraceOptions
 from torch_bridge.fake_quant import FakeQuantize
 from torch_bridge.insertion import fusion, training_recipe
 from torch_bridge.insertion.float_names import float_names, float_tensors
 from torch_bridge.insertion.insert_quantizers import (
     Maker,
-    asks_for_inputs,
-    fill_untraced,
-    insert_activation_quantizers,
-    insert_weight_quantizers,
     list_quantizers,
 )
 from torch_bridge.insertion.layer_choices import FloatParts, LayerChoices
-from torch_bridge.insertion.op_kinds import module_kind
 from torch_bridge.insertion.overrides import Override
-from torch_bridge.insertion.product_functions import expand_products
-from torch_bridge.insertion.products import products_of_graph, products_of_modules
-from torch_bridge.insertion.restored_layers import restore_layers
-from torch_bridge.insertion.rules import Rules
-from torch_bridge.insertion.selectors import Selection, Selector, parts_of, product_parts, select
+from torch_bridge.insertion.pattern import Pattern
+from torch_bridge.insertion.patterns import PATTERNS, own_patterns
+from torch_bridge.insertion.selectors import Selector, parts_of, product_parts, select
 from torch_bridge.insertion.training_recipe import TrainingRecipe
-from torch_bridge.insertion.unwritable_readers import unwritable_readers
 from torch_bridge.nn import freeze_bn_stats, replace_foreign_frozen
 from torch_bridge.nn.attention import ActivationProduct, Attention, expand_attention
-from torch_bridge.nn.hooks import changed_hooks, keep_hooks
+from torch_bridge.nn.hooks import changed_hooks, keep_hooks, refuse_weights_of_hooks
+from torch_bridge.nn.recurrent import Recurrent, expand_recurrent, packed_layers
+from torch_bridge.nn.recurrent_cell import RecurrentCell
+from torch_bridge.placing import of_block, with_graph, without_graph, write_out
 
 How = Override | Mapping[str, Any] | str | None
 Given = TrainingRecipe | Recipe | Settings | Iterable[Sequence[Any]] | str | Path | None
@@ -71,10 +66,12 @@ def prepare(
     include: Selector | Iterable[Selector] = (),
     leaf_modules: Iterable[str | type[nn.Module]] = (),
     concrete_args: Mapping[str, Any] | None = None,
+    dynamic_axes: Mapping[str, Iterable[int]] | None = None,
     tracer: fx.Tracer | type[fx.Tracer] | None = None,
     preserve_attributes: Iterable[str] = (),
     freeze_bn: bool = False,
     capture: Asked = "auto",
+    patterns: Iterable[Pattern | str] = (),
 ) -> nn.Module:
     """Copy `model` and insert the quantizers of `backend`, all of them off.
 
@@ -86,6 +83,9 @@ def prepare(
       ranges to keep: those learn.
     * those of more than 8 bits, if a backend specifies 'lsq': they are 'fixed', since learned ones
       drift. Naming the algorithm (`activation="lsq"`) lets them learn.
+
+    With its quantizers off, the result computes what `model` computes: both run on the example, and
+    a layer that differs is an error.
 
     Args:
         model: a float model; it is not changed.
@@ -104,6 +104,10 @@ def prepare(
         include: parts whose inputs are quantized although the backend's rules do not require it.
         leaf_modules: modules (paths, globs or classes) that the tracer does not look into.
         concrete_args: values of arguments that the graph is made for.
+        dynamic_axes: axes that later calls may be longer or shorter along, by input name: {'x':
+            [2, 3]}. Graphs of torch.fx take any size; torch.export fixes height and width of
+            images unless they are named here, since it takes minutes to reason about the sizes
+            in deep networks.
         tracer: a torch.fx.Tracer, or a class of one, to trace with.
         preserve_attributes: paths of attributes and methods that the prepared model must have.
         freeze_bn: use the running statistics of batch normalisations in training too. Biases,
@@ -112,14 +116,18 @@ def prepare(
             statistics that the first has moved.
         capture: how the model becomes a graph: 'fx' (torch.fx), 'export' (torch.export), 'modules'
             (no graph, layer by layer), or 'auto': the first of these that captures the model.
+        patterns: patterns of fusion for this model, beside those that `register_pattern` and
+            packages add and before those of the same names.
 
     Returns:
         The prepared model, with `onnxq_report` (a record of it) and `onnxq_backend` (the name of
         the backend, or the Backend that was given).
     """
+    given = own_patterns(patterns)
     plan = training_recipe.plan(
         settings,
         backend.name if isinstance(backend, Backend) else backend,
+        tuple(given),
         weight=weight,
         activation=activation,
         exclude=exclude,
@@ -130,6 +138,7 @@ def prepare(
     )
     recipe = plan.quantized
     asked, backend = backend, _target(backend, plan)
+    table = PATTERNS.having(given.get(n) or PATTERNS.named(n) for n in plan.patterns)
     if not isinstance(model, nn.Module):
         raise OptionError(
             f"a {type(model).__name__} is not a torch module",
@@ -144,6 +153,7 @@ def prepare(
     if recipe is not None:
         maker = replace(maker, method=recipe.method, record=GridRecord(recipe.grids))
     call = ExampleCall(model, example_inputs, example_kwargs)
+    refuse_weights_of_hooks(model)
     ours = _copied(model)
     before = ours.state_dict(keep_vars=True)
     report = Report(backend.name)
@@ -151,38 +161,61 @@ def prepare(
         report.cautions.append(_not_smoothed(recipe))
     if recipe is not None and recipe.variant is not None:
         report.notes.append(f"the recipe's variant: deploy with variant='{recipe.variant}'")
+    report.cautions += table.not_loaded()
     report.notes += [f"{p}: frozen batch norm" for p in replace_foreign_frozen(ours)]
     ours, notes = expand_attention(ours)
     report.notes += notes
+    ours, recurrent = expand_recurrent(ours, packed_layers(ours, call.result))
     tensors = float_tensors(before, ours)
-    options = _trace_options(ours, backend, plan.leaf_modules, concrete_args, tracer)
+    leaf_types = fusion.leaf_types(backend.name, table)
+    options = replace(
+        _trace_options(ours, leaf_types, plan.leaf_modules, concrete_args, tracer),
+        open_axes=call.axes_by_name(dynamic_axes or {}),
+    )
     captured = ladder.capture(ours, call, options, plan.capture)
     graph_module, report.leaves = captured.graph_module, captured.leaves
     report.capture, report.capture_reason = captured.rung, captured.reason
     report.cautions += captured.cautions
     if graph_module is not None:
-        _mark(graph_module, ours, call, backend)
+        write_out(graph_module, ours, backend)
     graph = None if graph_module is None else graph_module.graph
     choices = _choices(plan.settings, ours, graph)
     report.rules = choices.decided(product_parts(ours, graph))
     left_out = FloatParts(select(plan.exclude, ours, graph, "exclude"), choices)
     taken_in = select(plan.include, ours, graph, "include")
-    prepared: nn.Module = ours
+    blocks = []
+    if plan.capture == "auto":
+        within = [""] if graph_module is None else [leaf.path for leaf in captured.leaves]
+        whole = {path for path, _ in ours.named_modules() if left_out.has_module(path)}
+        blocks = capture_blocks(ours, call, options, within, frozenset(whole))
+    prepared: nn.Module = ours if graph_module is None else graph_module
+    for block in blocks:
+        prepared.set_submodule(block.path, nn.Identity())
     if graph_module is None:
         report.traced = False
-        _without_graph(ours, maker, left_out, choices, report)
+        without_graph(ours, maker, table, left_out, choices, report, recurrent)
     else:
-        prepared = graph_module
         if captured.rung == "fx":  # torch.export calls the hooks of the model itself, too
             keep_hooks(ours, graph_module)
-        _with_graph(graph_module, maker, left_out, taken_in, choices, report)
+        with_graph(graph_module, maker, table, left_out, taken_in, choices, report, recurrent)
+    for block in blocks:
+        of_block(block, maker, table, left_out, taken_in, choices, report)
+        prepared.set_submodule(block.path, block.graph_module)
+    recurrent.settle(prepared)
+    report.notes += recurrent.notes(prepared)
+    if graph_module is not None:
         report.cautions += changed_hooks(ours, graph_module)
         preserve(ours, graph_module, preserve_attributes)
     _follow_device(prepared)
+    if graph_module is None:
+        report.cautions += check_modules(prepared, model, call)
+    else:
+        report.cautions += check_graph(graph_module, call)
     if plan.freeze_bn:
         freeze_bn_stats(prepared)
     list_quantizers(prepared, report)
-    _keep_recipe(prepared, replace(plan, capture=captured.rung))
+    again = plan.capture if blocks else captured.rung
+    _keep_recipe(prepared, replace(plan, capture=again))
     prepared.onnxq_float_names = float_names(tensors, prepared)  # type: ignore[assignment]
     prepared.onnxq_report = report  # type: ignore[assignment]
     target = asked if isinstance(asked, Backend) else backend.name
@@ -237,111 +270,17 @@ def _copied(model: nn.Module) -> nn.Module:
 
 def _trace_options(
     model: nn.Module,
-    backend: Backend,
+    leaf_types: set[type[nn.Module]],
     leaf_modules: Iterable[str],
     concrete_args: Mapping[str, Any] | None,
     tracer: fx.Tracer | type[fx.Tracer] | None,
 ) -> TraceOptions:
     return TraceOptions(
-        (Attention, ActivationProduct),
-        frozenset(fusion.leaf_types(backend.name)),
+        (Attention, ActivationProduct, Recurrent, RecurrentCell),
+        frozenset(leaf_types),
         frozenset(select(leaf_modules, model, None, "leaf_modules").modules),
         None if concrete_args is None else dict(concrete_args),
         tracer,
-    )
-
-
-def _mark(
-    graph_module: QuantizedGraph, model: nn.Module, call: ExampleCall, backend: Backend
-) -> None:
-    """Mark float tensors by a run, and write products that are hidden in functions as such."""
-    try:
-        mark_values(graph_module, call)
-    except Exception:
-        call.run(model)  # raises an error of its own if the example is wrong
-        raise
-    expand_products(graph_module, of_activations="MatMul" in backend.placement.inputs)
-    restore_layers(graph_module, model)
-
-
-# -- with and without a graph ----------------------------------------------------------------------
-
-
-def _with_graph(
-    graph_module: fx.GraphModule,
-    maker: Maker,
-    left_out: Selection,
-    taken_in: Selection,
-    choices: LayerChoices,
-    report: Report,
-) -> None:
-    placement = maker.backend.placement
-    if placement.fuse:
-        report.notes += fusion.fuse(graph_module, maker.backend.name)
-    rules = Rules(graph_module, placement, left_out, taken_in, choices)
-    called = {str(n.target) for n in graph_module.graph.nodes if n.op == "call_module"}
-    at_the_ends = {str(n.target) for n in rules.boundary if n.op == "call_module"}
-    untraced = [p for p in called if module_kind(graph_module.get_submodule(p)) is None]
-    _swap(graph_module, maker, left_out, choices, untraced, at_the_ends, report)
-    rules.modules.update(graph_module.named_modules(remove_duplicate=False))
-    spots = rules.spots()
-    report.notes += unwritable_readers(rules, spots, maker.backend.name)
-    report.products += products_of_graph(rules, spots)
-    insert_weight_quantizers(graph_module, rules, maker)
-    insert_activation_quantizers(graph_module, rules, spots, maker)
-    fill_untraced(graph_module, untraced, maker, choices)
-    report.products += products_of_modules(graph_module, untraced, left_out)
-
-
-def _without_graph(
-    model: nn.Module, maker: Maker, left_out: Selection, choices: LayerChoices, report: Report
-) -> None:
-    if maker.backend.placement.boundary_bits is not None:
-        report.notes.append("first and last layers are not known without a graph")
-    _swap(model, maker, left_out, choices, [""], set(), report)
-    fill_untraced(model, [""], maker, choices)
-    report.products += products_of_modules(model, [""], left_out)
-
-
-def _swap(
-    model: nn.Module,
-    maker: Maker,
-    left_out: Selection,
-    choices: LayerChoices,
-    untraced: list[str],
-    boundary: set[str],
-    report: Report,
-) -> None:
-    """Replace layers by quantized ones; those outside of the graph quantize their inputs too."""
-    backend = maker.backend
-    path_of = {id(m): p for p, m in model.named_modules()}
-
-    def weight(layer: nn.Module, axis: int | None) -> nn.Module | None:
-        path = path_of[id(layer)]
-        if module_kind(layer) not in backend.placement.weights or left_out.has_module(path):
-            return None
-        chosen = choices.of_module(path)
-        if path in boundary:
-            chosen = chosen.with_default_bits(backend.placement.boundary_bits)
-        quantizer = maker.for_weight(axis, f"{path}.weight", chosen)
-        return quantizer.size_for(layer.get_parameter("weight").shape).train(layer.training)
-
-    def bias(layer: nn.Module) -> nn.Module | None:
-        return maker.for_bias(f"{path_of[id(layer)]}.bias")
-
-    def input_(layer: nn.Module) -> nn.Module | None:
-        path = path_of[id(layer)]
-        if not inside(path, untraced) or not asks_for_inputs(layer, backend):
-            return None
-        chosen = choices.of_module(path)
-        return maker.for_activation(f"{path}.input", chosen=chosen).train(layer.training)
-
-    report.notes += fusion.swap(
-        model,
-        weight,
-        make_bias_quantizer=bias,
-        make_input_quantizer=input_,
-        backend=backend.name,
     )
 
 

@@ -181,7 +181,7 @@ def test_the_model_runs_once_beside_torchs_exporter(
     monkeypatch.setitem(inspect.unwrap(convert).__globals__, "load", counted)
     deploy(model, args, tmp_path, backend="onnxruntime")
     assert traced == [False, True]
-    assert loaded == ["exported.onnx"], "the canonical model is handed over in memory"
+    assert loaded == ["exported.onnx", "model.onnx"], "each file is read once, not by convert again"
 
 
 def test_weights_beside_the_exported_file_outlive_it(

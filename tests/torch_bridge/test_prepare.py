@@ -86,12 +86,12 @@ class Branching(nn.Sequential):
 
 @pytest.mark.filterwarnings("ignore:prepare for")
 @pytest.mark.parametrize("kind", [nn.Sequential, Branching], ids=["traced", "untraced"])
-def test_the_example_runs_once(kind: type[nn.Sequential]) -> None:
+def test_the_example_runs_once_in_float_and_once_prepared(kind: type[nn.Sequential]) -> None:
     calls: list[bool] = []
     model = kind(Counted(calls), nn.ReLU(), nn.Conv2d(4, 4, 1)).train()
     prepared = prepare(model, "tensorrt", IMAGE, leaf_modules=[Counted])
     assert prepared.onnxq_report.traced is (kind is nn.Sequential)
-    assert calls == [False], "once, in eval mode"
+    assert calls == [False, False], "once each, in eval mode"
 
 
 class Cached(nn.Module):
@@ -470,3 +470,38 @@ def test_nothing_to_quantize_is_said() -> None:
 def test_a_backend_may_be_a_value() -> None:
     prepared = prepare(small(), find_backend("snpe"), IMAGE[0])
     assert prepared.onnxq_backend is find_backend("snpe")
+
+
+# -- symmetric activations ----------------------------------------------------------------------
+
+WITH_ZERO_POINTS = sorted(
+    name for name, found in backends().items() if not found.scheme.activation.trained().symmetric
+)
+
+
+@pytest.mark.parametrize("backend", WITH_ZERO_POINTS)
+@pytest.mark.parametrize("way", ["activation", "settings"])
+@pytest.mark.filterwarnings("ignore:prepare for")
+def test_symmetric_activations_are_signed_or_refused(backend: str, way: str) -> None:
+    changes: dict[str, Any] = {"activation": {"symmetric": True}}
+    if way == "settings":
+        changes = {"settings": [[nn.Module, {"symmetric": True}]]}
+    kind = nn.Linear if backend.endswith("nlp") else nn.Conv2d
+    size = (4, 4) if kind is nn.Linear else (4, 4, 1)
+    model = nn.Sequential(kind(*size), nn.Tanh(), kind(*size)).eval()
+    x = torch.linspace(-1, 1, 32).reshape((8, 4) if kind is nn.Linear else (2, 4, 2, 2))
+    types = find_backend(backend).scheme.activation.types
+    if not any(name.startswith("int") for name in types):
+        with pytest.raises(OptionError, match="no signed type for activations"):
+            prepare(model, backend, (x,), **changes)
+        return
+    q = prepare(model, backend, (x,), **changes)
+    with calibrating(q):
+        q(x)
+    enable_quantization(q)
+    quantizer = quantizers(q)["input_1_fake_quant"]
+    assert quantizer.spec.symmetric
+    assert quantizer.spec.lo < 0
+    assert not quantizer.zero_point.any()
+    step = quantizer.scale.item()
+    assert torch.allclose(quantizer(x), x, atol=1.01 * step), "negative values are not clipped"

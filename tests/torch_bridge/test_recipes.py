@@ -21,7 +21,6 @@ from onnxq.canonical.quantizers import QUANTIZERS, row_of  # noqa: E402
 from onnxq.errors import OptionError  # noqa: E402
 from onnxq.quant.settings import Settings  # noqa: E402
 from onnxq.workflows.quantize import Quantization, quantize  # noqa: E402
-from tests.suites.test_docs import blocks  # noqa: E402
 
 
 class Block(nn.Module):
@@ -380,12 +379,3 @@ def test_rules_without_a_graph() -> None:
     assert {path.partition(".")[0] for path in made} == {"two"}
     assert {each.spec.bits for each in made.values()} <= {4}
     assert "ByMethod" in {type(each.observer).__name__ for each in made.values()}
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_the_page_about_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    shared: dict[str, Any] = {}
-    for code in blocks("docs/training.md", "python"):
-        exec(compile(code, "docs/training.md", "exec"), shared)

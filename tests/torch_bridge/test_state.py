@@ -248,6 +248,7 @@ def test_wrong_types_are_told_with_the_parameter(tmp_path: Path) -> None:
             with pytest.raises(TypeError, match=f"'{name}'"):
                 call(wrong)
     named = {"deploy", "export", "load_float_state", "prepare", "recipe"}
-    for name in set(tb.__all__) - named:
+    added = {name for name in tb.__all__ if name.startswith("register_") or not name.islower()}
+    for name in set(tb.__all__) - named - added:
         with pytest.raises(TypeError, match="'model'"):
             getattr(tb, name)(None)

@@ -1,6 +1,7 @@
 """Try the architectures and write docs/architectures.md: `python -m tests.zoo [NAME ...]`.
 
-Each runs in a process of its own. Exit code 1 if one failed or is not proven.
+Each runs in a process of its own, and its row is kept as soon as it is done. Exit code 1 if one
+failed or is not proven.
 """
 
 from __future__ import annotations
@@ -17,37 +18,51 @@ from tests.zoo import page
 def main() -> int:
     """Run the architectures, tell each result, write the page."""
     parser = argparse.ArgumentParser(prog="python -m tests.zoo", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="architectures or libraries (all)")
-    parser.add_argument("--limit", type=float, default=600, help="seconds for each (600)")
-    parser.add_argument("--one", nargs=2, metavar=("LIBRARY", "NAME"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="architectures, libraries or backends (all)"
+    )
+    parser.add_argument("--limit", type=float, default=900, help="seconds for each (900)")
+    parser.add_argument("--missing", action="store_true", help="only what has no row yet")
+    parser.add_argument("--one", nargs=3, metavar="WHAT", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         from tests.zoo import one
 
         print(json.dumps(one.run(*options.one)))
         return 0
-    from tests.zoo.architectures import ARCHITECTURES
+    from tests.zoo.architectures import cases
 
-    wanted = [(library, name) for library, names in ARCHITECTURES.items() for name in names]
-    if options.names:
-        wanted = [case for case in wanted if not set(case).isdisjoint(options.names)]
-    keys = [f"{library}/{name}" for library, names in ARCHITECTURES.items() for name in names]
-    old = page.read()
-    rows = {key: old[key] for key in keys if key in old}
-    for library, name in wanted:
-        row = _child(library, name, options.limit)
+    every = cases()
+    wanted = [case for case in every if chosen(case, set(options.names))]
+    keys = [page.key(*case) for case in every]
+    rows = page.read()
+    if options.missing:
+        wanted = [case for case in wanted if page.key(*case) not in rows]
+    ran = []
+    for case in wanted:
+        row = _child(case, options.limit)
         print(json.dumps(row), flush=True)
-        rows[f"{library}/{name}"] = row
+        rows = page.read() | {page.key(*case): row}  # another run may have added its own
         page.write({key: rows[key] for key in keys if key in rows})
-    ran = [rows[f"{library}/{name}"] for library, name in wanted]
-    good = [row for row in ran if row.get("proven")]
-    print(f"{len(good)} of {len(ran)} architectures deployed and proven")
+        ran.append(row)
+    good = [row for row in ran if page.proven(row)]
+    print(f"{len(good)} of {len(ran)} deployed and proven")
     return int(len(good) < len(ran))
 
 
-def _child(library: str, name: str, limit: float) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.zoo", "--one", library, name]
-    row: dict[str, Any] = {"library": library, "name": name}
+def chosen(case: tuple[str, str, str], names: set[str]) -> bool:
+    """Whether a case fits names of libraries, architectures and backends: any of each kind."""
+    from tests.zoo.architectures import OTHER_BACKENDS
+
+    backends = names & {"onnxruntime", *OTHER_BACKENDS}
+    others = names - backends
+    return (not backends or case[2] in backends) and (not others or not others.isdisjoint(case[:2]))
+
+
+def _child(case: tuple[str, str, str], limit: float) -> dict[str, Any]:
+    library, name, backend = case
+    command = [sys.executable, "-m", "tests.zoo", "--one", *case]
+    row: dict[str, Any] = {"library": library, "name": name, "backend": backend}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:

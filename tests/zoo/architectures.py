@@ -174,3 +174,18 @@ ARCHITECTURES: dict[str, dict[str, Callable[[], Case]]] = {
     "hand-written": hand_written.MODELS,
 }  # fmt: skip
 """A function that makes the case, by library and name."""
+
+OTHER_BACKENDS = ("tensorrt", "openvino", "qnn", "snpe", "vitis", "academic")
+FOR_OTHERS = (
+    "squeezenet1_1", "mobilenet_v3_small", "resnet18", "maxvit", "tinynet_e", "BERT (sdpa)",
+    "GPT-2", "ViT", "LSTM", "GRU", "SDPA", "derived layers",
+)  # fmt: skip
+"""The architectures that are tried for the other backends, too."""
+
+
+def cases() -> list[tuple[str, str, str]]:
+    """All that is tried: library, architecture and backend."""
+    known = [(library, name) for library, names in ARCHITECTURES.items() for name in names]
+    by_name = {name: (library, name) for library, name in known}
+    others = [(*by_name[name], backend) for name in FOR_OTHERS for backend in OTHER_BACKENDS]
+    return [(*case, "onnxruntime") for case in known] + others

@@ -124,7 +124,8 @@ class Sizes(nn.Module):
                 shapes = ", ".join(f"{n}: {tuple(t.shape)}" for n, t in given.items())
                 raise OptionError(
                     f"the model was captured for inputs with {condition}; got {shapes}",
-                    fix="prepare with example inputs of this size, or make all inputs alike",
+                    fix="prepare with example inputs of this size, or name the axis in "
+                    "dynamic_axes={input: [axis]}",
                 )
 
 

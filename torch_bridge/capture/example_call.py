@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
-from onnxq.errors import OptionError
+from onnxq.errors import OptionError, near_matches
 from torch_bridge.capture.flat_call import leaves, rebuilt
 from torch_bridge.state import evaluating
 
@@ -41,7 +42,7 @@ class ExampleCall:
     def run(self, model: nn.Module) -> Any:
         """The result of the call in eval mode; an error says that the example is wrong."""
         try:
-            with evaluating(model), torch.no_grad():
+            with self.repeatable(model), evaluating(model):
                 return model(*self.args, **self.kwargs)
         except Exception as error:
             raise OptionError(
@@ -50,11 +51,51 @@ class ExampleCall:
                 fix="pass inputs that the float model runs with",
             ) from error
 
+    @contextlib.contextmanager
+    def repeatable(self, model: nn.Module) -> Iterator[None]:
+        """A run that another one can be compared with, without gradients.
+
+        Random numbers start anew, and tensors that the model writes into (its buffers and the
+        inputs) get their values back.
+        """
+        tensors = [*model.buffers(), *(tensor for _, tensor in leaves((self.args, self.kwargs)))]
+        before = [(t, t._version, t.detach().clone()) for t in tensors if not t.is_inference()]
+        random = torch.get_rng_state()
+        torch.default_generator.manual_seed(0)
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            torch.set_rng_state(random)
+            with torch.no_grad():
+                for tensor, version, values in before:
+                    if tensor._version != version:
+                        tensor.copy_(values)
+
     def result(self, model: nn.Module) -> Any:
         """The result of the first `run`, which is kept."""
         if self._result is None:
             self._result = self.run(model)
         return self._result
+
+    def axes_by_name(self, asked: Mapping[str, Iterable[int]]) -> dict[str, tuple[int, ...]]:
+        """Axes of the tensors of the call, checked."""
+        ranks = {".".join(path): tensor.dim() for path, tensor in leaves(self.given)}
+        found = {}
+        for name, axes in asked.items():
+            if name not in ranks:
+                raise OptionError(
+                    f"dynamic_axes names '{name}', which is not an input",
+                    fix=near_matches(name, ranks),
+                )
+            found[name] = tuple(axes)
+            for axis in found[name]:
+                if not -ranks[name] <= axis < ranks[name]:
+                    raise OptionError(
+                        f"dynamic_axes names axis {axis} of '{name}', which has {ranks[name]} axes",
+                        fix=f"give axes from 0 to {ranks[name] - 1}",
+                    )
+        return found
 
     def with_two_rows(self, model: nn.Module) -> ExampleCall:
         """The call with every single row (a batch of one) twice, if the model takes that.

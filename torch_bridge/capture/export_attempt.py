@@ -8,7 +8,7 @@ import itertools
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -77,9 +77,11 @@ class ExportAttempt:
             self._watch(root, calls, options, leaf_paths)
             results: list[Any] = []
             flat = _Flat(root, call, results.append).train(training)
-            tensors = [tensor for _, tensor in leaves(call.given)]
+            given = list(leaves(call.given))
+            tensors = [tensor for _, tensor in given]
+            self.open = [_open_axes(t, options.open_axes.get(".".join(p), ())) for p, t in given]
             try:
-                program = _exported(flat, tensors)
+                program = _exported(flat, tensors, self.open)
             except Exception as error:
                 raise Untraceable(self.failed or "", in_one_line(error)) from error
             lifter = Lifter(self.graph, model, self.arguments.tensors, _PREFIX, calls)
@@ -143,9 +145,9 @@ class ExportAttempt:
         names = self.arguments.names
         fixed = [
             f"{name}.shape[{axis}] == {tensor.shape[axis]}"
-            for name, tensor in zip(names, tensors, strict=True)
+            for name, tensor, open_ in zip(names, tensors, self.open, strict=True)
             for axis in range(tensor.dim())
-            if axis not in _open_axes(tensor)
+            if axis not in open_
         ]
         return fixed + [
             _SIZE.sub(lambda m: f"{names[int(m[1])]}.shape[{m[2]}]", code) for code in made_on_sizes
@@ -170,8 +172,10 @@ def _is_leaf(module: nn.Module, options: TraceOptions) -> bool:
     return of_torch if known is None else known
 
 
-def _exported(flat: nn.Module, tensors: list[Tensor]) -> torch.export.ExportedProgram:
-    axes = tuple(dict.fromkeys(_open_axes(t), torch.export.Dim.AUTO) for t in tensors)
+def _exported(
+    flat: nn.Module, tensors: list[Tensor], open_axes: Sequence[set[int]]
+) -> torch.export.ExportedProgram:
+    axes = tuple(dict.fromkeys(sorted(each), torch.export.Dim.AUTO) for each in open_axes)
     # By default sizes that are equal in the example are taken to be equal in every call.
     apart = _symbols.patch(use_duck_shape=False)  # type: ignore[attr-defined]
     with warnings.catch_warnings(), apart:
@@ -179,13 +183,14 @@ def _exported(flat: nn.Module, tensors: list[Tensor]) -> torch.export.ExportedPr
         return torch.export.export(flat, tuple(tensors), dynamic_shapes=(axes,), strict=False)
 
 
-def _open_axes(tensor: Tensor) -> range:
-    """The axes that may have any length: all, but of images and videos the batch alone.
+def _open_axes(tensor: Tensor, asked: Collection[int]) -> set[int]:
+    """The axes that may have any length: all, but of images and videos the batch and those asked.
 
     Every strided layer adds a division to the size of an image, and torch takes minutes to reason
     about tens of them.
     """
-    return range(tensor.dim() if tensor.dim() <= _LARGEST_RANK else 1)
+    known = range(tensor.dim() if tensor.dim() <= _LARGEST_RANK else 1)
+    return {*known, *(axis % tensor.dim() for axis in asked)}
 
 
 def _is_plain(value: Any) -> bool:

@@ -21,9 +21,9 @@ from torch import Tensor, fx, nn
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
-from torch_bridge.capture import aten_functions
 from torch_bridge.capture.leaf_calls import LEAF, LeafCalls, with_values
 from torch_bridge.capture.mode_differences import OWNER
+from torch_bridge.functions import aten_functions
 
 _REPEATED = re.compile(r"@\d+$")
 

@@ -21,7 +21,9 @@ from torch_bridge.capture.export_tracing import export_trace
 from torch_bridge.capture.flat_call import leaves
 from torch_bridge.capture.quantized_graph import QuantizedGraph
 from torch_bridge.capture.report import Leaf
-from torch_bridge.capture.tracing import Traced, TraceOptions, trace
+from torch_bridge.capture.tracing import COST, Traced, TraceOptions, in_one_line, trace
+from torch_bridge.capture.value_types import mark_values
+from torch_bridge.capture.written_views import write_as_functions
 
 Rung = Literal["fx", "export", "modules"]
 Asked = Literal["auto", "fx", "export", "modules"]
@@ -41,7 +43,7 @@ class Captured(NamedTuple):
 def capture(
     model: nn.Module, call: ExampleCall, options: TraceOptions, asked: str = "auto"
 ) -> Captured:
-    """The graph of `model` for calls like `call`; `model` itself is not changed."""
+    """The graph of `model` for calls like `call`, its values marked; `model` is not changed."""
     if asked not in get_args(Asked):
         raise OptionError(
             f"capture='{asked}' is not a way to capture a model",
@@ -58,7 +60,7 @@ def capture(
                 fix="leave them out, or pass capture='fx'",
             )
         return _by_export(model, call, options)
-    traced = _by_fx(model, call, options)
+    traced = _marked(_by_fx(model, call, options), model, call, asked)
     reason = _incomplete(traced, options)
     if asked == "auto" and reason and not of_fx:
         try:
@@ -81,6 +83,24 @@ def _by_fx(model: nn.Module, call: ExampleCall, options: TraceOptions) -> Traced
     if traced.leaves:
         call.result(model)
         traced = trace(model, call, options)
+    return traced
+
+
+def _marked(traced: Traced, model: nn.Module, call: ExampleCall, asked: str) -> Traced:
+    """The graph with its values marked by a run; none if it fails where the model does not.
+
+    Code that asks for the type of a value takes the wrong branch when it is given a placeholder.
+    """
+    if traced.graph_module is None:
+        return traced
+    try:
+        write_as_functions(traced.graph_module, call)
+        mark_values(traced.graph_module, call)
+    except Exception as error:
+        call.run(model)  # raises an error of its own if the example is wrong
+        if asked != "auto":
+            raise
+        return Traced(None, [Leaf("", f"its graph fails: {in_one_line(error)}", COST)])
     return traced
 
 
@@ -117,11 +137,13 @@ def _by_export(model: nn.Module, call: ExampleCall, options: TraceOptions) -> Ca
             f"torch.export cannot capture {type(model).__name__}: {traced.leaves[0].reason}",
             fix="pass capture='auto', which then quantizes module by module",
         )
+    write_as_functions(traced.graph_module, call)
     if wrong := _difference(traced.graph_module, call, expected):
         raise UnsupportedModelError(
             f"the graph that torch.export makes of {type(model).__name__} {wrong}",
             fix="pass capture='auto', which then quantizes module by module",
         )
+    mark_values(traced.graph_module, call)
     return Captured(traced.graph_module, "export", "", traced.leaves, list(traced.cautions))
 
 

@@ -63,9 +63,9 @@ class LeafCalls:
 
     def replace(self, path: str, module: nn.Module) -> None:
         """Let calls of `module` be single operators; it must be a copy made for the export."""
-        compute = module.forward
+        compute = getattr(module, "result_shapes", module.forward)
 
-        @functools.wraps(compute)
+        @functools.wraps(module.forward)
         def forward(*args: Any, **kwargs: Any) -> Any:
             leaves, structure = pytree.tree_flatten((args, kwargs))
             call = LeafCall(path, leaves, structure)

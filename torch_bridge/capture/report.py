@@ -5,6 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from onnxq.views.shown_result import MOST_LINES, ShownResult
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 CAPTURES = {
     "fx": "torch.fx",
@@ -80,8 +86,8 @@ class Row:
         return f"{self.module}: {self.tensor}, {self.what}{f', {self.how}' if self.how else ''}"
 
 
-@dataclass
-class Report:
+@dataclass(repr=False)
+class Report(ShownResult):
     """The record of one `prepare`."""
 
     backend: str
@@ -131,13 +137,52 @@ class Report:
             listed = "\n  ".join(found)
             warnings.warn(f"prepare for {self.backend}:\n  {listed}", UserWarning, stacklevel=4)
 
+    def __repr__(self) -> str:
+        done = sum(not p.float_reason for p in self.products)
+        told = f"{len(self.rows)} quantizers, {done} of {len(self.products)} products quantized"
+        return f"<Report of prepare for {self.backend}: {told}>"
+
     def __str__(self) -> str:
-        lines = [f"prepared for {self.backend}: {len(self.rows)} quantizers"]
+        """The record in at most 25 lines; `lines` has all of them."""
+        lines = self.lines()
+        if len(lines) <= MOST_LINES:
+            return "\n".join(lines)
+        room = MOST_LINES - 1  # a part that is cut says so in a line
+        head = _cut(self._head(), room - 10, "rules")
+        tail = _cut(self._tail(), room - len(head) - 5, "notes")
+        rows = [f"  {row}" for row in self.rows]
+        kept = _cut(rows, room - len(head) - len(tail), "quantizers")
+        return "\n".join((*head, *kept, *tail))
+
+    def lines(self) -> list[str]:
+        """Every rule, every quantizer, and what stays float and why."""
+        return [*self._head(), *(f"  {row}" for row in self.rows), *self._tail()]
+
+    def facts(self) -> list[str]:
+        """The lines that are not about one quantizer."""
+        return [*self._head(), *self._tail()]
+
+    def _head(self) -> list[str]:
         why = f": {self.capture_reason}" if self.capture_reason else ""
-        lines.append(f"  captured by {CAPTURES[self.capture]}{why}")
-        lines.append(f"  {self.summary()}")
-        lines += [f"  {each}" for each in self.rules]
-        lines += [f"  {row}" for row in self.rows]
-        lines += [f"  not traced: {leaf}" for leaf in self.leaves]
-        lines += [f"  {note}" for note in (*self.cautions, *self.notes)]
-        return "\n".join(lines)
+        return [
+            f"prepared for {self.backend}: {len(self.rows)} quantizers",
+            f"  captured by {CAPTURES[self.capture]}{why}",
+            f"  {self.summary()}",
+            *(f"  {each}" for each in self.rules),
+        ]
+
+    def _tail(self) -> list[str]:
+        told = [f"  not traced: {leaf}" for leaf in self.leaves]
+        return [*told, *(f"  {note}" for note in (*self.cautions, *self.notes))]
+
+    def _view(self, most: int) -> RenderableType:
+        from onnxq.views import prepared
+
+        return prepared.prepared(self, most)
+
+
+def _cut(lines: list[str], most: int, what: str) -> list[str]:
+    """The first `most` lines, and how many others there are."""
+    if len(lines) <= most:
+        return lines
+    return [*lines[:most], f"  ... and {len(lines) - most} more {what} (lines() has all)"]

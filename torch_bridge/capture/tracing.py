@@ -15,8 +15,8 @@ from __future__ import annotations
 import copy
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from torch import Tensor, fx, nn
@@ -104,6 +104,8 @@ class TraceOptions:
     leaf_paths: frozenset[str] = frozenset()
     concrete_args: dict[str, Any] | None = None
     tracer: fx.Tracer | type[fx.Tracer] | None = None
+    open_axes: Mapping[str, Collection[int]] = field(default_factory=dict)
+    """Axes of inputs, by name, that may have any length, though torch.export would fix them."""
 
     def takes_as_leaf(self, module: nn.Module) -> bool | None:
         """Whether `module` becomes one node; None if these options do not decide it."""

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from onnxq.canonical import fake_quantize, fake_quantize_log
 from onnxq.proof.difference import RunningDiff, TensorDiff, Tolerance
+from onnxq.proof.kernels import cut_at
 from onnxq.proof.step_size import Steps, StepSize
 from onnxq.proof.verify import Report
 from onnxq.quant.qparams import Array
@@ -50,7 +50,9 @@ def prove_export(run: RecordedRun, file: Path, feeds: Mapping[str, Array]) -> Re
         return free
     worst = free.worst
     assert worst is not None
-    cut, given = _cut(opened, mine)
+    fresh = {name: f"{name}.torch" for name in mine}
+    given = {fresh[name]: value for name, value in mine.items()}
+    cut = cut_at(opened, fresh, given)
     forced = comparison.report(cut, {**feeds, **given}, alone=True)
     judged = replace(forced, outputs=forced.outputs + forced.layers)
     note = (
@@ -105,22 +107,6 @@ class _Comparison:
 
 def _is_quantizer(node: onnx.NodeProto) -> bool:
     return node.domain == fake_quantize.DOMAIN and node.op_type in _QUANTIZERS
-
-
-def _cut(opened: OpenModel, codes: Mapping[str, Array]) -> tuple[OpenModel, dict[str, Array]]:
-    """A model in which consumers of quantizers read inputs instead, and the values of these."""
-    cut = onnx.ModelProto()
-    cut.CopyFrom(opened.proto)
-    if opened.path is not None:  # its external data is in the same folder
-        onnx.load_external_data_for_model(cut, str(opened.path.resolve().parent))
-    fresh = {name: f"{name}.torch" for name in codes}
-    for node in cut.graph.node:
-        node.input[:] = [fresh.get(name, name) for name in node.input]
-    for name, value in codes.items():
-        kind = helper.np_dtype_to_tensor_dtype(value.dtype)
-        cut.graph.input.append(helper.make_tensor_value_info(fresh[name], kind, value.shape))
-    values = {fresh[name]: value for name, value in codes.items()}
-    return replace(opened, proto=cut, path=None), values
 
 
 def _unit(step: StepSize | None, value: Array) -> StepSize | None:

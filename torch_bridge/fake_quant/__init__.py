@@ -1,39 +1,48 @@
 """The quantizers by name: how a tensor is rounded in training, and which parameters learn.
 
 A new algorithm is one file in this folder with a subclass of `FakeQuantize` that has a name in
-`algorithm`.
+`algorithm`. Other packages add theirs by the entry points `onnxq.algorithms`, programs by
+`register_algorithm`.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
-from onnxq.errors import OptionError, near_matches
+from onnxq.discovery import ALGORITHMS_GROUP
+from torch_bridge.arithmetic.functional import Rounding, fake_quantize
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import FakeQuantize
+from torch_bridge.registry import Registry, in_package
 
-__all__ = ["ALGORITHMS", "FakeQuantize", "algorithm"]
+__all__ = [
+    "ALGORITHMS",
+    "FakeQuantize",
+    "QuantizerSpec",
+    "Rounding",
+    "algorithm",
+    "fake_quantize",
+    "register_algorithm",
+]
 
+Q = TypeVar("Q", bound=type[FakeQuantize])
 
-def _defined_here() -> Iterator[type[FakeQuantize]]:
-    for found in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{found.name}")
-        for value in vars(module).values():
-            if not isinstance(value, type) or value.__module__ != module.__name__:
-                continue
-            if issubclass(value, FakeQuantize) and value.algorithm:
-                yield value
-
-
-ALGORITHMS: Mapping[str, type[FakeQuantize]] = {kind.algorithm: kind for kind in _defined_here()}
+ALGORITHMS: Registry[FakeQuantize] = Registry(
+    "quantization algorithm",
+    FakeQuantize,
+    "algorithm",
+    ALGORITHMS_GROUP,
+    in_package(__name__, __path__, FakeQuantize, "algorithm"),
+)
 """All quantizers by name."""
 
 
 def algorithm(name: str) -> type[FakeQuantize]:
     """The quantizer of that name; an error lists near matches."""
-    if name not in ALGORITHMS:
-        raise OptionError(
-            f"there is no quantization algorithm '{name}'", fix=near_matches(name, ALGORITHMS)
-        )
-    return ALGORITHMS[name]
+    return ALGORITHMS.find(name)
+
+
+def register_algorithm(kind: Q, *, replace: bool = False) -> Q:
+    """Make a quantizer known by the name in its `algorithm`; returns it, as decorators do."""
+    ALGORITHMS.register(kind, replace=replace)
+    return kind

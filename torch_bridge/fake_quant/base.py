@@ -175,7 +175,7 @@ class FakeQuantize(nn.Module):
         With a `gain` per scale (or one for all) the result is multiplied by it: the tensor and the
         grid of the file are those of this quantizer times the gain.
         """
-        if gain is not None:
+        if gain is not None and not is_export():  # exporters refuse to see attributes change
             self.gain = gain.detach()
         if self.observing:
             self.observe(x)

@@ -3,8 +3,8 @@
     fuse(graph_module, backend)       Conv -> BN -> ReLU nodes become one node with a fused module
     swap(model, make_weight_quantizer) every layer and fused layer becomes its quantized form
 
-Both read `PATTERNS`, work in place and return a report: a line per fused chain, and a line with
-the reason for each batch norm or layer that was left. `swap` needs no graph.
+Both read a table of patterns (`PATTERNS`), work in place and return a report: a line per fused
+chain, and a line with the reason for each batch norm or layer that was left. `swap` needs no graph.
 """
 
 from __future__ import annotations
@@ -16,23 +16,17 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from onnxq.errors import UnsupportedModelError
-from torch_bridge.insertion.patterns import PATTERNS, Link, Pattern, PatternTable
+from torch_bridge.capture.value_types import SAMPLE
+from torch_bridge.insertion.pattern import Pattern
+from torch_bridge.insertion.pattern_table import PatternTable
+from torch_bridge.insertion.patterns import PATTERNS
 from torch_bridge.nn.bn_fold import is_batch_norm
 from torch_bridge.nn.children import places
 from torch_bridge.nn.layer_op import why_not_quantizable
 from torch_bridge.nn.plain_type import plain_type
 from torch_bridge.nn.qat import QatLayer
 
-__all__ = [
-    "PATTERNS",
-    "Link",
-    "Pattern",
-    "PatternTable",
-    "from_float_names",
-    "fuse",
-    "leaf_types",
-    "swap",
-]
+__all__ = ["PATTERNS", "from_float_names", "fuse", "leaf_types", "swap"]
 
 MakeWeightQuantizer = Callable[[nn.Module, int | None], nn.Module | None]
 """Quantizer of a float layer's weight, given the channel axis; None leaves the layer float."""
@@ -40,9 +34,11 @@ MakeQuantizer = Callable[[nn.Module], nn.Module | None]
 """Quantizer of a float layer's bias or input; None for none."""
 
 
-def leaf_types(backend: str | None = None) -> set[type[nn.Module]]:
+def leaf_types(
+    backend: str | None = None, table: PatternTable | None = None
+) -> set[type[nn.Module]]:
     """Module classes that a tracer must not look into, for `fuse` to see them."""
-    patterns = PATTERNS.of(backend)
+    patterns = (table or PATTERNS).of(backend)
     links = {kind for p in patterns for link in p.chain for kind in link.types}
     return links | {kind for p in patterns for kind in (*p.float_types, p.qat)}
 
@@ -50,8 +46,10 @@ def leaf_types(backend: str | None = None) -> set[type[nn.Module]]:
 # -- fusion along a graph ------------------------------------------------------------------------
 
 
-def fuse(graph_module: fx.GraphModule, backend: str | None = None) -> list[str]:
-    """Replace every chain of `PATTERNS` by its fused float module, in place.
+def fuse(
+    graph_module: fx.GraphModule, backend: str | None = None, table: PatternTable | None = None
+) -> list[str]:
+    """Replace every chain of the table by its fused float module, in place.
 
     The fused module takes the place (and the name) of the chain's first module; the others are
     deleted if nothing else uses them. A chain is fused only if each result has one consumer and
@@ -62,7 +60,7 @@ def fuse(graph_module: fx.GraphModule, backend: str | None = None) -> list[str]:
     modules = dict(graph_module.named_modules(remove_duplicate=False))
     called = [n for n in graph_module.graph.nodes if n.op == "call_module"]
     calls = Counter(id(modules[str(n.target)]) for n in called)  # one module may have several names
-    patterns = [pattern for pattern in PATTERNS.of(backend) if pattern.fused is not None]
+    patterns = [p for p in (table or PATTERNS).of(backend) if p.fused is not None]
     for node in called:
         for pattern in patterns:
             found = _match(pattern, node, modules)
@@ -128,6 +126,7 @@ def _fuse(
     fused.fused_pattern = pattern.name
     fused.fused_from = _origins(fused, names, parts)
     graph_module.set_submodule(names[0], fused)
+    first.meta[SAMPLE] = last.meta.get(SAMPLE)  # what it must compute
     last.replace_all_uses_with(first)
     for node in reversed(nodes[1:]):
         graph_module.graph.erase_node(node)
@@ -190,14 +189,16 @@ def swap(
     make_bias_quantizer: MakeQuantizer | None = None,
     make_input_quantizer: MakeQuantizer | None = None,
     backend: str | None = None,
+    table: PatternTable | None = None,
 ) -> list[str]:
     """Replace every layer and fused layer of `model` by its quantized form, in place.
 
     A module held at several places is replaced by one module at all of them. A module of a derived
     class is replaced only if it computes as its base; else it is reported and left.
     """
-    swaps = {kind: p for p in reversed(PATTERNS.of(backend)) for kind in p.float_types}
-    by_name = {pattern.name: pattern for pattern in PATTERNS.of(backend)}
+    patterns = (table or PATTERNS).of(backend)
+    swaps = {kind: p for p in reversed(patterns) for kind in p.float_types}
+    by_name = {pattern.name: pattern for pattern in patterns}
     if type(model) in swaps:
         raise UnsupportedModelError(
             f"the model is a single {type(model).__name__}, which cannot be replaced in place",
@@ -209,6 +210,8 @@ def swap(
         child = place.child
         if id(child) in made:
             place.put(made[id(child)])
+            continue
+        if hasattr(child, "weight_fake_quant"):  # done already
             continue
         pattern = by_name.get(getattr(child, "fused_pattern", ""))
         if pattern is None and (kind := plain_type(child, swaps.keys())) is not None:
@@ -233,6 +236,7 @@ def swap(
                 quantizer.name = named  # type: ignore[assignment]
         quantized = pattern.qat.from_float(child, *quantizers.values())
         quantized.fused_from = getattr(child, "fused_from", {})
+        quantized.fused_pattern = pattern.name
         made[id(child)] = quantized
         place.put(quantized)
     return report
@@ -246,5 +250,5 @@ def _near_miss(path: str, module: nn.Module, swaps: Mapping[type[nn.Module], Pat
     kind = type(module).__name__
     return [
         f"{path}: left float, {kind} is a subclass of {known.__name__} and computes something "
-        f"else; add a Pattern for {kind} to quantize it"
+        f"else; torch_bridge.register_pattern adds a Pattern for {kind}"
     ]

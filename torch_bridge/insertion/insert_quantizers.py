@@ -21,7 +21,7 @@ from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.capture.mode_differences import OWNER
 from torch_bridge.capture.report import Report, Row
 from torch_bridge.capture.tracing import fresh_name, inside
-from torch_bridge.capture.value_types import FLOAT, SHAPE
+from torch_bridge.capture.value_types import FLOAT, MADE_ZERO, SHAPE
 from torch_bridge.fake_quant import FakeQuantize, algorithm
 from torch_bridge.insertion.layer_choices import LayerChoices
 from torch_bridge.insertion.op_kinds import module_kind
@@ -44,7 +44,10 @@ observer gives only as a start (LSQ's spreads the codes over many times the rang
 
 _PLAIN = LayerSettings()
 _ZEROS = frozenset({torch.zeros_like, torch.zeros, "new_zeros"})
-"""What makes zeros, such as the first state of a loop: any range holds them."""
+"""What makes zeros, such as the first state of a loop: any range holds them.
+
+The same holds for results that depend on sizes alone, such as the difference of two grids.
+"""
 
 
 @dataclass(frozen=True)
@@ -178,18 +181,36 @@ def insert_activation_quantizers(
     graph_module: fx.GraphModule, rules: Rules, spots: Iterable[Spot], maker: Maker
 ) -> None:
     """Put a quantizer after the producers of each spot."""
+    of_values = _of_values(graph_module.graph)
     for spot in spots:
-        _insert(graph_module, spot, maker, rules)
+        _insert(graph_module, spot, maker, rules, of_values)
     graph_module.graph.lint()
     graph_module.recompile()
 
 
-def _insert(graph_module: fx.GraphModule, spot: Spot, maker: Maker, rules: Rules) -> None:
+def _of_values(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes that depend on values of inputs, not on their sizes alone, as a grid may."""
+    found: set[fx.Node] = set()
+    for node in graph.nodes:
+        reads = not _reads_shape(node) and not found.isdisjoint(node.all_input_nodes)
+        if node.op == "placeholder" or reads:
+            found.add(node)
+    return found
+
+
+def _insert(
+    graph_module: fx.GraphModule, spot: Spot, maker: Maker, rules: Rules, of_values: set[fx.Node]
+) -> None:
     first = spot.producers[0]
     quantizer = maker.for_activation(
         _tensor_name(first), unsigned=spot.unsigned, chosen=spot.chosen, rows=spot.rows
     )
-    quantizer.may_be_zero = all(producer.target in _ZEROS for producer in spot.producers)
+    quantizer.may_be_zero = all(
+        producer.target in _ZEROS
+        or producer not in of_values
+        or producer.meta.get(MADE_ZERO, False)
+        for producer in spot.producers
+    )
     fine = quantizer.spec.bits >= LEARN_INPUTS_BELOW and not quantizer.observer.only_a_start
     if fine and all(producer.op == "placeholder" for producer in spot.producers):
         quantizer.requires_grad_(False)
@@ -237,7 +258,7 @@ def insert_weight_quantizers(graph_module: fx.GraphModule, rules: Rules, maker: 
         holder = fresh_name(graph_module, f"{node.name}_parameters")
         path = f"{holder}.weight_fake_quant"
         graph_module.add_submodule(holder, nn.Module().train(graph_module.training))
-        quantizer = maker.for_weight(axis, str(weight.target), rules.settings(node))
+        quantizer = maker.for_weight(axis, _weight_name(weight), rules.settings(node))
         if SHAPE in weight.meta:
             quantizer.size_for(weight.meta[SHAPE])
         graph_module.add_submodule(path, quantizer.train(graph_module.training))
@@ -248,6 +269,13 @@ def insert_weight_quantizers(graph_module: fx.GraphModule, rules: Rules, maker: 
         rules.of_weights.add(call)
     graph_module.graph.lint()
     graph_module.recompile()
+
+
+def _weight_name(weight: fx.Node) -> str:
+    """The name of a parameter, or of the one parameter that a weight is computed from."""
+    while weight.op != "get_attr" and len(weight.all_input_nodes) == 1:
+        (weight,) = weight.all_input_nodes
+    return str(weight.target) if weight.op == "get_attr" else weight.name
 
 
 def fill_untraced(

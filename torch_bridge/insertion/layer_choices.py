@@ -42,6 +42,17 @@ class LayerChoices:
         at = self._deciding.get(part)
         return None if at is None else self.settings.rules[at].change
 
+    def below(self, path: str) -> LayerChoices:
+        """The choices for what is inside the module at `path`, by paths from there."""
+        made = LayerChoices()
+        made.settings = self.settings
+        made._deciding = {
+            Part("module", part.name.removeprefix(f"{path}.")): rule
+            for part, rule in self._deciding.items()
+            if part.what == "module" and part.name.startswith(f"{path}.")
+        }
+        return made
+
     def decided(self, layers: Iterable[Part]) -> list[Decided]:
         """For each rule, those of `layers` that it decides about, or all parts if it has none."""
         wanted = set(layers)
@@ -60,6 +71,10 @@ class FloatParts(Selection):
         super().__init__(excluded.modules, excluded.nodes)
         # Asked by itself: a rule for a module gives way to an earlier one for a layer inside it.
         self._excluded, self._choices = excluded, choices
+
+    def below(self, path: str) -> FloatParts:
+        """What stays float inside the module at `path`, by paths from there."""
+        return FloatParts(self._excluded.below(path), self._choices.below(path))
 
     def has_module(self, path: str) -> bool:
         """Whether the module at `path` stays float."""

@@ -15,8 +15,11 @@ import torch
 from torch import fx, nn
 from torch.nn import functional as F
 
+from onnxq.errors import OptionError
+from onnxq.operators.placement import add_op_kind, is_op_kind
 from onnxq.operators.traits import NEVER_NEGATIVE
-from torch_bridge.capture.value_types import FLOAT
+from torch_bridge.capture.value_types import FLOAT, PASSES_ON
+from torch_bridge.insertion.product_functions import dropped
 
 _MODULE_NAMES: dict[str, str] = {
     "Conv": "Conv1d Conv2d Conv3d",
@@ -120,6 +123,7 @@ FUNCTIONS: dict[Callable[..., Any], str] = {
     **_OF_MODULES,
     F.batch_norm: "BatchNormalization",
     F.interpolate: "Resize",
+    dropped: "Dropout",
     **dict.fromkeys((operator.add, operator.iadd), "Add"),
     **dict.fromkeys((operator.sub, operator.isub), "Sub"),
     **dict.fromkeys((operator.mul, operator.imul), "Mul"),
@@ -128,6 +132,36 @@ FUNCTIONS: dict[Callable[..., Any], str] = {
     **dict.fromkeys((torch.max_pool1d, torch.max_pool2d, torch.max_pool3d), "MaxPool"),
 }
 """Functions and their kinds."""
+
+
+def register_op_kind(
+    what: type[nn.Module] | Callable[..., Any] | str, kind: str, *, replace: bool = False
+) -> None:
+    """Say which kind of operator a class of modules, a function or a method of tensors is.
+
+    Backends decide by kinds what is quantized. A kind is the name of an ONNX operator; one that
+    backends do not speak of yet becomes known by this.
+    """
+    if isinstance(what, type) and issubclass(what, nn.Module):
+        known: dict[Any, str] = MODULES
+    elif isinstance(what, str) and callable(getattr(torch.Tensor, what, None)):
+        known = METHODS
+    elif callable(what) and not isinstance(what, type):
+        known = FUNCTIONS
+    else:
+        raise OptionError(
+            f"{what!r} has no op kind",
+            fix="give a class derived from torch.nn.Module, a function, or a method's name",
+        )
+    before = known.get(what, kind)
+    if before != kind and not replace:
+        raise OptionError(
+            f"{getattr(what, '__name__', what)} has the op kind '{before}' already, not '{kind}'",
+            fix="pass replace=True to change it",
+        )
+    if not is_op_kind(kind):
+        add_op_kind(kind)
+    known[what] = kind
 
 
 def module_kind(module: nn.Module) -> str | None:
@@ -141,7 +175,14 @@ def class_kind(of: type[nn.Module]) -> str | None:
 
 
 def kind_of(node: fx.Node, modules: Mapping[str, nn.Module]) -> str | None:
-    """The kind of `node`; None if it has none."""
+    """The kind of `node`; None if it has none.
+
+    What passes its input on in evaluation, such as stochastic depth, is a Dropout.
+    """
+    return _own_kind(node, modules) or ("Dropout" if node.meta.get(PASSES_ON) else None)
+
+
+def _own_kind(node: fx.Node, modules: Mapping[str, nn.Module]) -> str | None:
     if node.op == "call_module":
         return module_kind(modules[str(node.target)])
     if node.op == "call_method":

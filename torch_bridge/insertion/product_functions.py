@@ -1,7 +1,7 @@
 """Writes functions that hide products in a form that has places for quantizers.
 
 F.scaled_dot_product_attention    a = softmax(q kT / sqrt(d) + mask),  y = a v
-torch.addmm, torch.baddbmm        y = a b + c
+torch.addmm, torch.baddbmm        y = a b + c,  or a Linear if b and c are parameters
 """
 
 from __future__ import annotations
@@ -94,9 +94,15 @@ def _sum_and_product(
     beta: float = 1,
     alpha: float = 1,
 ) -> fx.Node:
+    if alpha == beta == 1 and all(_is_parameter(n, rank) for n, rank in ((input, 1), (right, 2))):
+        return call(F.linear, left, call(torch.t, right), input)  # a bias, not a second operand
     product = call(torch.matmul, left, right)
     product = product if alpha == 1 else call(torch.mul, product, alpha)
     return call(torch.add, product, input if beta == 1 else call(torch.mul, input, beta))
+
+
+def _is_parameter(node: fx.Node, rank: int) -> bool:
+    return node.op == "get_attr" and len(node.meta.get(SHAPE, ())) == rank
 
 
 _SUM = (_sum_and_product, ("input", "left", "right"))
@@ -132,3 +138,7 @@ def causally_masked(scores: Tensor) -> Tensor:
 def dropped(weights: Tensor, p: float) -> Tensor:
     """The weights with dropout; p is 0 in evaluation."""
     return F.dropout(weights, p) if p else weights
+
+
+MASKS = frozenset({masked, causally_masked})
+"""Functions whose results are not rounded."""

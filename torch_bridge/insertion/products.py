@@ -7,10 +7,11 @@ activations that the placement asks for are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import torch
 from torch import fx, nn
+from torch.nn import functional as F
 
 from onnxq.operators.traits import WEIGHTED
 from torch_bridge.capture.mode_differences import OWNER
@@ -22,6 +23,7 @@ from torch_bridge.insertion.selectors import Selection
 from torch_bridge.nn.attention import ActivationProduct
 from torch_bridge.nn.layer_op import why_not_quantizable
 from torch_bridge.nn.qat import QatLayer
+from torch_bridge.nn.recurrent import is_recurrent
 
 _RECURRENT = {torch.lstm: "LSTM", torch.gru: "GRU", torch.rnn_tanh: "RNN", torch.rnn_relu: "RNN"}
 _IN_ONE_FUNCTION = "computes all its products in one function"
@@ -65,21 +67,47 @@ def _reason(
     return ""
 
 
+def float_products(rules: Rules, backend: str) -> Iterator[str]:
+    """Tell of products of two activations that the target does not have on codes, and why."""
+    found = [
+        node
+        for node in rules.graph.nodes
+        if (rules.kind(node) == "MatMul" and node not in rules.of_weights)
+        or node.target is F.scaled_dot_product_attention
+        if not rules.include.has_node(node)
+    ]
+    asked = rules.placement.inputs | rules.placement.outputs
+    whole = sum(isinstance(m, ActivationProduct) for m in rules.modules.values())
+    count = whole + sum(1 + (n.target is F.scaled_dot_product_attention) for n in found)
+    if "MatMul" in asked or not count:
+        return
+    why = rules.placement.float_products
+    products = "1 product" if count == 1 else f"{count} products"
+    yield f"{products} of two activations stay float for {backend}{f': {why}' if why else ''}"
+
+
 def products_of_modules(
-    model: nn.Module, untraced: Collection[str], left_out: Selection
+    model: nn.Module,
+    untraced: Collection[str],
+    left_out: Selection,
+    recurrent: Mapping[str, str] | None = None,
 ) -> Iterator[Product]:
-    """The products of modules without a graph: those that are layers."""
+    """The products of modules without a graph: those that are layers.
+
+    `recurrent` says why recurrent layers are one function, by path.
+    """
     for path, module in model.named_modules():
         known = isinstance(module, ActivationProduct) or module_kind(module) in WEIGHTED
-        if known and inside(path, untraced) and left_out.has_module(path):
+        whole = is_recurrent(module)
+        if (whole or (known and inside(path, untraced))) and left_out.has_module(path):
             yield Product(path, left_out.reason(path), asked=True)
-        elif isinstance(module, nn.RNNBase | nn.RNNCellBase):
-            yield Product(path, f"{type(module).__name__} {_IN_ONE_FUNCTION}")
+        elif whole and path in (recurrent or {}):  # else the target has no Linear on codes
+            yield Product(path, (recurrent or {})[path])
         elif not inside(path, untraced):
             continue
         elif isinstance(module, ActivationProduct):
-            missing = module.left_fake_quant is None
-            yield Product(path, "the target multiplies activations in float" if missing else "")
+            if module.left_fake_quant is not None:  # else the target has none on codes
+                yield Product(path)
         elif module_kind(module) in WEIGHTED:
             missing = not isinstance(module, QatLayer)
             yield Product(path, f"{type(module).__name__} was left float" if missing else "")

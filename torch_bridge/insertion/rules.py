@@ -18,6 +18,7 @@ from torch_bridge.capture.argument_checks import Required
 from torch_bridge.capture.value_types import SHAPE, is_float
 from torch_bridge.insertion.layer_choices import LayerChoices
 from torch_bridge.insertion.op_kinds import ends_not_negative, kind_of
+from torch_bridge.insertion.product_functions import MASKS
 from torch_bridge.insertion.selectors import Selection
 
 
@@ -176,7 +177,11 @@ class Rules(PlacementWalk[fx.Node, fx.Node]):
     # -- particular to training -----------------------------------------------------------------
 
     def spots(self) -> list[Spot]:
-        """All quantizers of activations, in the order of the graph."""
+        """All quantizers of activations, in the order of the graph.
+
+        Masked scores have none: the numbers that exclude positions would take all codes, and what
+        is left of them after rounding would no longer exclude.
+        """
         return [
             Spot(
                 place.tensors,
@@ -186,6 +191,7 @@ class Rules(PlacementWalk[fx.Node, fx.Node]):
                 self._softmax_axis(place.tensors),
             )
             for place in self.activations()
+            if not any(tensor.target in MASKS for tensor in place.tensors)
         ]
 
     def settings(self, op: fx.Node) -> LayerSettings:

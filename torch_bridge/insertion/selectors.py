@@ -60,6 +60,11 @@ class Selection:
         owner = node.meta.get(OWNER, "")
         return bool(owner) and self.has_module(owner)
 
+    def below(self, path: str) -> Selection:
+        """The part of the selection inside the module at `path`, by paths from there."""
+        inside = (p for p in self.modules if p.startswith(f"{path}."))
+        return Selection(p.removeprefix(f"{path}.") for p in inside)
+
     def reason(self, _: fx.Node | str) -> str:
         """Why a node, or the module at a path, is among them."""
         return "excluded"
@@ -72,11 +77,7 @@ def parts_of(model: nn.Module, graph: fx.Graph | None) -> Layers:
     for path, module in modules.items():
         same.setdefault(id(module), []).append(path)
     scripted = script_names(modules, graph)
-    # Tracing adds modules of its own.
-    traced = None if graph is None else graph.owning_module
-    called = modules | (
-        {} if traced is None else dict(traced.named_modules(remove_duplicate=False))
-    )
+    called = _called(modules, graph)
     found: dict[Part, tuple[tuple[str, ...], tuple[str, ...]]] = {}
     for path, module in modules.items():
         if path:
@@ -106,9 +107,16 @@ def product_parts(model: nn.Module, graph: fx.Graph | None) -> Iterator[Part]:
     for path, module in modules.items():
         if _PRODUCTS.intersection(_kinds(module)):
             yield Part("module", path)
+    called = _called(modules, graph)
     for node in graph.nodes if graph is not None else ():
-        if node.op != "call_module" and kind_of(node, modules) in _PRODUCTS:
+        if node.op != "call_module" and kind_of(node, called) in _PRODUCTS:
             yield Part("node", node.name)
+
+
+def _called(modules: dict[str, nn.Module], graph: fx.Graph | None) -> dict[str, nn.Module]:
+    """The modules that a graph calls: tracing adds some to those of the model."""
+    traced = None if graph is None else graph.owning_module
+    return modules | ({} if traced is None else dict(traced.named_modules(remove_duplicate=False)))
 
 
 def _kinds(module: nn.Module) -> Iterator[str]:

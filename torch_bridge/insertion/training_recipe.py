@@ -3,7 +3,7 @@
 The text is part of every checkpoint (see `torch_bridge.fake_quant.saved_state`). Classes and
 functions are in it by their words, so replaying it needs the code of the model and nothing else. It
 does not hold the arguments that are code themselves: example inputs, a tracer, and attributes to
-preserve.
+preserve. Of patterns for one model it holds the names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VERSION = 1
 _FIX = "give a recipe of torch_bridge.recipe(...), unchanged"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainingRecipe:
     """The choices of one `prepare`."""
 
@@ -47,6 +47,12 @@ class TrainingRecipe:
     capture: str = "auto"
     quantized: Recipe | None = None
     """The recipe of `onnxq quantize` whose ranges are taken over."""
+    patterns: tuple[str, ...] = ()
+    """Names of patterns that were given for this model, beside those that are registered."""
+
+    def __repr__(self) -> str:
+        taken = "" if self.quantized is None else f", ranges of {self.quantized!r}"
+        return f"<TrainingRecipe for {self.backend}: {len(self.settings.rules)} rules{taken}>"
 
     def dumps(self) -> str:
         """The JSON text, with one line for each rule."""
@@ -61,6 +67,7 @@ class TrainingRecipe:
             "freeze_bn": self.freeze_bn,
             "capture": self.capture,
             "quantized": None if self.quantized is None else self.quantized.to_json(),
+            **({"patterns": list(self.patterns)} if self.patterns else {}),
         }
         texts = {key: json.dumps(value, ensure_ascii=False) for key, value in document.items()}
         rules = (json.dumps(rule, ensure_ascii=False) for rule in self.settings.to_json())
@@ -72,13 +79,14 @@ class TrainingRecipe:
     def loads(cls, text: str) -> TrainingRecipe:
         """Read the JSON text."""
         entry = strict_json.Entry.parse(text, "a recipe of training", _FIX)
-        entry.only(("onnxq", "version", *(f.name for f in fields(cls))))
+        names = (f.name for f in fields(cls) if f.name != "patterns")
+        entry.only(("onnxq", "version", *names), ("patterns",))
         entry.choice("onnxq", KIND)
         entry.choice("version", VERSION)
-        given: dict[str, Any] = entry.value
+        given: dict[str, Any] = {"patterns": [], **entry.value}
         quantized = given["quantized"]
         entry.choice("freeze_bn", True, False)
-        for name in _LISTS:
+        for name in (*_LISTS, "patterns"):
             if not _is_names(given[name]):
                 raise entry.error(f"'{name}' is not a list of names")
         return cls(
@@ -92,6 +100,7 @@ class TrainingRecipe:
             freeze_bn=given["freeze_bn"],
             capture=entry.text("capture"),
             quantized=None if quantized is None else Recipe.loads(json.dumps(quantized)),
+            patterns=tuple(given["patterns"]),
         )
 
 
@@ -162,14 +171,18 @@ def _recipe_in(key: str, value: Any) -> str:
     return saved_state.unpack(value).recipe
 
 
-def plan(settings: Any, backend: str | None, **choices: Any) -> TrainingRecipe:
+def plan(
+    settings: Any, backend: str | None, patterns: tuple[str, ...] = (), **choices: Any
+) -> TrainingRecipe:
     """The recipe of the arguments of `prepare`: a given one, or one with these `choices`.
 
-    `choices` are the fields of a recipe as a user states them.
+    `choices` are the fields of a recipe as a user states them. Patterns are code: those that a
+    recipe names are given again with it.
     """
     given = _given(settings)
     if isinstance(given, TrainingRecipe):
         stated = [name for name, value in choices.items() if value not in _UNSTATED]
+        stated += ["patterns"] if set(patterns) - set(given.patterns) else []
         if stated:
             raise OptionError(
                 f"the recipe already says what {' and '.join(stated)} "
@@ -193,6 +206,7 @@ def plan(settings: Any, backend: str | None, **choices: Any) -> TrainingRecipe:
         freeze_bn=choices["freeze_bn"],
         capture=choices["capture"],
         quantized=recipe,
+        patterns=patterns,
     )
 
 

@@ -11,6 +11,7 @@ quantizers cannot be inserted.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -64,6 +65,10 @@ class Attention(nn.Module):
         self.scores = ActivationProduct()
         self.mixed = ActivationProduct()
         self.train(source.training)
+
+    def first_layers(self, argument: int) -> Sequence[nn.Module]:
+        """The layers that read an argument of `forward` as it is."""
+        return (self.q_proj, self.k_proj, self.v_proj)[argument : argument + 1]
 
     def parts(self, name: str) -> tuple[Tensor, ...]:
         """The tensors that hold the parameter `name` of nn.MultiheadAttention."""

@@ -10,7 +10,10 @@ import copy
 from collections.abc import Iterator
 
 from torch import fx, nn
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
+from onnxq.errors import UnsupportedModelError
 from torch_bridge.nn.fused import HasBatchNorm
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -68,3 +71,21 @@ def _hooks(module: nn.Module) -> Iterator[int]:
 
 def _listed(paths: list[str]) -> str:
     return " and ".join(f"'{path}'" if path else "the model" for path in paths)
+
+
+def refuse_weights_of_hooks(model: nn.Module) -> None:
+    """Refuse layers whose weight is computed by a hook before each call, of torch's older kind.
+
+    Such a weight is an attribute that changes from call to call: a copy of the model is not
+    possible after the first one, and a quantizer of the weight would be overwritten.
+    """
+    for path, module in model.named_modules():
+        for hook in module._forward_pre_hooks.values():
+            if isinstance(hook, WeightNorm | SpectralNorm):
+                name = "weight_norm" if isinstance(hook, WeightNorm) else "spectral_norm"
+                raise UnsupportedModelError(
+                    f"the {hook.name} of '{path}' is computed by torch.nn.utils.{name}, in a hook "
+                    "before each call, where it cannot be quantized",
+                    fix=f"use torch.nn.utils.parametrizations.{name} instead; for the trained "
+                    f"weight alone, torch.nn.utils.remove_{name}(module)",
+                )

@@ -1,47 +1,40 @@
 """Observers: statistics of a tensor, and the scale and zero point that follow from them.
 
-Each is one file; its docstring holds the formula. A new one needs a file and an entry here. Those
-of `by_method` have no name: rules and recipes ask for them by a method of `onnxq quantize`.
+Each is one file with a subclass of `Observer` that has a name in `observer`; its docstring holds
+the formula. Those of `by_method` have no name: rules and recipes ask for them by a method of
+`onnxq quantize`. Other packages add theirs by the entry points `onnxq.observers`, programs by
+`register_observer`.
 """
 
 from __future__ import annotations
 
-from onnxq.errors import OptionError, near_matches
+from typing import TypeVar
+
+from onnxq.discovery import OBSERVERS_GROUP
+from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers.base import Observer
-from torch_bridge.observers.clip_std import ClipStd
-from torch_bridge.observers.ema_minmax import EmaMinMax
-from torch_bridge.observers.ema_mse import EmaMSE
-from torch_bridge.observers.ema_quantile import EmaQuantile
-from torch_bridge.observers.histogram_kl import HistogramKL
-from torch_bridge.observers.lsq import LSQ
-from torch_bridge.observers.lsq_plus import LSQPlus
-from torch_bridge.observers.minmax import MinMax
-from torch_bridge.observers.minmax_floor import MinMaxFloor
-from torch_bridge.observers.mse import MSE
-from torch_bridge.observers.percentile import Percentile
-from torch_bridge.observers.pot_mode import PoTMode
+from torch_bridge.registry import Registry, in_package
 
-__all__ = ["OBSERVERS", "Observer", "observer"]
+__all__ = ["OBSERVERS", "Observer", "QuantizerSpec", "observer", "register_observer"]
 
-OBSERVERS: dict[str, type[Observer]] = {
-    "minmax": MinMax,
-    "ema-minmax": EmaMinMax,
-    "percentile": Percentile,
-    "ema-quantile": EmaQuantile,
-    "mse": MSE,
-    "ema-mse": EmaMSE,
-    "clip-std": ClipStd,
-    "lsq": LSQ,
-    "lsq-plus": LSQPlus,
-    "minmax-floor": MinMaxFloor,
-    "pot-mode": PoTMode,
-    "histogram-kl": HistogramKL,
-}
+Kind = TypeVar("Kind", bound=type[Observer])
+
+OBSERVERS: Registry[Observer] = Registry(
+    "observer",
+    Observer,
+    "observer",
+    OBSERVERS_GROUP,
+    in_package(__name__, __path__, Observer, "observer"),
+)
 """The observers by the names that schemes and options use."""
 
 
 def observer(name: str) -> type[Observer]:
     """The observer of that name; an error lists near matches."""
-    if name not in OBSERVERS:
-        raise OptionError(f"there is no observer '{name}'", fix=near_matches(name, OBSERVERS))
-    return OBSERVERS[name]
+    return OBSERVERS.find(name)
+
+
+def register_observer(kind: Kind, *, replace: bool = False) -> Kind:
+    """Make an observer known by the name in its `observer`; returns it, as decorators do."""
+    OBSERVERS.register(kind, replace=replace)
+    return kind

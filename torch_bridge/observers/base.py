@@ -42,6 +42,8 @@ class Observer(nn.Module):
         gain: What the values of a weight are multiplied with in the file, as its owner last knew.
     """
 
+    observer: ClassVar[str] = ""
+    """Its name in the registry; each class has its own."""
     only_a_start: ClassVar[bool] = False
     """Whether its scale is a start for learning, and not one to keep."""
 

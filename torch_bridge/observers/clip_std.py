@@ -5,6 +5,8 @@ min = max(min(x), mu - k * sigma),    max = min(max(x), mu + k * sigma),    k = 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -20,6 +22,8 @@ class ClipStd(LastBatch):
     Args:
         std_scale: Standard deviations kept on each side.
     """
+
+    observer: ClassVar[str] = "clip-std"
 
     def __init__(self, spec: QuantizerSpec, *, std_scale: float = 2.6) -> None:
         super().__init__(spec)

@@ -5,6 +5,8 @@ m <- ratio * m + (1 - ratio) * m_batch, starting with the first batch
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from onnxq.errors import OptionError
@@ -18,6 +20,8 @@ class EmaMinMax(Observer):
     Args:
         ema_ratio: Weight of the past, 0 <= ratio < 1.
     """
+
+    observer: ClassVar[str] = "ema-minmax"
 
     def __init__(self, spec: QuantizerSpec, *, ema_ratio: float = 0.9) -> None:
         super().__init__(spec)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from torch_bridge.arithmetic.spec import QuantizerSpec
@@ -17,6 +19,8 @@ class EmaMSE(EmaMinMax):
         power: Exponent of the error.
         ema_ratio: Weight of the past.
     """
+
+    observer: ClassVar[str] = "ema-mse"
 
     def __init__(
         self,

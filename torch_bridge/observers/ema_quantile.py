@@ -10,6 +10,8 @@ and minimum and maximum are averaged over the batches.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -28,6 +30,8 @@ class EmaQuantile(EmaMinMax):
         bins: Number of bins for each batch.
         ema_ratio: Weight of the past.
     """
+
+    observer: ClassVar[str] = "ema-quantile"
 
     def __init__(
         self,

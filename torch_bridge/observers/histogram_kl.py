@@ -16,6 +16,8 @@ bins are in use, nothing is clipped: there would be nothing to gain.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -34,6 +36,8 @@ class HistogramKL(Histogram):
         bins: Number of bins, a power of two; half of them for each sign.
         stride: Distance between compared thresholds, in bins.
     """
+
+    observer: ClassVar[str] = "histogram-kl"
 
     def __init__(self, spec: QuantizerSpec, *, bins: int = 4096, stride: int = 16) -> None:
         super().__init__(spec, bins=bins)

@@ -20,6 +20,7 @@ from torch_bridge.observers.moments import mean
 class LSQ(LastBatch):
     """The step size that LSQ starts training from."""
 
+    observer: ClassVar[str] = "lsq"
     only_a_start: ClassVar[bool] = True
 
     mean_abs: Tensor

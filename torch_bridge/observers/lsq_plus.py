@@ -23,6 +23,7 @@ from torch_bridge.observers.moments import mean_and_std
 class LSQPlus(LastBatch):
     """The scale and offset that LSQ+ starts training from."""
 
+    observer: ClassVar[str] = "lsq-plus"
     only_a_start: ClassVar[bool] = True
 
     mean: Tensor

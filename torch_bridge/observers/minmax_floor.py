@@ -11,6 +11,8 @@ of an all-zero tensor. The errors are summed while the batch is seen; no tensor 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -31,6 +33,8 @@ class MinMaxFloor(LastBatch):
         tries: Number of exponents compared; 1 never clips, as needed for network inputs.
         max_exponent: The finest scale is 2^-max_exponent.
     """
+
+    observer: ClassVar[str] = "minmax-floor"
 
     exponent: Tensor
 

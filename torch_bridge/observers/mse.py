@@ -8,6 +8,8 @@ ranges of all batches.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -28,6 +30,8 @@ class MSE(Observer):
         candidates: Number of factors tried, at most 100.
         power: Exponent of the error; 2 for the mean squared error.
     """
+
+    observer: ClassVar[str] = "mse"
 
     def __init__(
         self, spec: QuantizerSpec, *, candidates: int = CANDIDATES, power: float = 2.0

@@ -10,6 +10,8 @@ so at least that share of the values is <= max, and less than it is a bin width 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -25,6 +27,8 @@ class Percentile(Histogram):
         quantile: Share of the values that each end does not clip, 0.5 < quantile <= 1.
         bins: Number of bins, a power of two.
     """
+
+    observer: ClassVar[str] = "percentile"
 
     def __init__(self, spec: QuantizerSpec, *, quantile: float = 0.9999, bins: int = 4096) -> None:
         super().__init__(spec, bins=bins)

@@ -6,6 +6,8 @@ exponent e with most votes, the lowest of equal ones, which clips least.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,8 @@ class PoTMode(MinMaxFloor):
         tries: Number of exponents compared in each batch.
         max_exponent: The finest scale is 2^-max_exponent.
     """
+
+    observer: ClassVar[str] = "pot-mode"
 
     votes: Tensor
 

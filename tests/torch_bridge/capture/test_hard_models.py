@@ -17,7 +17,6 @@ from torch_bridge.state import calibrating, quantizing  # noqa: E402
 UNTRACED = {"branch on a value"}
 """Roots without a graph: the code depends on values, which no tracer has."""
 
-WITHOUT_QUANTIZERS = {"recurrent"}
 """An LSTM is one function: it stays float, and is reported."""
 
 
@@ -41,7 +40,7 @@ def test_prepared_computes_the_same_until_it_is_told_to_quantize(name: str, trai
     assert quantized.training is training
     report: Report = quantized.onnxq_report
     assert report.traced is (name not in UNTRACED)
-    assert bool(report.rows) is (name not in WITHOUT_QUANTIZERS)
+    assert report.rows
     with torch.no_grad():
         expected = [t for _, t in leaves(model.eval()(*args))]
         got = [t for _, t in leaves(quantized.eval()(*args))]
@@ -49,7 +48,7 @@ def test_prepared_computes_the_same_until_it_is_told_to_quantize(name: str, trai
         torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in ROOTS if name not in WITHOUT_QUANTIZERS])
+@pytest.mark.parametrize("name", ROOTS)
 def test_prepared_calibrates_quantizes_and_trains(name: str) -> None:
     _, quantized, args = prepared(name, training=True)
     with calibrating(quantized):
@@ -60,21 +59,6 @@ def test_prepared_calibrates_quantizes_and_trains(name: str) -> None:
         reached = [n for n, p in quantized.named_parameters() if p.grad is not None]
         assert any(n.endswith("weight") for n in reached)
         assert any("fake_quant" in n for n in reached), "no scale learns"
-
-
-def test_at_least_sixteen_of_seventeen_are_quantized() -> None:
-    assert len(ROOTS) == 17
-    quantized = [
-        name
-        for name in ROOTS
-        if all(prepared(name, training)[1].onnxq_report.rows for training in (True, False))
-    ]
-    assert len(quantized) >= 16
-
-
-def test_a_recurrent_network_is_reported() -> None:
-    _, quantized, _ = prepared("recurrent", training=True)
-    assert "LSTM computes all its products in one function" in quantized.onnxq_report.summary()
 
 
 def test_the_module_that_failed_is_named_with_the_cost() -> None:

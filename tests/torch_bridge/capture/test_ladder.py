@@ -124,3 +124,11 @@ def test_settings_by_path_hold_in_an_exported_graph() -> None:
     names = {row.module for row in q.onnxq_report.rows}
     assert "layers.1.qkv.weight_fake_quant" in names
     assert not any(name.startswith("layers.0.") for name in names)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_hard_models_are_quantized_in_every_product(name: str) -> None:
+    model, args, kwargs = MODELS[name]()
+    report: Any = prepare(model, "onnxruntime", args, kwargs).onnxq_report
+    assert report.products
+    assert not any(product.float_reason for product in report.products), report.summary()

@@ -81,3 +81,28 @@ def test_what_a_user_asked_for_is_shown_and_is_no_problem() -> None:
     ]
     many = Decided('["*", "float"]', tuple("abcdefg"))
     assert str(many) == 'rule ["*", "float"]: a, b, c, d, e and 2 more'
+
+
+@pytest.mark.parametrize("rules", [0, 40])
+@pytest.mark.parametrize("rows", [3, 400])
+@pytest.mark.parametrize("notes", [0, 90])
+def test_a_long_record_is_printed_short(rules: int, rows: int, notes: int) -> None:
+    report = Report(
+        "chip",
+        rules=[Decided(f"rule{i}", ("a",)) for i in range(rules)],
+        rows=[Row(f"q{i}", "x", "int8") for i in range(rows)],
+        notes=[f"note {i}" for i in range(notes)],
+    )
+    shown = str(report).splitlines()
+    assert len(shown) <= 25
+    assert len(report.lines()) == 3 + rules + rows + notes
+    assert any("q0: x" in line for line in shown)
+    assert (str(report) == "\n".join(report.lines())) == (len(report.lines()) <= 25)
+    assert len(repr(report).splitlines()) == 1
+
+
+def test_in_a_notebook() -> None:
+    rows = [Row(f"q{i}", "x", "int8", "lsq from MinMax") for i in range(100)]
+    page = Report("chip", rows=rows, notes=["a: fused"])._repr_html_()
+    for told in ("prepared for chip: 100 quantizers", "q0", "lsq from", "and 40 more", "a: fused"):
+        assert told in page

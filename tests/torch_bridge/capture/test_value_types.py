@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 from torch import Tensor, fx, nn  # noqa: E402
 
 from torch_bridge.capture.example_call import ExampleCall  # noqa: E402
-from torch_bridge.capture.value_types import is_float, mark_values  # noqa: E402
+from torch_bridge.capture.value_types import MADE_ZERO, is_float, mark_values  # noqa: E402
 
 
 class Mixed(nn.Module):
@@ -40,3 +40,22 @@ def test_nodes_are_marked_by_what_they_hold() -> None:
 
 def test_new_nodes_count_as_float() -> None:
     assert is_float(fx.Graph().placeholder("x"))
+
+
+def test_zeros_of_the_network_itself() -> None:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.branch = nn.Linear(4, 4)
+            nn.init.zeros_(self.branch.weight)
+            nn.init.zeros_(self.branch.bias)
+
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return x + self.branch(x) * 2 + y * 3
+
+    model = Residual()
+    x, zeros = torch.randn(2, 4), torch.zeros(2, 4)
+    made = fx.symbolic_trace(model)
+    mark_values(made, ExampleCall(model, (x, zeros), None))
+    marked = [n.name for n in made.graph.nodes if n.meta[MADE_ZERO]]
+    assert marked == ["branch", "mul"]  # not y, whose zeros are those of the example

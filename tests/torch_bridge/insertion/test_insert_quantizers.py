@@ -299,35 +299,27 @@ def test_a_table_that_a_function_reads() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:prepare for")
+@pytest.mark.parametrize("capture", ["fx", "export", "modules"])
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_recurrent_layers_are_reported_by_name(kind: Any) -> None:
+def test_recurrent_layers_with_computed_weights_are_reported(kind: Any, capture: Any) -> None:
     class Tagger(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.cells = kind(4, 4, batch_first=True)
+            cells = kind(4, 4, batch_first=True)
+            self.cells = nn.utils.parametrizations.weight_norm(cells, "weight_hh_l0")
             self.head = nn.Linear(4, 2)
 
         def forward(self, x: Tensor) -> Tensor:
             return self.head(self.cells(x)[0])
 
-    report = prepare(Tagger(), "tensorrt", (torch.zeros(1, 3, 4),)).onnxq_report
-    assert f"float: cells ({kind.__name__} computes all its products in one" in report.summary()
-    assert {row.module for row in report.rows} >= {"head.weight_fake_quant"}
-
-
-@pytest.mark.filterwarnings("ignore:prepare for")
-def test_a_recurrent_cell_is_reported_by_name() -> None:
-    class Step(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.cell = nn.GRUCell(4, 4)
-            self.head = nn.Linear(4, 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.head(self.cell(x))
-
-    report = prepare(Step(), "tensorrt", (torch.zeros(3, 4),)).onnxq_report
-    assert "float: cell (GRUCell computes all its products in one function)" in report.summary()
+    x = torch.zeros(1, 3, 4)
+    report: Any = prepare(Tagger(), "tensorrt", (x,), capture=capture).onnxq_report
+    summary = report.summary()
+    assert summary.startswith("1 of 2 products quantized; float: ")
+    # torch.export looks into parametrized modules, and finds one function.
+    reason = "computes all its products in one function" if capture == "export" else "by a hook"
+    assert "cells" in summary
+    assert reason in summary
 
 
 # -- transformers -------------------------------------------------------------------------------

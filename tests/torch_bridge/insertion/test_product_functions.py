@@ -98,4 +98,5 @@ def test_a_product_with_a_parameter_is_a_layer() -> None:
     assert report.summary() == "2 of 2 products quantized"
     weights = {row.tensor: row.what for row in report.rows if "weight_fake" in row.module}
     assert set(weights) == {"weight", "other"}
-    assert all("per channel (axis 1)" in what for what in weights.values())
+    assert "per channel (axis 0)" in weights["weight"]  # F.linear, with its weight transposed
+    assert "per channel (axis 1)" in weights["other"]

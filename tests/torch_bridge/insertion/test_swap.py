@@ -16,10 +16,12 @@ from tests.torch_bridge.nn.layers import Off, max_abs_quantizer  # noqa: E402
 from tests.torch_bridge.traced import targets, traced  # noqa: E402
 from torch_bridge import nn as qnn  # noqa: E402
 from torch_bridge.insertion import fusion, patterns  # noqa: E402
+from torch_bridge.insertion.pattern import Link, Pattern  # noqa: E402
+from torch_bridge.insertion.pattern_table import PatternTable  # noqa: E402
 
 
 @pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> patterns.PatternTable:
+def table(monkeypatch: pytest.MonkeyPatch) -> PatternTable:
     """The table, changed for one test only."""
     own = copy.deepcopy(patterns.PATTERNS)
     monkeypatch.setattr(fusion, "PATTERNS", own)
@@ -168,11 +170,11 @@ class QatScaledPadded(ScaledPadded):
         return super()._conv_forward(x, self.weight_fake_quant(weight), bias)
 
 
-def test_a_new_pattern_is_added_in_one_place(table: patterns.PatternTable) -> None:
+def test_a_new_pattern_is_added_in_one_place(table: PatternTable) -> None:
     table.add(
-        fusion.Pattern(
+        Pattern(
             "Padded+Scale",
-            chain=(fusion.Link("Padded", (Padded,)), fusion.Link("Scale", (Scale,))),
+            chain=(Link("Padded", (Padded,)), Link("Scale", (Scale,))),
             fused=ScaledPadded,
             qat=QatScaledPadded,
         )
@@ -192,11 +194,11 @@ def test_a_new_pattern_is_added_in_one_place(table: patterns.PatternTable) -> No
     }
 
 
-def test_a_backend_has_its_own_patterns(table: patterns.PatternTable) -> None:
+def test_a_backend_has_its_own_patterns(table: PatternTable) -> None:
     class Chip(qnn.FusedQatConv2d): ...
 
     common = next(p for p in table.of() if p.name == "Conv2d+BatchNorm+ReLU")
-    own = fusion.Pattern(common.name, common.chain, qat=Chip, fused=common.fused)
+    own = Pattern(common.name, common.chain, qat=Chip, fused=common.fused)
     table.add(own, backend="chip")
     table.remove("Conv2d+BatchNorm+ReLU", backend="plain")
     table.remove("Conv2d+BatchNorm", backend="plain")

@@ -17,6 +17,7 @@ from torch.nn import functional as F  # noqa: E402
 import torch_bridge as tb  # noqa: E402
 from onnxq.calibration.recipe import Recipe  # noqa: E402
 from onnxq.errors import LoadError, OptionError  # noqa: E402
+from onnxq.quant.settings import Settings  # noqa: E402
 from torch_bridge.insertion.overrides import Override  # noqa: E402
 from torch_bridge.insertion.training_recipe import TrainingRecipe, plan  # noqa: E402
 from torch_bridge.observers.minmax import MinMax  # noqa: E402
@@ -192,3 +193,12 @@ def test_options_that_text_cannot_hold() -> None:
     assert tb.recipe(q).weight.observer_options == {"candidates": 9}
     with pytest.raises(OptionError, match="cannot keep as text"):
         TrainingRecipe("chip", weight=Override(options={"softness": object()})).dumps()
+
+
+def test_a_long_recipe_is_printed_short() -> None:
+    rules = Settings.of([[f"layer{i}", "float"] for i in range(500)])
+    made = TrainingRecipe("onnxruntime", rules, quantized=Recipe("onnxruntime", settings=rules))
+    assert str(made) == (
+        "<TrainingRecipe for onnxruntime: 500 rules, ranges of "
+        "<Recipe for onnxruntime: ranges by mse, 500 rules, 0 grids>>"
+    )

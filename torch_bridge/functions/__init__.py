@@ -1,0 +1,1 @@
+"""Functions of torch as nodes of a graph."""
