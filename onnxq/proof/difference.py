@@ -67,6 +67,9 @@ class Tolerance:
     """The least ratio of signal to difference, in dB."""
     max_labels: float = 0.0
     """The share of values that may differ where they are no real numbers."""
+    max_unexplained: float = 0.05
+    """If the outputs do not tell: what each kernel may be off before rounding, in steps of 8 bits;
+    see `onnxq.proof.kernels`. Two graphs that mean the same differ by rounded float sums."""
 
 
 @dataclass(frozen=True)

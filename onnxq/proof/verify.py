@@ -7,9 +7,10 @@ first one beyond the tolerance shows where the models diverge.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import onnx
 
@@ -17,6 +18,7 @@ from onnxq.errors import OptionError, VerifyError, near_matches
 from onnxq.graph import Model
 from onnxq.parsing.argument_types import FLAG, INTEGER, NUMBER, PATH, takes
 from onnxq.proof.difference import RunningDiff, TensorDiff, Tolerance
+from onnxq.proof.kernel_difference import KernelDiff
 from onnxq.proof.trusted import Running, Trusted, float_outputs
 from onnxq.quant.qparams import Array
 from onnxq.running import sessions as runtime
@@ -24,6 +26,10 @@ from onnxq.running.ort_tensors import TensorSpec
 from onnxq.running.samples import Data, cast
 from onnxq.running.sessions import Kind, ModelSource, OpenModel, Session, open_model
 from onnxq.storage.node_order import ordered, reads
+from onnxq.views.shown_result import ShownResult
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 Values = Mapping[str, Array]
 """Tensors of one sample, by name."""
@@ -32,8 +38,8 @@ _RANK = ("first", "second")
 _NEARLY_ZERO = 1e-4
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(ShownResult):
     """The result of a comparison."""
 
     outputs: tuple[TensorDiff, ...]
@@ -44,11 +50,40 @@ class Report:
     """The kinds of session that really ran the models."""
     notes: tuple[str, ...]
     """Limits of the proof: fallbacks, kernels that saturate."""
+    kernels: tuple[KernelDiff, ...] = ()
+    """The kernels one by one, if the outputs did not tell: see `onnxq.proof.kernels`."""
+
+    def __repr__(self) -> str:
+        verdict = "the models agree" if self.passed else "the models differ"
+        worst = self.worst
+        most = "" if worst is None else f", at most {worst.max:.3g} {worst.unit} at '{worst.name}'"
+        return f"<Report: {verdict}{most}>"
+
+    def _view(self, most: int) -> RenderableType:
+        from onnxq.views import tables
+
+        return tables.short_report(self, most)
 
     @property
     def passed(self) -> bool:
-        """Whether every output is within the tolerance and was compared at all."""
-        return all(o.passed and o.finite for o in self.outputs)
+        """Whether every output was compared and is within the tolerance, and every kernel too."""
+        outputs = all(o.passed and o.finite for o in self.outputs)
+        return outputs and all(k.passed for k in self.kernels)
+
+    @property
+    def wrong(self) -> KernelDiff | None:
+        """The first kernel that computes something else."""
+        return next((kernel for kernel in self.kernels if not kernel.passed), None)
+
+    @property
+    def furthest(self) -> KernelDiff | None:
+        """The kernel that is furthest off, in multiples of its limit."""
+        return max(self.kernels, key=lambda k: k.severity, default=None)
+
+    @property
+    def drifts(self) -> bool:
+        """Whether the outputs differ too much, but every kernel is right."""
+        return bool(self.kernels) and self.wrong is None
 
     @property
     def worst(self) -> TensorDiff | None:
@@ -69,6 +104,7 @@ class Report:
             "sessions": list(self.sessions),
             "outputs": [o.to_json() for o in self.outputs],
             "layers": [layer.to_json() for layer in self.layers],
+            "kernels": [kernel.to_json() for kernel in self.kernels],
             "first_divergence": None if first is None else first.name,
             "notes": list(self.notes),
         }
@@ -89,6 +125,7 @@ SOURCE = (Model, onnx.ModelProto, OpenModel, *PATH)
     max_steps=NUMBER,
     max_moved=NUMBER,
     max_relative=NUMBER,
+    progress=Callable,
 )
 def verify(
     a: ModelSource,
@@ -102,14 +139,16 @@ def verify(
     max_steps: float = 1.0,
     max_moved: float = 0.01,
     max_relative: float = 1e-3,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Compare model `b` with the trusted model `a`, output by output.
 
     Outputs are paired by name, or by position if the names differ. Inputs come from `data` (see
     `onnxq.running.samples`) or are `count` seeded random ones, in the range of the input's
-    quantizer.
+    quantizer. `progress` is called with what is being done.
     """
     _check(sessions)
+    progress("opening both models")
     models = open_model(a), open_model(b)
     plain = tuple(sessions) == ("reference", "reference")
     layers = shared_tensors(models, plain) if per_layer else []
@@ -117,7 +156,18 @@ def verify(
     taps = layers if plain else []
     trusted = Trusted(models[0], data, kind=sessions[0], taps=taps, count=count, seed=seed)
     other = Running(models[1], sessions[1], taps)
-    return compare(trusted, other, Tolerance(max_steps, max_moved, max_relative), layers)
+    numbers = itertools.count(1)
+
+    def watch(*_: Values) -> None:
+        progress(f"compared {_samples(next(numbers))}")
+
+    limits = Tolerance(max_steps, max_moved, max_relative)
+    progress("comparing the first sample")
+    return compare(trusted, other, limits, layers, watch=watch)
+
+
+def _samples(number: int) -> str:
+    return f"{number} sample{'' if number == 1 else 's'}"
 
 
 def compare(
@@ -141,7 +191,7 @@ def compare(
             runtime.session(other.model, runs[1].kind, shared),
         )
     floats = float_outputs(tapped[0]) & float_outputs(tapped[1])
-    pairs, renamed = _pair_outputs(trusted.graph, other.graph), _pair_inputs(*runs)
+    pairs, renamed = pair_outputs(trusted.graph, other.graph), pair_inputs(*runs)
 
     def running(name: str, twin: str) -> RunningDiff:
         return RunningDiff(name, twin, trusted.steps.of(name) or other.steps.of(twin))
@@ -205,7 +255,8 @@ def _add(
         diff.add(made[0][name], made[1][other])
 
 
-def _pair_outputs(first: onnx.GraphProto, second: onnx.GraphProto) -> list[tuple[str, str]]:
+def pair_outputs(first: onnx.GraphProto, second: onnx.GraphProto) -> list[tuple[str, str]]:
+    """The outputs of two models that belong together: by name, or else by position."""
     names, others = ([o.name for o in graph.output] for graph in (first, second))
     if len(names) != len(others):
         raise VerifyError(
@@ -218,7 +269,7 @@ def _pair_outputs(first: onnx.GraphProto, second: onnx.GraphProto) -> list[tuple
     return list(zip(names, others, strict=True))
 
 
-def _pair_inputs(first: Session, second: Session) -> dict[str, TensorSpec]:
+def pair_inputs(first: Session, second: Session) -> dict[str, TensorSpec]:
     """For each input of the first model, the input of the second that gets its value."""
     names, specs = [i.name for i in first.inputs], {i.name: i for i in second.inputs}
     if set(specs) <= set(names):  # a pass may have removed an unused input
@@ -241,7 +292,7 @@ def shared_tensors(models: tuple[OpenModel, OpenModel], plain: bool = True) -> l
     first, second = (_producers(m.proto.graph) for m in models)
     return [
         name
-        for name in _varying(models[0].proto.graph)
+        for name in varying(models[0].proto.graph)
         if name in first and name in second
         if plain or first[name][0] == second[name][0] == "DequantizeLinear"
     ]
@@ -252,7 +303,7 @@ def _producers(graph: onnx.GraphProto) -> dict[str, tuple[str, str]]:
     return {name: (n.op_type, n.name) for n in graph.node for name in n.output if name}
 
 
-def _varying(graph: onnx.GraphProto) -> dict[str, None]:
+def varying(graph: onnx.GraphProto) -> dict[str, None]:
     """The tensors that depend on an input of the graph, each after those it depends on.
 
     Weights are not among them: passes rewrite them and keep their names.

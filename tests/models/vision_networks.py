@@ -32,7 +32,7 @@ SIZE = 64
 CLASSES = 100
 
 
-def _conv(
+def conv_norm(
     inputs: int,
     outputs: int,
     kernel: int = 3,
@@ -60,13 +60,14 @@ class _Residual(nn.Module):
         super().__init__()
         self.body = _quiet(
             nn.Sequential(
-                _conv(inputs, outputs, 3, stride), _conv(outputs, outputs, groups=groups, act=None)
+                conv_norm(inputs, outputs, 3, stride),
+                conv_norm(outputs, outputs, groups=groups, act=None),
             )
         )
         self.skip = (
             nn.Identity()
             if stride == 1 and inputs == outputs
-            else _conv(inputs, outputs, 1, stride, act=None)
+            else conv_norm(inputs, outputs, 1, stride, act=None)
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -78,7 +79,7 @@ class ResNet18(nn.Module):
 
     def __init__(self, groups: int = 1) -> None:
         super().__init__()
-        layers: list[nn.Module] = [_conv(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
+        layers: list[nn.Module] = [conv_norm(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
         inputs = 64
         for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
             layers += [
@@ -118,10 +119,12 @@ class _Inverted(nn.Module):
     ) -> None:
         super().__init__()
         self.shortcut = stride == 1 and inputs == outputs
-        layers: list[nn.Module] = [] if hidden == inputs else [_conv(inputs, hidden, 1, act=act)]
-        layers.append(_conv(hidden, hidden, kernel, stride, hidden, act))
+        layers: list[nn.Module] = (
+            [] if hidden == inputs else [conv_norm(inputs, hidden, 1, act=act)]
+        )
+        layers.append(conv_norm(hidden, hidden, kernel, stride, hidden, act))
         layers += [_Gate(hidden)] if gate else []
-        body = nn.Sequential(*layers, _conv(hidden, outputs, 1, act=None))
+        body = nn.Sequential(*layers, conv_norm(hidden, outputs, 1, act=None))
         self.body = _quiet(body) if self.shortcut else body
 
     def forward(self, x: Tensor) -> Tensor:
@@ -133,7 +136,7 @@ class MobileNetV2(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        layers: list[nn.Module] = [_conv(3, 32, 3, 2, act=nn.ReLU6)]
+        layers: list[nn.Module] = [conv_norm(3, 32, 3, 2, act=nn.ReLU6)]
         inputs = 32
         table = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2))
         for expand, outputs, count, stride in (
@@ -146,7 +149,7 @@ class MobileNetV2(nn.Module):
                 step = 1 if i else stride
                 layers.append(_Inverted(inputs, inputs * expand, outputs, step))
                 inputs = outputs
-        self.features = nn.Sequential(*layers, _conv(inputs, 1280, 1, act=nn.ReLU6))
+        self.features = nn.Sequential(*layers, conv_norm(inputs, 1280, 1, act=nn.ReLU6))
         self.head = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, CLASSES))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -167,12 +170,12 @@ class MobileNetV3(nn.Module):
             *((288, 96, 5, 2, True, swish), (576, 96, 5, 1, True, swish)),
             (576, 96, 5, 1, True, swish),
         )
-        layers: list[nn.Module] = [_conv(3, 16, 3, 2, act=swish)]
+        layers: list[nn.Module] = [conv_norm(3, 16, 3, 2, act=swish)]
         inputs = 16
         for hidden, outputs, kernel, stride, gate, act in rows:
             layers.append(_Inverted(inputs, hidden, outputs, stride, kernel, gate, act))
             inputs = outputs
-        self.features = nn.Sequential(*layers, _conv(96, 576, 1, act=swish))
+        self.features = nn.Sequential(*layers, conv_norm(96, 576, 1, act=swish))
         self.head = nn.Sequential(nn.Linear(576, 1024), swish(), nn.Linear(1024, CLASSES))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -222,13 +225,13 @@ class _ShuffleUnit(nn.Module):
         self.stride, half = stride, outputs // 2
         first = inputs if stride > 1 else half
         self.right = nn.Sequential(
-            _conv(first, half, 1),
-            _conv(half, half, 3, stride, half, act=None),
-            _conv(half, half, 1),
+            conv_norm(first, half, 1),
+            conv_norm(half, half, 3, stride, half, act=None),
+            conv_norm(half, half, 1),
         )
         if stride > 1:
             self.left = nn.Sequential(
-                _conv(inputs, inputs, 3, stride, inputs, act=None), _conv(inputs, half, 1)
+                conv_norm(inputs, inputs, 3, stride, inputs, act=None), conv_norm(inputs, half, 1)
             )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -243,13 +246,13 @@ class ShuffleNetV2(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        layers: list[nn.Module] = [_conv(3, 24, 3, 2), nn.MaxPool2d(3, 2, 1)]
+        layers: list[nn.Module] = [conv_norm(3, 24, 3, 2), nn.MaxPool2d(3, 2, 1)]
         inputs = 24
         for outputs, count in ((116, 4), (232, 8), (464, 4)):
             for i in range(count):
                 layers.append(_ShuffleUnit(inputs, outputs, 1 if i else 2))
                 inputs = outputs
-        self.features = nn.Sequential(*layers, _conv(464, 1024, 1))
+        self.features = nn.Sequential(*layers, conv_norm(464, 1024, 1))
         self.head = nn.Linear(1024, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -261,7 +264,7 @@ class Pyramid(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        conv = functools.partial(_conv, act=nn.SiLU)
+        conv = functools.partial(conv_norm, act=nn.SiLU)
         self.stem = nn.Sequential(conv(3, 16, 3, 2), conv(16, 32, 3, 2))
         self.deep = nn.Sequential(conv(32, 64, 3, 2), conv(64, 32, 1))
         self.mixed = conv(128, 64, 1)
@@ -298,14 +301,21 @@ def exported(network: str, dynamo: bool = False) -> onnx.ModelProto:
     """The network as torch exports it."""
     torch.manual_seed(0)
     module = NETWORKS[network]()
+    for layer in module.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            nn.init.normal_(layer.bias, 1.0, 0.2)
+    return with_statistics(module, SIZE, dynamo)
+
+
+def with_statistics(module: nn.Module, size: int, dynamo: bool = False) -> onnx.ModelProto:
+    """A module as torch exports it, with the statistics of random images in its batch norms."""
     with torch.no_grad():
         for layer in module.modules():
             if isinstance(layer, nn.BatchNorm2d):
                 layer.momentum = None  # the mean of all batches
-                nn.init.normal_(layer.bias, 1.0, 0.2)
         for _ in range(2):
-            module(torch.randn(4, 3, SIZE, SIZE))
-    image = torch.randn(1, 3, SIZE, SIZE)
+            module(torch.randn(4, 3, size, size))
+    image = torch.randn(1, 3, size, size)
     file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporters warn of themselves

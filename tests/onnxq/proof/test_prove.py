@@ -322,8 +322,8 @@ def test_another_kernel_in_a_later_opset_is_no_fault_of_the_file() -> None:
     assert (source.opset, done.model.opset) == (17, 21)  # 4-bit codes need it
     assert done.proven
     strict = verify(source, done.model, pixels())
-    told = "opset 17 -> 21 (canonical)" in [proof.what for proof in done.proofs]
-    assert told == (not strict.passed)
+    # Some CPUs add alike in both; elsewhere each kernel is judged by itself.
+    assert bool(done.proofs[0].report.kernels) == (not strict.passed)
     assert verify(done.model, done.model, pixels()).passed
 
 
