@@ -23,6 +23,7 @@ from passes.read_qoperator import ReadQoperator
 from passes.remove_fake_quant import RemoveFakeQuant
 from passes.retype_activations import RetypeActivations
 from passes.split_shared_weights import SplitSharedWeights
+from passes.turn_weights import TurnWeights
 from passes.unify_scales import UnifyScales
 from passes.widen_range import WidenRange
 
@@ -51,8 +52,9 @@ CLEAN = (
     DropIdentity(),
     DropZeroPad(),
     SplitSharedWeights(),
+    TurnWeights(),
 )
-"""Constants as initializers, and no operators without effect."""
+"""Constants as initializers, weights as their layers read them, no operators without effect."""
 
 FOLD = (FoldAffine(), FoldBatchNorm())
 """Normalisation and scaling folded into their layers, whole chains first."""

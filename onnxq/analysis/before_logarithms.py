@@ -7,7 +7,8 @@ Rounding to a grid of step s errs by up to s / 2 whatever the value, and
 so that small values, which a logarithm is there to show, are lost: in a spectrum of 60 dB all but
 the upper 48 dB of 8 bits. Audio networks begin so: a Conv that is a Fourier transform, squares,
 their sum, a MatMul with mel filters, Log. These operators are found from the logarithm backwards,
-as far as there are only sums, products, powers and moves; any other activation ends the walk.
+as far as there are only sums, products, powers and moves; any other activation ends the walk. What
+only asks for a size sees no values.
 """
 
 from __future__ import annotations
@@ -17,9 +18,32 @@ import onnx_graphsurgeon as gs
 from onnxq.graph import Model
 
 _LAYERS = ("Conv", "MatMul", "Gemm")
-_POWERS = ("Mul", "Add", "Sub", "Sqrt", "Pow", "Abs", "ReduceSum", "ReduceSumSquare", "ReduceL2")
+_POWERS = (
+    "Mul",
+    "Add",
+    "Sub",
+    "Neg",
+    "Sqrt",
+    "Pow",
+    "Abs",
+    "ReduceSum",
+    "ReduceSumSquare",
+    "ReduceL2",
+)
 _BOUNDS = ("Max", "Clip")
-_MOVES = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Slice", "Split", "Identity", "Cast")
+_MOVES = (
+    "Transpose",
+    "Reshape",
+    "Squeeze",
+    "Unsqueeze",
+    "Slice",
+    "Split",
+    "Concat",
+    "Pad",
+    "Identity",
+    "Cast",
+)
+_SIZES = ("Shape", "Size")
 _THROUGH = frozenset((*_LAYERS, *_POWERS, *_BOUNDS, *_MOVES))
 
 
@@ -33,7 +57,7 @@ def before_logarithms(model: Model) -> list[gs.Node]:
         node = waiting.pop()
         if id(node) in found or id(node) not in inner:
             continue
-        readers = [user for tensor in node.outputs for user in tensor.outputs]
+        readers = [u for tensor in node.outputs for u in tensor.outputs if u.op not in _SIZES]
         seen = any(id(tensor) in outputs for tensor in node.outputs)
         if seen or any(user.op != "Log" and id(user) not in found for user in readers):
             continue  # asked again when the last of its readers is found

@@ -43,6 +43,8 @@ class Task:
     most: int | None = None
     files: ProgressFiles | None = None
     """Where workers that see the disk of this machine keep what they know."""
+    cores: int | None = None
+    """Cores for each worker, if it shares them with others; None for all of its machine."""
 
 
 def observe_part(task: Task, part: Part) -> bytes | Exception:
@@ -60,6 +62,7 @@ def observe_part(task: Task, part: Part) -> bytes | Exception:
             most=task.most,
             resume=None if task.files is None else task.files.of(part),
             may_be_empty=True,
+            cores=task.cores,
         )
         return found.dumps()
     except OnnxqError as error:

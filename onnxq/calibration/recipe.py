@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from onnxq.calibration.recorded_grids import RecordedGrid
 from onnxq.errors import LoadError, OnnxqError, OptionError, near_matches
@@ -18,6 +18,10 @@ from onnxq.observing.range_methods import Method
 from onnxq.parsing import strict_json
 from onnxq.quant.settings import Settings
 from onnxq.storage.model_files import read_bytes
+from onnxq.views.shown_result import ShownResult
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 T = TypeVar("T")
 
@@ -30,8 +34,8 @@ _KEYS = (
 ROUNDINGS = ("nearest", "gptq")
 
 
-@dataclass(frozen=True)
-class Recipe:
+@dataclass(frozen=True, repr=False)
+class Recipe(ShownResult):
     """The choices of one quantization."""
 
     backend: str
@@ -55,6 +59,17 @@ class Recipe:
                 f"there is no rounding '{self.rounding}'",
                 fix=near_matches(self.rounding, ROUNDINGS),
             )
+
+    def __repr__(self) -> str:
+        variant = f", {self.variant}" if self.variant else ""
+        rules, grids = len(self.settings.rules), len(self.grids)
+        told = f"ranges by {self.method}, {rules} rules, {grids} grids"
+        return f"<Recipe for {self.backend}{variant}: {told}>"
+
+    def _view(self, most: int) -> RenderableType:
+        from onnxq.views.recipe import recipe
+
+        return recipe(self, most)
 
     def with_float(self, selectors: Iterable[str]) -> Recipe:
         """The same with further layers in float."""

@@ -1,8 +1,9 @@
 """Runs a float model on data and keeps statistics of its tensors.
 
-Samples are taken one at a time, so memory does not depend on their number. Work is divided by
-the number of the sample: part i of n takes the samples i, i + n, i + 2n ... Whatever part a sample
-is in, the merged statistics are the same, to the bit.
+A few samples are in memory at a time (see `side_by_side`), whatever their number, and they are
+taken in one after another. Work is divided by the number of the sample: part i of n takes the
+samples i, i + n, i + 2n ... Whatever part a sample is in, the merged statistics are the same, to
+the bit.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from onnxq.errors import LoadError, OptionError
 from onnxq.graph import Model
 from onnxq.observing.inner_taps import Shown, expose
+from onnxq.observing.side_by_side import Division, available_cores, in_order
 from onnxq.observing.statistics import Statistics, fingerprint
 from onnxq.observing.tensor_statistics import Wanted
 from onnxq.quant.qparams import Array
@@ -62,6 +64,7 @@ def observe(
     most: int | None = None,
     resume: Path | None = None,
     may_be_empty: bool = False,
+    cores: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
     watch: Callable[[Feed], None] = lambda _: None,
 ) -> Statistics:
@@ -69,27 +72,30 @@ def observe(
 
     `resume` is a file that receives what is known from time to time, and on an interrupt. If it
     exists, its samples are not run again. The caller removes it. Whoever merges parts allows
-    one to be empty (`may_be_empty`). `watch` is called with every sample that was run.
+    one to be empty (`may_be_empty`). All cores work, or as many as `cores`. `watch` is called with
+    every sample that was run.
     """
     check_given(data)
     found = Statistics.of(fingerprint(model), wanted)
     found.unfinished = name_of_run(data, part, most)
     if resume is not None and resume.exists():
         found = earlier_run(resume, found)
-    run = _Run(model, wanted)
+    run = _Run(model, wanted, cores or available_cores())
     saved = time.monotonic()
+    samples = itertools.islice(run.samples(data, part, most), found.samples, None)
     # An interrupt reaches the main thread only, so a sample is taken in as a whole or not at all.
-    with ThreadPoolExecutor(1, "calibrating") as worker:
+    with ThreadPoolExecutor(run.cores, "calibrating") as workers:
         try:
-            for sample in itertools.islice(run.samples(data, part, most), found.samples, None):
+            for sample, values in in_order(run.values, samples, workers, lambda: run.at_once):
                 progress(f"calibrating: sample {sample.number + 1}")
-                worker.submit(run.add, sample, found).result()
+                workers.submit(run.add, sample, values, found).result()
+                del values  # before the next sample is waited for
                 watch(sample.feed)
                 if resume is not None and time.monotonic() - saved > SAVE_SECONDS:
                     found.save(resume)
                     saved = time.monotonic()
         except KeyboardInterrupt:
-            worker.shutdown()
+            workers.shutdown(cancel_futures=True)
             if resume is not None:
                 found.save(resume)
             raise
@@ -141,7 +147,7 @@ def name_of_run(data: Data, part: Part, most: int | None) -> str:
 class _Run:
     """A session that returns the wanted tensors."""
 
-    def __init__(self, model: Model, wanted: Mapping[str, Wanted]) -> None:
+    def __init__(self, model: Model, wanted: Mapping[str, Wanted], cores: int) -> None:
         inputs = {t.name for t in model.graph.inputs}
         computed = {t.name for node in model.graph.nodes for t in node.outputs}
         inner = [name for name in wanted if name not in inputs | computed]
@@ -152,28 +158,42 @@ class _Run:
             model.refresh()
         self._taps = {name: name for name in wanted if name in computed}
         self._taps |= {name: shown.name for name, shown in self._shown.items()}
-        # onnxruntime's fusions lose inputs of operators in a body whose tensors are outputs too.
-        opener = sessions.reference if self._shown else sessions.observing
-        self._session = opener(model, taps=self._taps.values())
         self._names = list(wanted)
+        self._model = model
+        self.cores = cores
+        self._threads = Division.of(cores).threads
+        self._session = self._opened()
+        self._largest = 0
+        self.at_once = 1
+        """Samples that run side by side; the size of their tensors tells how many."""
+
+    def _opened(self) -> sessions.Session:
+        # onnxruntime's fusions lose inputs of operators in a body whose tensors are outputs too.
+        return sessions.observing(
+            self._model,
+            taps=self._taps.values(),
+            optimized=not self._shown,
+            threads=self._threads,
+        )
 
     def samples(self, data: Data, part: Part, most: int | None) -> Iterator[Sample]:
         inputs = self._session.inputs
         return given_samples(inputs, data, first=part.index, every=part.of, most=most)
 
-    def add(self, sample: Sample, found: Statistics) -> None:
-        """Run one sample and take it in."""
-        which = f"sample {sample.number + 1} ({sample.where})"
+    def values(self, sample: Sample) -> dict[str, Array]:
+        """Run one sample: the wanted tensors that are computed."""
         for name, given in sample.feed.items():
             if is_float(given.dtype) and not np.isfinite(given).all():
                 raise LoadError(
-                    f"{which}: input '{name}' contains values that are not finite",
+                    f"{_named(sample)}: input '{name}' contains values that are not finite",
                     fix="remove the sample, or repair it",
                 )
         taps = dict.fromkeys(self._taps.values())
-        values: dict[str, Array] = {}
-        if taps:  # asked for nothing, a session returns everything
-            values = self._session.run(sample.feed, only=taps)
+        # Asked for nothing, a session returns everything.
+        return self._session.run(sample.feed, only=taps) if taps else {}
+
+    def add(self, sample: Sample, values: Mapping[str, Array], found: Statistics) -> None:
+        """Take in one sample."""
         for name in self._names:
             value: Array | None = sample.feed.get(name, values.get(self._taps.get(name, "")))
             if value is None:
@@ -184,11 +204,25 @@ class _Run:
                 found.tensors[name].add(value)
             except FloatingPointError as error:
                 raise LoadError(
-                    f"{which}: tensor '{name}' contains {error}, though all inputs are finite: the "
-                    "float model itself overflows there",
+                    f"{_named(sample)}: tensor '{name}' contains {error}, though all inputs are "
+                    "finite: the float model itself overflows there",
                     fix="remove the sample, or look at the layer that produces the tensor",
                 ) from error
         found.samples += 1
+        self._divide(sum(value.nbytes for value in values.values()))
+
+    def _divide(self, sample_bytes: int) -> None:
+        """Divide the cores among samples of this size."""
+        self._largest = max(self._largest, sample_bytes)
+        division = Division.of(self.cores, self._largest)
+        self.at_once = division.samples
+        if division.threads != self._threads:
+            self._threads = division.threads
+            self._session = self._opened()
+
+
+def _named(sample: Sample) -> str:
+    return f"sample {sample.number + 1} ({sample.where})"
 
 
 def constant_tensors(statistics: Statistics) -> list[str]:

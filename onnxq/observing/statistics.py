@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -29,14 +29,18 @@ from onnxq.observing.tensor_statistics import TensorStatistics, Wanted
 from onnxq.parsing import strict_json
 from onnxq.quant.qparams import Array
 from onnxq.storage.tensors import values_of
+from onnxq.views.shown_result import ShownResult
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 VERSION = 1
 _FIX = "give a file written by 'onnxq calibrate'"
 _BROKEN = (KeyError, ValueError, TypeError, IndexError, EOFError)
 
 
-@dataclass
-class Statistics:
+@dataclass(repr=False)
+class Statistics(ShownResult):
     """What was seen of each tensor."""
 
     model: str
@@ -45,6 +49,14 @@ class Statistics:
     samples: int = 0
     unfinished: str = ""
     """Which samples of which data the run would take, if it is not finished."""
+
+    def __repr__(self) -> str:
+        return f"<Statistics of {len(self.tensors)} tensors, {self.samples} samples>"
+
+    def _view(self, most: int) -> RenderableType:
+        from onnxq.views.statistics import statistics
+
+        return statistics(self, most)
 
     @classmethod
     def of(cls, model: str, wanted: Mapping[str, Wanted]) -> Statistics:

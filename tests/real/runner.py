@@ -8,15 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
-import onnxq
-from tests.models import real_models
-from tests.real.work import unpacked
-
 Result = dict[str, Any]
-BENCH_SECONDS = 2.0
 
 
 def run(name: str, limit: float) -> Result:
@@ -25,10 +19,7 @@ def run(name: str, limit: float) -> Result:
         found = _step("quantize", name, folder, limit)
         if found.keys() & {"skipped", "refused", "failed"}:
             return found
-        found |= _step("load", name, folder, limit)
-        if "failed" not in found:
-            found |= _latency(name, Path(folder))
-        return found
+        return found | _step("load", name, folder, limit)
 
 
 def _step(step: str, name: str, folder: str, limit: float) -> Result:
@@ -47,13 +38,3 @@ def _step(step: str, name: str, folder: str, limit: float) -> Result:
         return {"failed": f"{step}: {last}"}
     result: Result = json.loads(done.stdout.splitlines()[-1])
     return result
-
-
-def _latency(name: str, folder: Path) -> Result:
-    models = {"float": real_models.path_of(name), "int8": folder / "network_qdq.onnx"}
-    feeds = unpacked(folder / "feeds.npz")
-    timed = onnxq.bench(models, feeds, seconds=BENCH_SECONDS, profile=False)
-    row = timed.models[1]
-    if row.ratio is None:
-        return {"failed": f"bench: {row.failure}"}
-    return {"latency": round(row.ratio.median, 2)}

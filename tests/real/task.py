@@ -52,3 +52,5 @@ class Task:
     samples: Callable[[Run], Sequence[Feed]]
     """The data to calibrate with; gets the float network, for those that read their own state."""
     figure: Figure | None = None
+    compared: Sequence[Feed] = ()
+    """Further data to compare sessions with, where few samples say little."""

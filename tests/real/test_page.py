@@ -15,6 +15,7 @@ GOOD: dict[str, Any] = {
     "sqnr": 30.0,
     "optimised": 29.5,
     "latency": 0.5,
+    "told": False,
     "what": "words read",
     "before": "50 of 50",
     "after": "49 of 50",
@@ -47,6 +48,11 @@ def test_most_networks_are_quantized_and_others_have_a_reason() -> None:
         (
             {"optimised": 59.0, "sqnr": 70.0},
             ["the optimised session is worse than the reference session"],
+        ),
+        ({"latency": 1.5, "told": True}, []),
+        (
+            {"latency": 1.5},
+            ["it is slower than the float network, and the summary does not say so"],
         ),
         ({"proven": False}, ["its files are not proven"]),
         ({"kept": False}, ["words read: 50 of 50 before, 49 of 50 after"]),

@@ -21,10 +21,15 @@ from onnxq.calibration.trials.trial import Trial
 from onnxq.errors import OnnxqError
 from onnxq.running import sessions
 from tests.models import real_inputs, real_models
-from tests.real import file_tasks, reading_tasks, speech_tasks
+from tests.real import document_tasks, file_tasks, reading_tasks, speech_tasks
 from tests.real.task import Feed, Missing, Task
 
-TASKS = {**reading_tasks.TASKS, **speech_tasks.TASKS, **file_tasks.TASKS}
+TASKS = {
+    **reading_tasks.TASKS,
+    **document_tasks.TASKS,
+    **speech_tasks.TASKS,
+    **file_tasks.TASKS,
+}
 MOST_KEPT = 64
 """Samples to compare sessions with: with few, one letter read differently is 1 dB."""
 SEEDS = 8
@@ -50,21 +55,25 @@ def quantize(name: str, folder: Path) -> dict[str, Any]:
     session = sessions.reference(path)
     task = task_of(name, session)
     feeds: list[Feed] = list(task.samples(session.run))
-    np.savez(folder / "feeds.npz", **packed(feeds[:MOST_KEPT]))
+    np.savez(folder / "feeds.npz", **packed([*feeds, *task.compared][:MOST_KEPT]))
     found: dict[str, Any] = {"data": task.data}
     started = time.process_time()
     try:
-        made = onnxq.quantize(path, "onnxruntime", feeds, stem="network")
+        made = onnxq.quantize(path, "onnxruntime", feeds, stem="network", measure_latency=True)
     except OnnxqError as error:
         return found | {"refused": str(error).splitlines()[0], "fix": error.fix}
     made.save(folder)
     floats = sum("stays float" in note for note in made.notes)
+    if made.latency is None:
+        return found | {"failed": f"no latency: {made.notes[-1]}"}
     return found | {
         "seconds": round(time.process_time() - started, 1),
         "proven": made.proven,
         "method": made.recipe.method,
         "quantizers": len(made.range_sources),
         "unseen": floats,
+        "latency": round(made.latency, 2),
+        "told": any("takes" in note and "the time of the float" in note for note in made.notes),
     }
 
 

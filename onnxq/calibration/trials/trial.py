@@ -29,6 +29,8 @@ from onnxq.running.sessions import Kind, ModelSource, Session, session
 
 SAMPLES = 8
 """Samples of a trial: differences between recipes show with few."""
+LOW_SQNR = 20.0
+"""Below so many dB a loss of accuracy is to be expected."""
 
 
 @dataclass
@@ -43,6 +45,8 @@ class Noise:
     """How many values there are of each output that is not real."""
     changed: dict[str, int] = field(default_factory=dict)
     """How many of them differ."""
+    by_sample: dict[str, list[float]] = field(default_factory=dict)
+    """The error of each sample, by output."""
 
     def add(self, trusted: Mapping[str, Array], other: Iterable[Array]) -> None:
         """Take in the outputs of one sample."""
@@ -61,11 +65,16 @@ class Noise:
                 error = power or 1.0
             self.signal[name] = self.signal.get(name, 0.0) + power
             self.error[name] = self.error.get(name, 0.0) + error
+            self.by_sample.setdefault(name, []).append(error)
 
     @property
     def shares(self) -> dict[str, float]:
         """The share of noise in each output; one that is always 0 counts as its noise."""
         return {name: self.error[name] / (power or 1.0) for name, power in self.signal.items()}
+
+    def decibels(self, name: str) -> float:
+        """The signal-to-noise ratio of one output."""
+        return decibels(self.shares[name])
 
     def changed_share(self, name: str) -> float:
         """The share of an output's labels that differ."""
@@ -151,4 +160,4 @@ def with_rounded_weights(model: Model) -> Model:
     return made
 
 
-__all__ = ["SAMPLES", "Noise", "Trial", "decibels", "with_rounded_weights"]
+__all__ = ["LOW_SQNR", "SAMPLES", "Noise", "Trial", "decibels", "with_rounded_weights"]

@@ -51,6 +51,22 @@ def test_activations_and_other_readers_end_the_walk() -> None:
     assert outputs(shown) == set()
 
 
+def test_octaves_put_together_and_those_who_ask_for_their_size() -> None:
+    """A transform with a resolution for each octave pads, joins and negates parts; others read
+    how many there are, which says nothing about values."""
+    text = """g (float[2,4] x) => (float[4,6] y, int64[2] n)
+        <int64[4] more = {0, 1, 0, 1}> {
+        low = Mul(x, x)
+        high = Neg(low)
+        both = Concat<axis = 0>(low, high)
+        wide = Pad(both, more)
+        n = Shape(wide)
+        power = Mul(wide, wide)
+        y = Log(power)
+    }"""
+    assert outputs(text) == {"low", "high", "both", "wide", "power"}
+
+
 def test_quiet_parts_of_a_spectrum_survive_quantization() -> None:
     time, bins = np.arange(8), np.arange(4)[:, None, None]
     rng = np.random.default_rng(0)

@@ -54,6 +54,18 @@ def test_every_element_has_its_own_sum() -> None:
     assert ExactSum(2).mean().tolist() == [0.0, 0.0]
 
 
+@pytest.mark.parametrize("size", [0, 1, 2, 700, 5000])
+def test_what_waits_is_in_the_sum(size: int) -> None:
+    rows = np.random.default_rng(0).standard_normal((30, size)).astype(np.float32)
+    made, given = ExactSum(size), np.empty(size, np.float32)
+    for row in rows:
+        given[:] = row  # the caller may write to its array again
+        made.add(given)
+    exact = [float(sum(map(Fraction, column.tolist())) / 30) for column in rows.T]
+    assert made.mean().tolist() == exact
+    assert made.count == 30
+
+
 def test_limbs_of_another_shape_are_refused() -> None:
     with pytest.raises(ValueError, match="not a sum"):
         ExactSum(2, np.zeros((10, 3), np.int64))

@@ -13,6 +13,7 @@ from onnxq.errors import LoadError, OptionError
 from onnxq.graph import load
 from onnxq.graph.constants import array
 from onnxq.observing import observe as observing
+from onnxq.observing import side_by_side
 from onnxq.observing.observe import Part, constant_tensors, observe
 from onnxq.observing.range_methods import Method
 from onnxq.observing.statistics import Statistics, merged
@@ -158,9 +159,9 @@ def test_bodies_and_large_models_run_without_fusions(monkeypatch: pytest.MonkeyP
     kinds: list[str] = []
     made = sessions._open
 
-    def recording(model: Any, kind: Any, taps: Any) -> Any:
+    def recording(model: Any, kind: Any, *more: Any) -> Any:
         kinds.append(kind)
-        return made(model, kind, taps)
+        return made(model, kind, *more)
 
     monkeypatch.setattr(sessions, "_open", recording)
     observe(parse(IF), {"inner": Wanted()}, [{"c": np.array(True), "x": np.ones(2, np.float32)}])
@@ -171,6 +172,63 @@ def test_bodies_and_large_models_run_without_fusions(monkeypatch: pytest.MonkeyP
     for name, seen in plain.tensors.items():  # sums may be rounded differently
         ends = [(each.histogram.low, each.histogram.high) for each in (seen, large.tensors[name])]
         np.testing.assert_allclose(ends[1], ends[0], rtol=1e-5)
+
+
+# -- cores --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cores", [1, 2, 5, 40])
+def test_statistics_do_not_depend_on_the_cores(cores: int) -> None:
+    assert observe(MODEL, WANTED, DATA, cores=cores).dumps() == WHOLE
+
+
+@pytest.mark.parametrize(("most", "threads"), [(64, [1]), (40, [1, 2]), (15, [1, 4])])
+def test_cores_share_the_nodes_of_samples_too_large_to_be_side_by_side(
+    most: int, threads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each sample 16 bytes are fetched."""
+    monkeypatch.setattr(side_by_side, "MOST_BYTES", most)
+    opened: list[int] = []
+    made = sessions.observing
+
+    def recording(*given: Any, **options: Any) -> Any:
+        opened.append(options["threads"])
+        return made(*given, **options)
+
+    monkeypatch.setattr(sessions, "observing", recording)
+    assert observe(MODEL, WANTED, DATA, cores=4).dumps() == WHOLE
+    assert opened == threads
+
+
+def test_one_sample_larger_than_those_before_slows_all_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At no time there are more than two samples of 16 bytes, or one of 160."""
+    model = parse(BODY.replace("float[1,2]", "float[1,N,2]"))
+    data = [np.ones((1, 10 if number == 6 else 1, 2), np.float32) for number in range(12)]
+    monkeypatch.setattr(side_by_side, "MOST_BYTES", 32)
+    at_once: list[int] = []
+    add = observing._Run.add
+
+    def recording(self: Any, *given: Any) -> None:
+        add(self, *given)
+        at_once.append(self.at_once)
+
+    monkeypatch.setattr(observing._Run, "add", recording)
+    observe(model, WANTED, data, cores=4)
+    assert at_once == [2] * 6 + [1] * 6
+
+
+def test_samples_are_taken_in_in_order_and_an_error_is_that_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[float] = []
+    observe(MODEL, WANTED, DATA, cores=4, watch=lambda feed: seen.append(float(feed["x"][0, 0])))
+    assert seen == [float(sample[0, 0]) for sample in DATA]
+    broken = DATA.copy()
+    broken[[6, 7, 9]] = np.nan
+    with pytest.raises(LoadError, match="sample 7 "):
+        observe(MODEL, WANTED, broken, cores=4)
 
 
 # -- resuming -----------------------------------------------------------------------------------
@@ -230,10 +288,10 @@ def test_a_sample_is_taken_in_whole_when_the_interrupt_comes_in_the_middle(
     resume = tmp_path / "a.partial"
     add = observing._Run.add
 
-    def interrupted(self: Any, sample: Any, found: Statistics) -> None:
+    def interrupted(self: Any, sample: Any, values: Any, found: Statistics) -> None:
         if sample.number == 4:
             _thread.interrupt_main()
-        add(self, sample, found)
+        add(self, sample, values, found)
 
     monkeypatch.setattr(observing._Run, "add", interrupted)
     with pytest.raises(KeyboardInterrupt):
