@@ -107,7 +107,7 @@ def cell(source: Source, backend: str, *, verify: bool = True) -> Cell:
         source.model,
         backend,
         encodings=source.beside,
-        allow_missing=True,
+        allow_missing=bool(source.beside),
         allow_requantize=True,
     )
     try:

@@ -162,7 +162,8 @@ def _details(rows: dict[str, dict[str, Cell]]) -> Iterator[str]:
         measured.setdefault(row["backend"], set()).add(f"{row['consumer']} {row['version']}")
     for name in dict.fromkeys(cell.backend for of in rows.values() for cell in of.values()):
         backend = find_backend(name)
-        yield from ("", f"## {name}", "", backend.summary, "")
+        yield from ("", f"## {name}", "")
+        yield from (f"{backend.summary}. [How to deploy](backends/{name}.md).", "")
         yield f"* weights: {backend.scheme.weight}"
         yield f"* activations: {backend.scheme.activation}"
         bias = "float" if backend.scheme.bias is None else str(backend.scheme.bias)

@@ -28,12 +28,14 @@ THROUGH_FUSION = "held to onnxruntime's own graph, all together: ort_fusion/test
 COVERED_ELSEWHERE = {
     "onnxq/__main__.py": "one line: tests/onnxq/cli/test_commands.py",
     "onnxq/cli/__main__.py": "one line: tests/onnxq/cli/test_commands.py",
+    "onnxq/cli/doctor.py": "tests/onnxq/environment/test_checkup.py",
     "onnxq/cli/entry.py": "how every command starts and ends: tests/onnxq/cli/test_commands.py",
     "onnxq/cli/options.py": "options and output of commands: tests/onnxq/cli/test_commands.py",
     "onnxq/graph/cloning.py": "one half of Model's work: tests/onnxq/graph/test_model.py",
     "onnxq/graph/constants.py": "tests/onnxq/test_edit.py",
     "onnxq/graph/hooks.py": "without code: tests/onnxq/graph/test_model.py",
     "onnxq/graph/pickling.py": "tests/onnxq/graph/test_copies.py",
+    "onnxq/graph/shown_model.py": "tests/suites/test_public_objects.py",
     "onnxq/lint/rule.py": "dataclasses without code: tests/onnxq/workflows/test_lint_model.py",
     "onnxq/operators/fused_operators.py": "a table: tests/onnxq/ort_fusion/test_prediction.py",
     "onnxq/parsing/table_rows.py": "tests/onnxq/quant/test_qparams.py",
@@ -41,6 +43,12 @@ COVERED_ELSEWHERE = {
     "onnxq/quant/qtypes.py": "tests/onnxq/quant/test_qparams.py",
     "onnxq/reading.py": "what every reader's test and tests/onnxq/workflows/test_convert.py call",
     "onnxq/storage/external_data.py": "tests/onnxq/storage/test_tensors.py",
+    "onnxq/views/bench.py": "tests/onnxq/cli/test_bench.py",
+    "onnxq/views/model.py": "tests/suites/test_public_objects.py",
+    "onnxq/views/prepared.py": "tests/torch_bridge/capture/test_report.py",
+    "onnxq/views/quantization.py": "tests/onnxq/cli/test_quantize.py",
+    "onnxq/views/recipe.py": "tests/suites/test_public_objects.py",
+    "onnxq/views/statistics.py": "tests/onnxq/cli/test_calibrate.py",
     **{
         f"onnxq/ort_fusion/{name}.py": THROUGH_FUSION
         for name in ("clips", "pairs", "reasons", "refusals")
@@ -234,7 +242,7 @@ def test_no_module_imports_itself_in_a_circle() -> None:
         ("onnxq.graph.model", "def f():\n    from onnxq.canonical import quantizers"),
         ("onnxq.dialects.qonnx", "import passes.read_qonnx"),
         ("passes.to_qdq", "from onnxq.workflows.convert import convert"),
-        ("onnxq.proof.verify", "from onnxq.cli.screen import escaped"),
+        ("onnxq.proof.verify", "from onnxq.cli.paths import path_given"),
         ("torch_bridge.arithmetic.grid", "import torch_bridge.nn.qat"),
         ("torch_bridge.nn.qat", "class A:\n    from torch_bridge import deploy"),
     ],

@@ -7,85 +7,67 @@ import shlex
 import tomllib
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from onnxq import cli
+from onnxq.cli import demo
 from onnxq.cli.commands import app
-from onnxq.graph import save
 from onnxq.pipeline import Pipeline
-from onnxq.workflows import demo
 from tests.models.build import ops, parse
-
-ROOT = Path(__file__).parents[2]
-
-
-def blocks(document: str, language: str = "") -> list[str]:
-    text = (ROOT / document).read_text(encoding="utf-8")
-    # All fences in order: the end of one block must not be taken for the start of the next.
-    fences = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return [body for kind, body in fences if kind == language]
-
-
-def commands(document: str) -> list[str]:
-    return [
-        line.partition("#")[0].strip()
-        for block in blocks(document)
-        for line in block.splitlines()
-        if line.startswith("onnxq ")
-    ]
+from tests.suites.snippets import (
+    PAGES,
+    ROOT,
+    SHELL,
+    blocks,
+    commands,
+    commands_in,
+    furnish,
+    needs_torch,
+    run_page,
+    runs,
+    snippets,
+)
 
 
-COMMANDS = commands("README.md")
-DOCUMENTS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `onnxq demo` writes, of a network with few channels."""
+    folder = tmp_path_factory.mktemp("demo")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "_WIDTH", 16)
+        patch.setattr(demo, "_SECONDS", 0.05)
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["demo", "-o", str(folder)])
+    assert not ended.value.code
+    return folder
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with the models the documents speak of."""
-    network = demo.quantize(demo.build())
-    for name in ("model.onnx", "a.onnx", "b.onnx", "m.onnx"):
-        save(network, tmp_path / name)
-    save(demo.build(), tmp_path / "float.onnx")
-    random = np.random.default_rng(0)
-    np.savez(tmp_path / "data.npz", image=random.normal(size=(6, 3, 32, 32)).astype(np.float32))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def run(command: str) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(shlex.split(command)[1:])
-    assert not ended.value.code, command
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_readme_command(command: str, folder: Path) -> None:
-    run(command)
-
-
-def data_for_calibration() -> None:
-    """What no command makes: samples, and pictures."""
-    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed (the extra 'images')")
-    random = np.random.default_rng(0)
-    np.savez("data.npz", image=random.normal(size=(6, 3, 32, 32)).astype(np.float32))
-    Path("photos").mkdir()
-    for number in range(3):
-        pixels = random.integers(0, 256, (40, 60, 3), np.uint8)
-        image.fromarray(pixels).save(f"photos/{number}.jpg")
-
-
-@pytest.mark.parametrize("document", [d for d in DOCUMENTS if commands(d)])
-def test_commands_of_a_document_run_in_order_in_a_folder_of_their_own(
-    document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's exporter
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("page", [*filter(runs, PAGES)])
+def test_snippets_of_a_page_run_in_order_in_a_folder_of_their_own(
+    page: str, shown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if needs_torch(page):
+        pytest.importorskip("torch", reason="the training side needs torch")
     monkeypatch.chdir(tmp_path)
-    if document == "docs/quantizing.md":
-        data_for_calibration()
-    for command in commands(document):
-        run(command)
-    for code in blocks(document, "python"):
-        exec(compile(code, document, "exec"), {})
+    furnish(tmp_path, shown)
+    names = run_page(page, shown)
+    if page == "README.md":
+        assert names["done"].proven
+        assert (tmp_path / "ov").is_dir()
+        assert list((tmp_path / "deployed").iterdir())
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_shell_snippet_has_nothing_that_is_not_run(page: str) -> None:
+    """Commands of other programs are in fences of another language, such as `text`."""
+    for language, code in snippets(page):
+        if language in SHELL:
+            lines = [line for line in code.replace("\\\n", " ").splitlines() if line.strip()]
+            foreign = [line for line in lines if not line.lstrip().startswith(("#", "onnxq "))]
+            assert not foreign or not list(commands_in(code)), foreign
+            assert language != "bash" or not foreign, foreign
 
 
 def test_migration_shows_every_way() -> None:
@@ -100,34 +82,27 @@ def test_migration_shows_every_way() -> None:
 
 def test_every_command_is_shown() -> None:
     known = {c.name or c.callback.__name__ for c in app.registered_commands}
-    shown = [shlex.split(c) for c in (*COMMANDS, *commands("docs/quantizing.md"))]
+    shown = [shlex.split(c) for page in PAGES for c in commands(page)]
     named = {" ".join(words[1:3]) for words in shown} | {words[1] for words in shown}
     assert named & known == known
     assert {words[1] for words in shown} <= known
 
 
-def test_readme_python(folder: Path) -> None:
-    code, _ = blocks("README.md", "python")
-    image = np.random.default_rng(0).normal(size=(1, 3, 32, 32)).astype(np.float32)
-    names: dict[str, object] = {"data": [{"image": image}]}
-    exec(compile(code, "README.md", "exec"), names)
-    assert names["result"].proven
-    assert (folder / "out").is_dir()
+def test_readme_begins_with_the_demonstration() -> None:
+    assert blocks("README.md", "text")[0].startswith("make demo")
 
 
-def test_readme_training(folder: Path) -> None:
-    pytest.importorskip("torch", reason="the training side needs torch")
-    _, code = blocks("README.md", "python")
-    exec(compile(code, "README.md", "exec"), {})
-    assert (folder / "trained.onnx").is_file()
-    assert list((folder / "deployed").iterdir())
+@pytest.mark.parametrize("title", ["Quantize your own ONNX model", "Train your own torch model"])
+def test_readme_shows_both_ways_in_ten_lines(title: str) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    shown = re.findall(r"^```\w+\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    assert shown
+    lines = [line for line in "".join(shown).splitlines() if line.strip()]
+    assert len(lines) <= 10
 
 
-def test_readme_begins_with_the_two_commands() -> None:
-    assert blocks("README.md")[0].split("\n")[:2] == ["make demo", "make test"]
-
-
-def test_contributing_pass(folder: Path) -> None:
+def test_contributing_pass() -> None:
     (code,) = blocks("CONTRIBUTING.md", "python")
     names: dict[str, object] = {"__name__": "example"}
     exec(compile(code, "CONTRIBUTING.md", "exec", dont_inherit=True), names)
@@ -145,12 +120,11 @@ def test_contributing_pass(folder: Path) -> None:
 def test_contributing_entry_points() -> None:
     (text,) = blocks("CONTRIBUTING.md", "toml")
     groups = tomllib.loads(text)["project"]["entry-points"]
-    assert set(groups) == {"onnxq.passes", "onnxq.backends", "onnxq.formats"}
+    names = ("passes", "backends", "formats", "algorithms", "observers", "patterns")
+    assert set(groups) == {f"onnxq.{name}" for name in names}
 
 
-@pytest.mark.parametrize(
-    "document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *DOCUMENTS]
-)  # fmt: skip
+@pytest.mark.parametrize("document", [*PAGES, "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_links_to_files_lead_somewhere(document: str) -> None:
     path = ROOT / document
     for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):

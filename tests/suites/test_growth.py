@@ -41,7 +41,7 @@ def _module(name: str) -> Any:
 def _inspect(model: Any) -> None:
     found = _module("workflows.summary").summarize(model)
     found.to_json()
-    _module("cli.tables").summary(found)
+    _module("views.tables").summary(found)
 
 
 def _lint(model: Any) -> None:

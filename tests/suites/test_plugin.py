@@ -1,4 +1,4 @@
-"""A package that adds a pass, a backend and a format is installed by pip and used."""
+"""A package that adds to passes, backends, formats and training is installed by pip and used."""
 
 from __future__ import annotations
 
@@ -226,6 +226,96 @@ def test_unknown_backend_lists_the_plug_in_among_near_matches(
     assert "unknown backend 'mychp'" in done.stderr
     assert "'mychip'" in done.stderr
     assert not (tmp_path / "o").exists()
+
+
+# -- training with the plug-in --------------------------------------------------------------
+
+TRAINING = """
+import json, sys
+import torch
+import torch_bridge as tb
+from mychip_onnxq.causal_conv import CausalConv1d
+from torch import nn
+from torch.nn import functional as F
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = CausalConv1d(4, 8, 3), nn.BatchNorm1d(8)
+        self.second, self.selu = CausalConv1d(8, 8, 3, dilation=2), nn.SELU()
+        self.last = CausalConv1d(8, 8, 1)
+
+    def forward(self, x):
+        x = F.leaky_relu(self.norm(self.first(x)), 0.2)
+        return self.last(self.selu(self.second(x)))
+
+
+tb.register_op_kind(nn.SELU, "Selu")
+torch.manual_seed(0)
+net, x = Net(), torch.randn(8, 4, 20)
+q = tb.prepare(net, "mychip", (x,))
+with tb.calibrating(q):
+    q(x)
+tb.enable_quantization(q)
+optimizer = torch.optim.SGD(q.parameters(), lr=0.05)
+losses = []
+for _ in range(20):
+    loss = (q(x) - 1).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+state = q.state_dict()
+again = tb.prepare(Net(), example_inputs=(x,), settings=tb.recipe(state))
+again.load_state_dict(state)
+print(json.dumps({
+    "layers": {n: type(q.get_submodule(n)).__name__ for n in ("first", "second", "last")},
+    "how": {row.tensor: row.how for row in q.onnxq_report.rows},
+    "losses": losses,
+    "same": torch.equal(again.eval()(x), q.eval()(x)),
+    "proven": tb.deploy(q, (x,), sys.argv[1]).proven,
+    "providers": [str(each).count("mychip-onnxq") for each in
+                  (tb.ALGORITHMS, tb.OBSERVERS, tb.PATTERNS)],
+}))
+"""
+
+
+def test_the_plug_in_is_trained_with_and_deployed(example: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the training side needs torch")
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", TRAINING, out],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (example, ROOT)))},
+    )
+    told = answer(done)
+    assert told["layers"] == {
+        "first": "FusedQatCausalConv1d",
+        "second": "QatCausalConv1d",
+        "last": "QatCausalConv1d",
+    }
+    activation = "lsq from MedianMinMax"
+    assert told["how"] == {
+        **{f"{layer}.weight": "ewgs from MinMax" for layer in ("first", "second", "last")},
+        **dict.fromkeys(("x", "first", "selu", "last"), activation),
+    }
+    assert told["losses"][-1] < told["losses"][0] / 2
+    assert told["same"] is told["proven"] is True
+    assert told["providers"] == [1, 1, 4]
+    # The chip computes Selu in the layer before it: lint asks for no range in between, and explain
+    # says so.
+    (linted,) = answer(
+        onnxq("lint", out / "model_mychip.onnx", "-b", "mychip", "--json", plugins=(example,))
+    )
+    assert linted["findings"] == []
+    model = onnx.load(out / "model.onnx")
+    (selu,) = (node for node in model.graph.node if node.op_type == "Selu")
+    shown = onnxq("explain", out / "model.onnx", selu.input[0], "-b", "mychip", plugins=(example,))
+    assert shown.returncode == 0, shown.stderr
+    assert "Selu" in shown.stdout
 
 
 # -- a broken plug-in -----------------------------------------------------------------------

@@ -1,1 +1,2 @@
-"""How another package adds a pass, a side file, a lint rule and a backend to onnxq."""
+"""How another package adds to onnxq: a pass, a side file, a lint rule, a backend, and for training
+an algorithm, an observer and a pattern."""
