@@ -15,11 +15,11 @@ SETUP   := pyproject.toml constraints.txt torch_bridge/arithmetic/_native.c
 INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check -c constraints.txt
 
 .PHONY: help demo test test-consumers test-recast test-real test-zoo test-explorer browser lint fuzz \
-	bench bench-training bench-quantize bench-algorithms bench-report clean
+	bench bench-training bench-quantize bench-algorithms bench-report docs release-check clean
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo    convert a small quantized network for onnxruntime and TensorRT, show the proof"
+	@echo "make demo    convert a small quantized network for every backend, in one table"
 	@echo "make test    lint, type check and run all tests, written files in ncnn and OpenVINO too"
 	@echo "make test-consumers   run the written files in TVM, IREE and onnxruntime-web as well"
 	@echo "make test-recast   convert every file of other tools for every backend, write docs/recast.md"
@@ -27,6 +27,8 @@ help:
 	@echo "make test-zoo   train and deploy architectures of torchvision, timm and transformers"
 	@echo "make browser   install Chromium and Playwright, so that make test opens report pages, too"
 	@echo "make test-explorer   load the files for Google's Model Explorer in it"
+	@echo "make docs    the documentation as a site, in site/"
+	@echo "make release-check   build sdist and wheel, install both without a compiler, run the demo"
 	@echo "make lint    ruff and mypy only"
 	@echo "make fuzz    attack with broken files: COUNT=1000 of each kind, from SEED=0 on"
 	@echo "make bench   compare speed and memory with other ONNX tools, and bench-training"
@@ -100,6 +102,15 @@ bench-algorithms: $(VENV)/.dev
 bench-report: browser
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.report_page
 
+# Strict: a warning or a dead link fails. The site needs no server: open site/index.html.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@echo "open site/index.html in a browser"
+
+# About two minutes: sdist and wheel, each in a new environment.
+release-check: $(VENV)/.dev
+	$(PY) -m tests.checks.release
+
 # A stamp is written last, so a set-up that failed half-way is done again. The build tools come
 # first and pinned; without build isolation pip then fetches no others.
 $(VENV)/.base: $(SETUP)
@@ -113,6 +124,11 @@ $(VENV)/.base: $(SETUP)
 $(VENV)/.dev: $(VENV)/.base
 	@echo "installing the test tools and torch"
 	@$(INSTALL) --no-build-isolation -e ".[dev,torch]"
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.base
+	@echo "installing mkdocs"
+	@$(INSTALL) --no-build-isolation -e ".[docs]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.base
@@ -152,5 +168,5 @@ $(EXPLORER)/.done:
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(CONSUMERS) $(ZOO) $(EXPLORER) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(CONSUMERS) $(ZOO) $(EXPLORER) build dist site *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

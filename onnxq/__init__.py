@@ -20,6 +20,7 @@ from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams
 
 if TYPE_CHECKING:
+    from onnxq.environment.checkup import doctor
     from onnxq.proof.verify import verify
     from onnxq.workflows.bench import bench
     from onnxq.workflows.convert import Conversion, convert
@@ -40,6 +41,7 @@ __all__ = [
     "__version__",
     "bench",
     "convert",
+    "doctor",
     "from_proto",
     "load",
     "quantize",
@@ -54,6 +56,7 @@ _LATER = {
     "Quantization": "onnxq.workflows.quantize",
     "bench": "onnxq.workflows.bench",
     "convert": "onnxq.workflows.convert",
+    "doctor": "onnxq.environment.checkup",
     "quantize": "onnxq.workflows.quantize",
     "report": "onnxq.workflows.report",
     "verify": "onnxq.proof.verify",

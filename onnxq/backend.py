@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from onnxq.discovery import Broken, discover, find, in_own_file
 from onnxq.errors import OptionError, near_matches
-from onnxq.operators.placement import INPUTS_ONLY, Placement
+from onnxq.operators.placement import INPUTS_ONLY, Placement, add_op_kind
 from onnxq.parsing.argument_types import takes
 from onnxq.pipeline import Pipeline
 from onnxq.quant.scheme import Scheme
@@ -134,6 +134,9 @@ class Backend:
                     "which is not one of its models"
                 )
 
+    def __repr__(self) -> str:
+        return f"<Backend {self.name}: {self.summary}>"
+
     @property
     def writes(self) -> bool:
         """Whether models can be converted for this target."""
@@ -215,5 +218,6 @@ def _backends_in(thing: Any) -> dict[str, Any]:
 
 __all__ = [
     *("BACKENDS_GROUP", "Backend", "OnnxFile", "Output", "Placement", "TableFile", "Variant"),
+    "add_op_kind",
     *("backends", "chosen_backend", "find_backend"),
 ]

@@ -1,7 +1,7 @@
 """Finding plug-ins: a scan of the built-in packages plus entry points.
 
-Passes are found here; `onnxq.backend` and `onnxq.side_files.side_file` find theirs with the same
-two functions.
+Passes are found here; `onnxq.backend`, `onnxq.side_files.side_file` and the registries of
+`torch_bridge` find theirs with the same functions.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ from onnxq.errors import OptionError, near_matches
 from onnxq.pass_ import Pass
 
 PASSES_GROUP = "onnxq.passes"
+ALGORITHMS_GROUP = "onnxq.algorithms"
+OBSERVERS_GROUP = "onnxq.observers"
+PATTERNS_GROUP = "onnxq.patterns"
+"""The last three are for training: `torch_bridge` loads them."""
+
+Provided = tuple[tuple[str, Any, str], ...]
+"""Names, what they stand for, and who provides it."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,11 @@ def find(name: str, known: Mapping[str, Any], kind: str, command: str) -> Any:
             f"unknown {kind} '{name}'",
             fix=f"{near_matches(name, known)} ('{command}' lists all)",
         )
-    found = known[name]
+    return loaded(name, known[name], kind)
+
+
+def loaded(name: str, found: Any, kind: str) -> Any:
+    """What was found by that name; an error if it cannot be imported."""
     if isinstance(found, Broken):
         raise OptionError(
             f"{kind} '{name}' could not be loaded: {found.error}",
@@ -95,11 +106,20 @@ def discover(
 ) -> Mapping[str, Any]:
     """Everything that `collect` finds in the modules of `package` and in the entry points."""
     home = importlib.import_module(package)
-    found: dict[str, Any] = {}
-    origin: dict[str, str] = {}
-    for info in pkgutil.iter_modules(home.__path__, package + "."):
-        for name, thing in collect(importlib.import_module(info.name)).items():
-            found[name], origin[name] = thing, "onnxq"
+    built_in = tuple(
+        (name, thing, "onnxq")
+        for info in pkgutil.iter_modules(home.__path__, package + ".")
+        for name, thing in collect(importlib.import_module(info.name)).items()
+    )
+    plugged, broken = plug_ins(group, collect, kind)
+    return dict(sorted(all_by_name((*built_in, *plugged), broken, kind).items()))
+
+
+def plug_ins(
+    group: str, collect: Callable[[Any], dict[str, Any]], kind: str
+) -> tuple[Provided, list[Broken]]:
+    """What `collect` finds in the entry points of installed packages, and those that fail."""
+    found: list[tuple[str, Any, str]] = []
     broken: list[Broken] = []
     for entry in importlib.metadata.entry_points(group=group):
         distribution = entry.dist.name if entry.dist is not None else entry.value
@@ -110,14 +130,27 @@ def discover(
         except Exception as error:  # a plug-in may fail in any way; the listing shows how
             broken.append(Broken(entry.name, f"{type(error).__name__}: {error}", distribution))
             continue
-        for name, thing in things.items():
-            if name in found:
-                raise OptionError(
-                    f"{kind} '{name}' is provided by both {origin[name]} and {distribution}",
-                    fix="uninstall one of them, or rename it",
-                )
-            found[name], origin[name] = thing, distribution
+        found += ((name, thing, distribution) for name, thing in things.items())
+    return tuple(found), broken
+
+
+def all_by_name(provided: Provided, broken: list[Broken], kind: str) -> dict[str, Any]:
+    """Everything by its name; two things of one name are an error that names both providers."""
+    found: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    for name, thing, provider in provided:
+        if name in found:
+            raise clash(kind, name, origin[name], provider)
+        found[name], origin[name] = thing, provider
     for plug_in in broken:  # never in the way of one that works
         free = plug_in.name not in found
         found[plug_in.name if free else f"{plug_in.name} ({plug_in.distribution})"] = plug_in
-    return dict(sorted(found.items()))
+    return found
+
+
+def clash(kind: str, name: str, first: str, second: str) -> OptionError:
+    """The error about two things of one name."""
+    return OptionError(
+        f"{kind} '{name}' is provided by both {first} and {second}",
+        fix="uninstall one of them, or rename it",
+    )

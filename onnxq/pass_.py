@@ -41,6 +41,9 @@ class Trace:
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
+    def __repr__(self) -> str:
+        return f"<Trace of {self.name}: rewrote {len(self.rewrites)}, left {len(self.skips)}>"
+
     def rewrote(self, where: gs.Node | str, detail: str = "") -> None:
         """Record a rewrite at a node or tensor."""
         place = where if isinstance(where, str) else describe(where)

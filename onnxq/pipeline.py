@@ -35,6 +35,10 @@ class Result:
     model: Model
     traces: tuple[Trace, ...]
 
+    def __repr__(self) -> str:
+        rewrites = sum(len(trace.rewrites) for trace in self.traces)
+        return f"<Result of {len(self.traces)} passes, {rewrites} rewrites: {self.model!r}>"
+
 
 class Pipeline:
     """An immutable sequence of passes."""

@@ -40,7 +40,14 @@ BACKEND = Backend(
     pipeline=Pipeline(*READ, *CLEAN),
     outputs=(OnnxFile("_canonical.onnx", Pipeline(), "model with onnxq::FakeQuantize nodes"),),
     proof="format",
-    placement=Placement(inputs=WEIGHTED, boundary_bits=8, fuse=False, unsigned=True),
+    placement=Placement(
+        inputs=WEIGHTED,
+        boundary_bits=8,
+        fuse=False,
+        unsigned=True,
+        float_products="papers count the bits of layers with weights; the backend 'academic-nlp' "
+        "has them on codes",
+    ),
     mqbench=(
         "newer versions write QuantizeLinear alone, so 4-bit codes extend to 8 bits; here the "
         "range is part of the operator",

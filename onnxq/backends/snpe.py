@@ -4,6 +4,8 @@ The override file has MQBench's name and groups: it is an encoding file of versi
 it contains parameters too. Version 1.0.0 is written as well, for newer tools.
 """
 
+from dataclasses import replace
+
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import aimet_0_6_1, aimet_1_0_0
 from onnxq.operators.placement import TOTAL_INTEGER
@@ -27,7 +29,13 @@ BACKEND = Backend(
         TableFile("_encodings_1.0.0.json", aimet_1_0_0.FORMAT, beside=_MODEL),
     ),
     proof="format",
-    placement=TOTAL_INTEGER,
+    # SNPE 2 runs on Qualcomm AI Engine Direct (QNN), whose HTP computes MatMul in fixed point:
+    # a product of two activations is on codes there as in the qnn backend.
+    placement=replace(
+        TOTAL_INTEGER,
+        inputs=TOTAL_INTEGER.inputs | {"MatMul"},
+        outputs=TOTAL_INTEGER.outputs | {"MatMul"},
+    ),
     mqbench=(
         "if a quantizer ends the network, its output is renamed, in the model too; here it keeps "
         "its name",

@@ -59,7 +59,15 @@ BACKEND = Backend(
         TableFile("_calibration.cache", tensorrt_cache.FORMAT, beside=_FLOAT, legacy=True),
     ),
     proof="format",
-    placement=replace(INPUTS_ONLY, accumulated=WEIGHTED),
+    # TensorRT runs a MatMul in int8 if both inputs have Q/DQ, and without them in float together
+    # with the softmax, as one attention kernel. Which is better depends on the network, so there
+    # are two backends.
+    placement=replace(
+        INPUTS_ONLY,
+        accumulated=WEIGHTED,
+        float_products="attention can then run as one float kernel; the backend 'tensorrt-nlp' has "
+        "them on codes",
+    ),
     mqbench=(
         "the range after a Flatten is copied before it; here only quantized tensors have one",
         "ranges of quantizers trained on -128..127 are 128 steps, 0.8 % more than TensorRT "

@@ -1,7 +1,8 @@
 """Vitis AI DPUs: int8 with power-of-two scales, for weights, activations and biases.
 
 The DPU shifts instead of multiplying. Each operator writes codes, activation functions run inside
-the operator they follow, and network inputs are quantized too.
+the operator they follow, and network inputs are quantized too. Layers read codes even where an
+operator that the DPU leaves to the CPU comes before them.
 File names and keys are MQBench's. The compiler accepts shifts within limits only; lint names the
 layers that break them, and biases without a scale, which the DPU cannot add.
 """
@@ -37,13 +38,14 @@ BACKEND = Backend(
     ),
     proof="format",
     placement=Placement(
-        inputs=frozenset(),
+        inputs=kinds("Conv ConvTranspose Linear"),
         outputs=kinds(
             "Conv ConvTranspose Linear AveragePool GlobalAveragePool BatchNormalization Relu Clip",
             "PRelu Resize Add Sub Mul Concat",
         ),
         absorbed=kinds("Relu Clip"),
         graph_inputs=True,
+        float_products="the chip multiplies codes with weights only",
     ),
     lint=(VITIS_SHIFTS,),
     mqbench=(

@@ -6,25 +6,25 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import RenderableType
 
-from onnxq.cli import screen, tables
 from onnxq.cli.options import (
     MODEL,
     PATH,
     BackendName,
     Json,
     ModelPath,
-    progress_line,
     show,
     show_notes,
 )
+from onnxq.cli.progress import progress_line
 from onnxq.disk.file_set import check_folder, check_target
 from onnxq.errors import LoadError, OptionError
 from onnxq.observing.observe import constant_tensors
 from onnxq.observing.progress_files import ProgressFiles
 from onnxq.observing.statistics import Statistics, merged
 from onnxq.running.records import Data
+from onnxq.views import screen
+from onnxq.views.statistics import statistics
 from onnxq.workflows.calibrate import calibrate as calibrated
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="The file to write.", **PATH)]
@@ -93,12 +93,14 @@ def merge(
     if twice:
         raise OptionError(f"'{twice[0]}' is given twice", fix="give each part once")
     whole: Statistics | None = None
-    for path in parts:
-        part = Statistics.load(path)
-        try:
-            whole = merged([part] if whole is None else [whole, part])
-        except LoadError as error:
-            raise LoadError(f"'{path}': {error.what}", fix=error.fix) from error
+    with progress_line(as_json) as progress:
+        for number, path in enumerate(parts):
+            progress(f"merging part {number + 1} of {len(parts)}")
+            part = Statistics.load(path)
+            try:
+                whole = merged([part] if whole is None else [whole, part])
+            except LoadError as error:
+                raise LoadError(f"'{path}': {error.what}", fix=error.fix) from error
     assert whole is not None
     _finish(whole, output, as_json)
 
@@ -106,22 +108,10 @@ def merge(
 def _finish(found: Statistics, output: Path, as_json: bool) -> None:
     found.save(output)
     notes = _notes(found)
-    show(as_json, lambda: _document(found, output, notes), lambda: table(found))
+    show(as_json, lambda: _document(found, output, notes), lambda: statistics(found))
     if not as_json:
         show_notes(notes)
         screen.console().print(f"{found.samples} samples, written to {output}")
-
-
-def table(found: Statistics) -> RenderableType:
-    """The extremes of each observed tensor."""
-    made = screen.new_table(
-        "Statistics", "tensor", "lowest", "highest", right=("lowest", "highest")
-    )
-    for name, each in found.tensors.items():
-        ends = (each.histogram.low, each.histogram.high)
-        cells = ("" if each.is_empty else tables.number(float(end)) for end in ends)
-        made.add_row(screen.shown(name), *cells)
-    return made
 
 
 def _notes(found: Statistics) -> list[str]:

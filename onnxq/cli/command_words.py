@@ -2,6 +2,8 @@
 
 The first word is a command too. Its argument is a path, so a file that is really called 'merge' is
 written './merge'.
+
+Typer's options that set up shell completion work, but stay out of the help: one needs them once.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from typer.core import TyperGroup
+
+_COMPLETION = ("install_completion", "show_completion")
 
 
 class CommandWords(TyperGroup):
@@ -20,6 +24,14 @@ class CommandWords(TyperGroup):
         if len(args) > 1 and both in self.commands:
             args = [both, *args[2:]]
         return super().resolve_command(ctx, args)
+
+    def get_params(self, ctx: Any) -> Any:
+        """The options of the program."""
+        found: list[Any] = [*super().get_params(ctx)]
+        for option in found:
+            if option.name in _COMPLETION:
+                option.hidden = True
+        return found
 
 
 __all__ = ["CommandWords"]

@@ -5,18 +5,19 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
-from rich.console import Group
 
-from onnxq import __version__, discovery
-from onnxq.backend import Backend, backends
-from onnxq.cli import failures, screen, tables
+from onnxq import __version__
+from onnxq.cli import failures, listings
 from onnxq.cli.bench import bench
 from onnxq.cli.calibrate import calibrate, merge
 from onnxq.cli.command_words import CommandWords
-from onnxq.cli.encodings import encodings, formats
+from onnxq.cli.completion import pass_names
+from onnxq.cli.demo import demo
+from onnxq.cli.doctor import doctor
+from onnxq.cli.encodings import encodings
 from onnxq.cli.lint import explain, lint
 from onnxq.cli.options import (
     MODEL,
@@ -38,26 +39,26 @@ from onnxq.cli.options import (
     Strict,
     VariantName,
     WeightRanges,
-    progress_line,
     show,
     show_notes,
-    show_plugins,
 )
 from onnxq.cli.pictures import with_pictures
+from onnxq.cli.progress import progress_line
 from onnxq.cli.quantize import quantize_
 from onnxq.cli.report import ReportFile, check_report_file, report
+from onnxq.cli.schema import schema
 from onnxq.dialects.quantizing_operators import check_readable
 from onnxq.disk.file_set import check_folder, check_target
 from onnxq.errors import OptionError
 from onnxq.graph import Model, load, save
-from onnxq.pass_ import Pass
 from onnxq.pipeline import Dump, Pipeline
 from onnxq.proof.prove import Proof
 from onnxq.proof.verify import verify
 from onnxq.reading import canonical as canonical_form
 from onnxq.reading import readable_form
 from onnxq.running.records import Data
-from onnxq.workflows.convert import Conversion, convert
+from onnxq.views import screen, tables
+from onnxq.workflows.convert import convert
 from onnxq.workflows.encodings import Weights, with_encodings
 from onnxq.workflows.report import report as model_report
 from onnxq.workflows.summary import summarize
@@ -68,7 +69,6 @@ app = typer.Typer(
     cls=CommandWords,
     help="Convert a quantized ONNX network for a deployment backend, and prove the result.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -137,6 +137,7 @@ def convert_(
         folder = failures.save(done, output)
         if report_file is not None:
             done.full_report(data, progress=progress).save(report_file)
+        failures.look(done, progress)
     show(as_json, done.to_json, lambda: tables.conversion(done, explain))
     failures.finish(done, folder, as_json)
 
@@ -146,7 +147,12 @@ def run(
     model: ModelPath,
     passes: Annotated[
         str,
-        typer.Option("--passes", "-p", help='Such as "fold-batch-norm,to-qdq{opset=21}".'),
+        typer.Option(
+            "--passes",
+            "-p",
+            help='Such as "fold-batch-norm,to-qdq{opset=21}".',
+            autocompletion=pass_names,
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.", **PATH)],
     encodings: EncodingFiles = None,
@@ -239,7 +245,6 @@ def verify_(
     """Compare two models on the same inputs, in quantization steps."""
     check_report_file(report_file)
     with progress_line(as_json) as progress:
-        progress("running both models")
         found = verify(
             trusted,
             other,
@@ -251,6 +256,7 @@ def verify_(
             max_steps=max_steps,
             max_moved=max_moved,
             max_relative=max_relative,
+            progress=progress,
         )
         if report_file is not None:
             proof = Proof(f"{other} beside {trusted}", found)
@@ -277,12 +283,15 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show versions, operators, quantizers and quantized layers."""
-    source = load(model)
-    quantized, notes = _quantized(source, encodings, allow_missing, strict, weights)
-    found = summarize(source)
-    if encodings:
-        beside = summarize(quantized)
-        found = replace(found, table=beside.table, layers=beside.layers, notes=notes)
+    with progress_line(as_json) as progress:
+        progress(f"reading {model}")
+        source = load(model)
+        quantized, notes = _quantized(source, encodings, allow_missing, strict, weights)
+        progress("looking for quantizers")
+        found = summarize(source)
+        if encodings:
+            beside = summarize(quantized)
+            found = replace(found, table=beside.table, layers=beside.layers, notes=notes)
     show(as_json, found.to_json, lambda: tables.summary(found))
 
 
@@ -296,67 +305,12 @@ app.command()(with_pictures(bench))
 app.command()(with_pictures(report))
 
 
-@app.command("passes")
-def passes_(as_json: Json = False) -> None:
-    """List the passes and their options."""
-
-    def document(found: type[Pass]) -> dict[str, Any]:
-        options = [
-            {"name": o.name, "type": o.kind_name, "default": o.default, "required": o.required}
-            for o in found.options().values()
-        ]
-        summary = found.summary()
-        return {"name": found.name, "summary": summary, "exact": found.exact, "options": options}
-
-    show_plugins(as_json, discovery.passes(), document, tables.pass_list)
-
-
-@app.command("backends")
-def backends_(as_json: Json = False) -> None:
-    """List the backends, what they accept and how their files are proven."""
-    show_plugins(as_json, backends(), Backend.to_json, tables.backend_list)
-
-
-app.command()(formats)
-
-
-@app.command()
-def demo(output: OutputFolder = Path("onnxq-demo"), as_json: Json = False) -> None:
-    """Convert a small network for two backends and show the proof."""
-    from onnxq.workflows import demo as network
-
-    done: dict[str, Conversion] = {}
-    with progress_line(as_json) as progress:
-        progress("building a small quantized network")
-        source = network.quantize(network.build())
-        save(source, output / "demo.onnx")
-        save(network.build(), output / "float.onnx")
-        network.save_images(output / "data.npz")
-        for name in ("onnxruntime", "tensorrt"):
-            progress(f"converting for {name}")
-            done[name] = convert(output / "demo.onnx", name, progress=progress)
-            done[name].save(output / name)
-        float_model = load(output / "float.onnx")
-        page = done["onnxruntime"].full_report(
-            output / "data.npz", against=float_model, progress=progress
-        )
-        page.save(output / "report.html")
-    proofs = [Proof(f"{name}: {p.what}", p.report) for name, c in done.items() for p in c.proofs]
-    show(
-        as_json,
-        lambda: {name: c.to_json() for name, c in done.items()},
-        lambda: Group(
-            tables.qparams(summarize(source).table, "The network's quantizers"),
-            tables.proofs(proofs, "Written files compared with the trained model"),
-        ),
-    )
-    if not as_json:
-        show_notes(n for c in done.values() for n in c.notes)
-        for name, conversion in done.items():
-            screen.console().print(f"{name}: {', '.join(map(str, conversion.files))}")
-        screen.console().print(f"report: {output / 'report.html'}, to be opened in a browser")
-    if not all(c.proven for c in done.values()):
-        raise typer.Exit(1)
+app.command()(doctor)
+app.command("passes")(listings.passes_)
+app.command("backends")(listings.backends_)
+app.command("formats")(listings.formats_)
+app.command()(demo)
+app.command()(schema)
 
 
 def _version(asked: bool) -> None:

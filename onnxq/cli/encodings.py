@@ -1,4 +1,4 @@
-"""The commands for side files: writing them, and listing their formats."""
+"""The command that writes side files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from onnxq.cli import failures, tables
+from onnxq.cli import failures
+from onnxq.cli.completion import format_names
 from onnxq.cli.options import (
     Explain,
     Json,
@@ -15,21 +16,22 @@ from onnxq.cli.options import (
     OutputFolder,
     Samples,
     Seed,
-    progress_line,
     show,
-    show_plugins,
     show_verdict,
 )
+from onnxq.cli.progress import progress_line
 from onnxq.disk.file_set import check_folder
 from onnxq.running.records import Data
-from onnxq.side_files.side_file import SideFile
-from onnxq.side_files.side_file import formats as known_formats
+from onnxq.views import tables
 from onnxq.workflows.side_export import export_side_file
 
 
 def encodings(
     model: ModelPath,
-    format_: Annotated[str, typer.Option("--format", "-f", help="See 'onnxq formats'.")],
+    format_: Annotated[
+        str,
+        typer.Option("--format", "-f", help="See 'onnxq formats'.", autocompletion=format_names),
+    ],
     output: OutputFolder,
     data: Data = None,
     no_verify: NoVerify = False,
@@ -41,20 +43,20 @@ def encodings(
     """Split a quantized model into a float model and a side file."""
     check_folder(output)
     with progress_line(as_json) as progress:
-        progress(f"reading {model}")
         done = export_side_file(
-            model, format_, data=data, verify=not no_verify, count=samples, seed=seed
+            model,
+            format_,
+            data=data,
+            verify=not no_verify,
+            count=samples,
+            seed=seed,
+            progress=progress,
         )
         progress("writing files")
         folder = failures.save(done, output)
-    show(as_json, done.to_json, lambda: tables.conversion(done, explain))
+    show(as_json, done.to_json, lambda: tables.side_export(done, explain))
     otherwise = (
         f"the side file in {folder} does not match the model.\n"
         "  next: see what the passes did with --explain"
     )
     show_verdict(as_json, done, folder, otherwise)
-
-
-def formats(as_json: Json = False) -> None:
-    """List the side-file formats and how each is recognised."""
-    show_plugins(as_json, known_formats(), SideFile.to_json, tables.format_list)

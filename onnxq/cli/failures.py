@@ -7,16 +7,17 @@ import io
 import json
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from onnxq.cli import screen
 from onnxq.cli.options import show_verdict
 from onnxq.errors import OnnxqError
+from onnxq.proof.judging import fault
 from onnxq.proof.prove import COST
+from onnxq.views import screen
 from onnxq.workflows.artifacts import MadeFiles
 from onnxq.workflows.convert import Conversion
 
@@ -120,11 +121,24 @@ def _reason(done: Conversion, folder: Path) -> str:
             "cannot be compared.\n"
             "  next: check what is before it in the source model, or give other inputs with --data"
         )
+    for proof in failed:
+        found = fault(proof.report)
+        if found is not None:
+            return (
+                f"the files in {folder} do not match the model.\n"
+                f"  {proof.what}: {found[0]}\n  next: {found[1]}"
+            )
     return (
         f"the files in {folder} do not match the model.\n"
         "  next: compare layer by layer with "
         "'onnxq verify MODEL FILE --per-layer', or see what the passes did with --explain"
     )
+
+
+def look(done: Conversion, progress: Callable[[str], None]) -> None:
+    """Let lint look at the files now, which takes its time, and not when they are shown."""
+    progress(f"checking for {done.backend.name}")
+    _ = done.findings
 
 
 def finish(done: Conversion, output: Path, as_json: bool) -> None:

@@ -1,24 +1,21 @@
-"""Shared by commands: options, progress, and one way to show results."""
+"""Shared by commands: options, and one way to show results."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import RenderableType
 
-from onnxq.cli import screen
+from onnxq.cli.completion import backend_names, variant_names
 from onnxq.cli.paths import path_given, with_notes
-from onnxq.cli.screen import shown
-from onnxq.discovery import Broken
+from onnxq.views import screen
+from onnxq.views.alike import merged
 from onnxq.workflows.artifacts import MadeFiles
-
-T = TypeVar("T")
 
 PATH: dict[str, Any] = {"parser": path_given, "metavar": "<path>"}
 """Keywords of an option that takes a path."""
@@ -27,10 +24,17 @@ MODEL: dict[str, Any] = {"parser": path_given, "show_default": False}
 """Keywords of an argument that takes a path."""
 
 ModelPath = Annotated[Path, typer.Argument(help="An ONNX file.", **MODEL)]
-BackendName = Annotated[str, typer.Option("--backend", "-b", help="See 'onnxq backends'.")]
+BackendName = Annotated[
+    str,
+    typer.Option("--backend", "-b", help="See 'onnxq backends'.", autocompletion=backend_names),
+]
 VariantName = Annotated[
     str | None,
-    typer.Option("--variant", help="Alternative way to deploy; 'onnxq backends' lists them."),
+    typer.Option(
+        "--variant",
+        help="Alternative way to deploy; 'onnxq backends NAME' lists them.",
+        autocompletion=variant_names,
+    ),
 ]
 OutputFolder = Annotated[
     Path, typer.Option("--output", "-o", help="Folder to write the files to.", **PATH)
@@ -109,38 +113,10 @@ def show(as_json: bool, document: Callable[[], Any], view: Callable[[], Renderab
         screen.console().print(view())
 
 
-@contextlib.contextmanager
-def progress_line(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A status line on a terminal; silence elsewhere."""
-    console = screen.console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield lambda _: None
-        return
-    with console.status("starting") as status:
-        yield lambda text: status.update(shown(text))  # a string would be read as markup
-
-
-def show_plugins(
-    as_json: bool,
-    known: Mapping[str, T | Broken],
-    document: Callable[[T], dict[str, Any]],
-    view: Callable[[Mapping[str, T | Broken]], RenderableType],
-) -> None:
-    """Print a list of plug-ins; a broken one is shown with its error."""
-    show(
-        as_json,
-        lambda: [
-            {"name": name, "error": found.error} if isinstance(found, Broken) else document(found)
-            for name, found in known.items()
-        ],
-        lambda: view(known),
-    )
-
-
 def show_notes(notes: Iterable[str]) -> None:
-    """Print notes, one a line."""
+    """Print notes, one a line; those that are alike share one."""
     console = screen.console()
-    for note in notes:
+    for note in merged(notes):
         console.print(f"note: {note}", style="yellow")
 
 

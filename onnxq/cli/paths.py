@@ -12,8 +12,8 @@ from typing import Any
 
 import typer
 
-from onnxq.cli import screen
 from onnxq.disk.recovery import recover
+from onnxq.views import screen
 
 _told: list[str] = []
 

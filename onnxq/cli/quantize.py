@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group, RenderableType
 
-from onnxq.calibration.trials.trial import decibels
-from onnxq.cli import failures, tables
+from onnxq.cli import failures
+from onnxq.cli.completion import backend_names
 from onnxq.cli.options import (
     PATH,
     Explain,
@@ -21,18 +19,17 @@ from onnxq.cli.options import (
     NoVerify,
     OutputFolder,
     VariantName,
-    progress_line,
     show,
 )
+from onnxq.cli.progress import progress_line
 from onnxq.cli.report import ReportFile, check_report_file
-from onnxq.cli.screen import new_table, shown
 from onnxq.disk.file_set import check_folder
 from onnxq.errors import OnnxqError, OptionError
-from onnxq.quant.qparams import Role
 from onnxq.quant.settings import Settings
 from onnxq.running.records import Data
 from onnxq.storage.model_files import read_bytes
-from onnxq.workflows.quantize import Quantization, quantize
+from onnxq.views.quantization import quantization
+from onnxq.workflows.quantize import quantize
 from onnxq.workflows.quantizing.float_layers import Metric
 
 
@@ -44,7 +41,8 @@ def quantize_(
     model: ModelPath,
     output: OutputFolder,
     backend: Annotated[
-        str | None, typer.Option("--backend", "-b", help="See 'onnxq backends'.")
+        str | None,
+        typer.Option("--backend", "-b", help="See 'onnxq backends'.", autocompletion=backend_names),
     ] = None,
     data: Data = None,
     variant: VariantName = None,
@@ -135,42 +133,9 @@ def quantize_(
         folder = failures.save(done, output)
         if report_file is not None:
             done.full_report(data, samples=samples, progress=progress).save(report_file)
-    show(as_json, done.to_json, lambda: report(done, explain))
+        failures.look(done, progress)
+    show(as_json, done.to_json, lambda: quantization(done, explain))
     failures.finish(done, folder, as_json)
-
-
-def report(found: Quantization, explain: bool) -> RenderableType:
-    """The report of a quantization: its files and proofs, then its cost."""
-    parts = [tables.conversion(found, explain)]
-    if found.trade_off:
-        rows = new_table("Float layers", "layers", "SQNR", "metric", "", right=("layers",))
-        for each in found.trade_off:
-            metric = "" if each.metric is None else f"{each.metric:g}"
-            last = "reaches the goal" if each.reached else ""
-            rows.add_row(str(len(each.layers)), _db(each.sqnr), metric, last)
-        parts.append(rows)
-    if explain:
-        rows = new_table("Ranges", "tensor", "comes from")
-        for tensor, source in found.range_sources.items():
-            rows.add_row(shown(tensor), shown(source))
-        parts.append(rows)
-    if found.noise is not None:
-        rows = new_table("Cost of quantization", "output", "SQNR", right=("SQNR",))
-        for name, share in found.noise.shares.items():
-            rows.add_row(shown(name), _db(decibels(share)))
-        parts.append(rows)
-        text = f"signal to noise {_db(found.noise.sqnr)} against the float model, measured on "
-        text += f"{found.measured} samples"
-        if found.latency is not None:
-            text += f", {found.latency:.2f} x its time"
-        if found.table.of(Role.ACTIVATION):
-            text = f"ranges by {found.recipe.method} from {found.samples} samples; {text}"
-        parts.append(shown(text))
-    return Group(*parts)
-
-
-def _db(value: float) -> str:
-    return "exact" if value == math.inf else f"{value:.1f} dB"
 
 
 def _text(path: Path) -> str:

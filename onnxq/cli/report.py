@@ -7,18 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from onnxq.cli import screen
+from onnxq.cli.completion import backend_names
 from onnxq.cli.options import (
     PATH,
     Json,
     ModelPath,
     Seed,
     VariantName,
-    progress_line,
     show,
 )
+from onnxq.cli.progress import progress_line
 from onnxq.disk.file_set import check_folder, check_target
 from onnxq.running.records import Data
+from onnxq.views import screen
 from onnxq.workflows.report import BACKEND, ModelReport
 from onnxq.workflows.report import report as made
 
@@ -44,7 +45,12 @@ def report(
     data: Data = None,
     backend: Annotated[
         str,
-        typer.Option("--backend", "-b", help="The target to check for. See 'onnxq backends'."),
+        typer.Option(
+            "--backend",
+            "-b",
+            help="The target to check for. See 'onnxq backends'.",
+            autocompletion=backend_names,
+        ),
     ] = BACKEND,
     variant: VariantName = None,
     output: Annotated[

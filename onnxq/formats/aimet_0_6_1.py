@@ -93,6 +93,7 @@ def _row(name: str, entries: list[Entry], role: Role, parts: TensorParts) -> QPa
     if signed:
         codes.check_symmetric(first, "is_symmetric", offsets)
     low, high = side_rows.checked_code_range(first, bits, signed)
+    codes.check_offsets(first, offsets, bits)
     narrow = signed and all(_leaves_lowest_out(e, low) for e in entries)
     for entry, scale, offset in zip(entries, scales, offsets, strict=True):
         _check_ends(entry, scale, offset, high - low - narrow)

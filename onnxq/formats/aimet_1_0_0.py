@@ -142,6 +142,7 @@ def _row(entry: Entry, role: Role, parts: TensorParts) -> QParams:
     scale, offset = np.array(entry.numbers("scale")), np.array(entry.integers("offset"))
     if scale.size != offset.size:
         raise entry.error(f"{scale.size} scales, but {offset.size} offsets")
+    codes.check_offsets(entry, offset.tolist(), bits)
     if signed:
         codes.check_symmetric(entry, "is_sym", offset.tolist())
     if ("block_size" in entry.value) != (kind == "PER_BLOCK"):

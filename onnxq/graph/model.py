@@ -22,6 +22,7 @@ from onnxq.graph.cloning import clone_graph, clone_tensor
 from onnxq.graph.copies import Copyable
 from onnxq.graph.dead_code import sweep
 from onnxq.graph.hooks import HOOKS
+from onnxq.graph.shown_model import ShownModel
 from onnxq.parsing.argument_types import FLAG, PATH, takes
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import Role
@@ -43,7 +44,7 @@ MAX_OPSET, MAX_IR = 26, 13
 _MODEL_BODY = {"graph", "functions", "opset_import"}
 
 
-class Model(Copyable):
+class Model(Copyable, ShownModel):
     """One ONNX model that passes can edit."""
 
     def __init__(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from onnxq.edit import describe
 from onnxq.lint.rule import Finding, LintRule, Subject
+from onnxq.running.cpu import Cpu
 
 
 def _check(subject: Subject) -> Iterator[Finding]:
@@ -34,3 +35,14 @@ def _check(subject: Subject) -> Iterator[Finding]:
 PAIR_SATURATION = LintRule(
     "pair-saturation", "layers that 8-bit kernels of AVX2 CPUs compute wrongly", _check
 )
+
+
+def is_about(finding: Finding, cpu: Cpu, variant: str | None) -> bool:
+    """Whether a finding concerns this CPU or the variant; those of other rules always do."""
+    if finding.rule != PAIR_SATURATION.name:
+        return True
+    return cpu.may_saturate or variant == AVX2
+
+
+AVX2 = "avx2"
+"""The variant for CPUs that saturate."""

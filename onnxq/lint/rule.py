@@ -50,6 +50,9 @@ class Subject:
     source: Model | None = None
     """The source model, with the user's names; None if it is `model` itself."""
 
+    def __repr__(self) -> str:
+        return f"<Subject for {self.backend.name}: {self.model!r}>"
+
     @functools.cached_property
     def collected(self) -> Model:
         """The canonical model with its quantization in the table as well."""

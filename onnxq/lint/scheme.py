@@ -12,12 +12,15 @@ from onnxq.lint.rule import Finding, LintRule, Subject
 from onnxq.quant.scheme import Scheme
 
 
-def broken_rules(node: gs.Node, scheme: Scheme) -> list[str]:
-    """The rules of a scheme that a quantizer breaks; constants may be activations."""
+def broken_rules(node: gs.Node, scheme: Scheme, stated: int = 0) -> list[str]:
+    """The rules of a scheme that a quantizer breaks; constants may be activations.
+
+    `stated` is how much larger its codes are in the user's file, whose numbers are shown.
+    """
     params = row_of(node)
-    rules = scheme.violations(params)
+    rules = scheme.violations(params, stated)
     if rules and is_operand(node):
-        rules = min(rules, list(scheme.activation.violations(params)), key=len)
+        rules = min(rules, list(scheme.activation.violations(params, stated)), key=len)
     return rules
 
 

@@ -13,11 +13,11 @@ import onnx_graphsurgeon as gs
 
 from onnxq.graph import domain_of
 from onnxq.graph.constants import array, is_constant
-from onnxq.operators.placement import KINDS
+from onnxq.operators.placement import is_op_kind
 from onnxq.operators.traits import WEIGHTED, moves
 
-_NAMED = KINDS - {"Linear", "Embedding"}
-"""Kinds that are the name of an operator."""
+_NOT_NAMED = ("Linear", "Embedding")
+"""Kinds that are not the name of an operator."""
 
 
 def kind_of(node: gs.Node) -> str | None:
@@ -37,7 +37,7 @@ def kind_of(node: gs.Node) -> str | None:
         return None
     if node.op == "ConvTranspose" and _inserts_zeros(node):
         return "Pad"
-    return node.op if node.op in _NAMED else None
+    return node.op if is_op_kind(node.op) and node.op not in _NOT_NAMED else None
 
 
 def _inserts_zeros(node: gs.Node) -> bool:

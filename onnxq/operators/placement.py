@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+import onnx.defs
+
+from onnxq.errors import OptionError, near_matches
 from onnxq.operators import traits
 from onnxq.operators.traits import WEIGHTED
 
@@ -39,7 +42,27 @@ KINDS = (
         "Swish Tanh",
     )
 )
-"""All op kinds a rule can name."""
+"""All op kinds that the backends of onnxq name."""
+
+_ADDED: set[str] = set()
+_SEVERAL_KINDS = ("Gemm", "GlobalMaxPool")
+"""Operators that are of other kinds: see `onnxq.operators.op_kind`."""
+
+
+def is_op_kind(name: str) -> bool:
+    """Whether a rule can name it."""
+    return name in KINDS or name in _ADDED
+
+
+def add_op_kind(name: str) -> str:
+    """Let rules name another ONNX operator: passes, lint and training then know the kind."""
+    if not is_op_kind(name) and (name in _SEVERAL_KINDS or not onnx.defs.has(name)):
+        raise OptionError(
+            f"'{name}' is not the name of an ONNX operator, nor another op kind",
+            fix=near_matches(name, KINDS | _ADDED),
+        )
+    _ADDED.add(name)
+    return name
 
 
 @dataclass(frozen=True)
@@ -86,6 +109,8 @@ class Placement:
     is trained, but it cannot be written."""
     unwritable_groups: bool = False
     """Whether this also applies to grouped convolutions."""
+    float_products: str = ""
+    """Why products of two activations stay float, if no op `MatMul` is in `inputs`."""
     fuse: bool = True
     """Whether BatchNorm and activation functions are fused into the layer before training."""
 
@@ -96,8 +121,11 @@ class Placement:
             rule = getattr(self, field.name)
             for kind in rule if isinstance(rule, frozenset) else ():
                 named.update([kind] if isinstance(kind, str) else kind)
-        if unknown := sorted(named - KINDS):
-            raise ValueError(f"unknown op kinds: {', '.join(unknown)}")
+        if unknown := sorted(name for name in named if not is_op_kind(name)):
+            raise ValueError(
+                f"unknown op kinds: {', '.join(unknown)} ({near_matches(unknown[0], KINDS)} Other "
+                "operators of ONNX: onnxq.backend.add_op_kind)"
+            )
 
 
 LAYERS = kinds(

@@ -60,6 +60,11 @@ class LogParams:
         """Equal for the same grid, and for no grid with a scale."""
         return ("logarithmic", float(np.rint(16 * np.log2(self.data_max))))
 
+    @property
+    def grid_text(self) -> str:
+        """The grid in words."""
+        return f"logarithmic, largest magnitude {self.data_max:.6g}"
+
     def to_json(self) -> dict[str, Any]:
         """A JSON object; the number is the exact decimal form of the float32."""
         out: dict[str, Any] = {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxq.errors import QParamsError, near_matches
 from onnxq.parsing import strict_json
@@ -14,13 +15,17 @@ from onnxq.parsing.strict_json import Entry
 from onnxq.parsing.table_rows import rejecting
 from onnxq.quant.log_params import LogParams
 from onnxq.quant.qparams import QParams, Role
+from onnxq.views.shown_result import ShownResult
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 JSON_SCHEMA = "onnxq.qparams"
 JSON_VERSION = 1
 
 
-@dataclass
-class QParamTable:
+@dataclass(repr=False)
+class QParamTable(ShownResult):
     """Rows in graph order: the quantization of a whole model, apart from its graph.
 
     A row belongs to all readers of its tensor unless it names some. Rows of one tensor are
@@ -38,6 +43,17 @@ class QParamTable:
         for row in self.rows:
             if not isinstance(row, QParams):
                 check("QParamTable", "rows", row, (QParams,))
+
+    def __repr__(self) -> str:
+        rows: list[QParams | LogParams] = [*self.rows, *self.logarithmic]
+        counts = Counter(str(row.role) for row in rows)
+        told = ", ".join(f"{count} {role}" for role, count in counts.items())
+        return f"<QParamTable: {told or 'empty'}>"
+
+    def _view(self, most: int) -> RenderableType:
+        from onnxq.views import tables
+
+        return tables.qparams(self, most=most)
 
     @property
     def is_empty(self) -> bool:

@@ -303,6 +303,16 @@ class QParams:
         """A copy with some fields changed, validated again."""
         return dataclasses.replace(self, **changes)
 
+    @property
+    def grid_text(self) -> str:
+        """The grid in words: type, codes, scales and zero point."""
+        scale, zero = self.scale.reshape(-1), self.zero_point.reshape(-1)
+        codes = f"{self.qtype} {self.lo}..{self.hi}"
+        if scale.size == 1:
+            return f"{codes}, scale {scale[0]:.6g}, zero point {zero[0]}"
+        ends = f"{scale.min():.4g}..{scale.max():.4g}"
+        return f"{codes}, {scale.size} scales {ends} on axis {self.axis}"
+
     def same_grid(self, other: GridRow) -> bool:
         """Whether both give the same value for every input."""
         return self.grid_key() == other.grid_key()
@@ -312,6 +322,9 @@ class QParams:
         grid = (self.scale.tobytes(), self.zero_point.tobytes(), self.scale.shape)
         values = self.qtype.name if self.qtype.floating else ""  # lo..hi say it for integers
         return (values, self.lo, self.hi, self.axis, self.block, *grid)
+
+    def __repr__(self) -> str:
+        return f"<QParams of '{self.tensor}': {self.role} {self.grid_text}>"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, QParams):

@@ -1,7 +1,7 @@
 """The scheme of a target: types, symmetry and granularity of weights, activations and biases.
 
 A `Scheme` is data. The same value selects the quantizers of training, is checked by conversion, and
-is printed by `onnxq backends`.
+is printed by `onnxq backends NAME`.
 """
 
 from __future__ import annotations
@@ -149,8 +149,12 @@ class QSpec:
         whole = (lo, hi) == (self.qtype.lo, self.qtype.hi)
         return replace(self, types=(held, *others), lo=None, hi=None if whole else hi - lo)
 
-    def violations(self, params: QParams | LogParams) -> Iterator[str]:
-        """Every rule that `params` breaks, in words."""
+    def violations(self, params: QParams | LogParams, stated: int = 0) -> Iterator[str]:
+        """Every rule that `params` breaks, in words.
+
+        `stated` is how much larger codes are in the user's file, which counts the same grid from
+        another end (uint8 instead of int8: 128); words are in the codes of the file.
+        """
         if isinstance(params, LogParams):
             if not self.logarithmic:
                 yield "a logarithmic grid (must be linear)"
@@ -163,14 +167,18 @@ class QSpec:
             yield f"type {params.qtype} (accepted: {', '.join(self.types)})"
         if self.symmetric and np.any(params.zero_point) and not exempt:
             bad = params.zero_point.reshape(-1)[np.argmax(params.zero_point.reshape(-1) != 0)]
-            yield f"zero point {bad} (must be 0)"
+            yield f"{_counted(params, stated)}zero point {bad + stated} (must be {stated})"
         if params.block and not self.blocks:
             yield "one scale per block (not accepted)"
         elif params.axis is not None and not self.per_channel and not params.block:
             yield "one scale per channel (must be one per tensor)"
         lo, hi = self.codes(params.qtype)
         if self.full_range and (params.lo, params.hi) != (lo, hi):
-            yield f"range {params.lo}..{params.hi} (must be {lo}..{hi})"
+            assert params.lo is not None and params.hi is not None
+            has, must = (
+                f"{a + stated}..{b + stated}" for a, b in ((params.lo, params.hi), (lo, hi))
+            )
+            yield f"{_counted(params, stated)}range {has} (must be {must})"
         if self.power_of_two:
             mantissa, _ = np.frexp(params.scale.reshape(-1))
             odd = params.scale.reshape(-1)[mantissa != 0.5]
@@ -203,8 +211,8 @@ class Scheme:
     bias: QSpec | None = None
     """None: biases stay float."""
 
-    def violations(self, params: QParams | LogParams) -> list[str]:
-        """Every rule that `params` breaks."""
+    def violations(self, params: QParams | LogParams, stated: int = 0) -> list[str]:
+        """Every rule that `params` breaks; `stated` as in `QSpec.violations`."""
         spec = {
             Role.WEIGHT: self.weight,
             Role.ACTIVATION: self.activation,
@@ -212,4 +220,11 @@ class Scheme:
         }[params.role]
         if spec is None:
             return ["a quantized bias (must stay float)"]
-        return list(spec.violations(params))
+        return list(spec.violations(params, stated))
+
+
+def _counted(params: QParams, stated: int) -> str:
+    """The type that the file has, if it is another one."""
+    if not stated:
+        return ""
+    return f"{'u' if stated > 0 else ''}int{params.qtype.bits} "

@@ -192,11 +192,16 @@ def joined(asked: Iterable[LayerSettings]) -> LayerSettings:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Settings:
     """All rules, in order."""
 
     rules: tuple[Rule, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{rule.selector!r}" for rule in self.rules[:3])
+        more = ", ..." if len(self.rules) > 3 else ""
+        return f"<Settings: {len(self.rules)} rules{': ' if shown else ''}{shown}{more}>"
 
     @classmethod
     def of(cls, given: Any) -> Settings:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from onnxq.calibration.trials.trial import LOW_SQNR
 from onnxq.lint.rule import Finding, Severity
 from onnxq.proof.prove import Proof
 from onnxq.proof.verify import Report
@@ -19,8 +20,6 @@ from onnxq.reporting.commands import RULES, Names, rules
 from onnxq.reporting.distribution import Distribution
 from onnxq.reporting.network import Layer
 
-LOW_SQNR = 20.0
-"""Below this many dB a loss of accuracy is to be expected."""
 _CLIPPED = 0.005
 _MOSTLY_CLIPPING = 0.5
 """A range is too narrow if cutting off costs more than rounding does."""
@@ -134,9 +133,9 @@ def _without_names(message: str) -> str:
 
 
 def _name(where: str) -> str:
-    """The name of the node or tensor in what lint calls the place: 'name' (Op)."""
-    told = re.match(r"'(.*)' \(\S+\)$", where)
-    return told[1] if told else where
+    """The node or tensor in what lint calls the place: 'name' (Op), or (Op producing 'tensor')."""
+    told = re.match(r"'(.*)' \(\S+\)$|\(\S+ producing '(.*)'\)$", where)
+    return told[1] or told[2] if told else where
 
 
 def _command(names: Names, rule: str, tensor: str, fix: str) -> str:
@@ -246,4 +245,4 @@ def count(found: Iterable[Advice]) -> dict[str, int]:
     return {severity: each.count(severity) for severity in _ORDER}
 
 
-__all__ = ["LOW_SQNR", "Advice", "advise", "count"]
+__all__ = ["Advice", "advise", "count"]

@@ -20,7 +20,7 @@ from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
 from onnxq.observing.tensor_statistics import TensorStatistics, Wanted
 from onnxq.proof.difference import TensorDiff
-from onnxq.proof.prove import ANYTHING
+from onnxq.proof.judging import ANYTHING
 from onnxq.proof.trusted import Running, Trusted
 from onnxq.proof.verify import Report, Values, compare, shared_tensors
 from onnxq.reporting.channel_gains import ChannelGains

@@ -7,8 +7,11 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
+from onnxq.calibration.trials.trial import LOW_SQNR
 from onnxq.proof.difference import TensorDiff
-from onnxq.reporting.advice import LOW_SQNR, count
+from onnxq.proof.judging import fault
+from onnxq.proof.verify import Report
+from onnxq.reporting.advice import count
 from onnxq.reporting.commands import DATA, FLOAT
 from onnxq.reporting.contents import Contents
 from onnxq.reporting.layered_layout import HEIGHT, WIDTH
@@ -90,6 +93,12 @@ def unit(diff: TensorDiff) -> str:
     """The largest difference in words."""
     words = {"steps": "steps", "relative": "of the largest value", "exact": "apart"}
     return f"{number(diff.max)} {words[diff.unit]}"
+
+
+def next_step(report: Report) -> str:
+    """What to do about the first wrong kernel of a comparison; nothing if there is none."""
+    found = fault(report)
+    return "" if found is None else found[1]
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -183,6 +192,6 @@ def _plain(sqnr: float | None) -> float | str | None:
 
 __all__ = [
     *("FAIR_SQNR", "SHOWN_ROWS", "decibels", "drawn", "in_float", "grade", "hint", "is_float"),
-    "number",
+    *("next_step", "number"),
     *("percent", "severities", "size", "unit", "visible", "worst_first"),
 ]

@@ -29,8 +29,7 @@ _CONFIG = {"session.qdqisint8allowed": "0", "session.disable_prepacking": "1"}
 
 def optimize(proto: onnx.ModelProto, level: Level) -> onnx.ModelProto:
     """The graph at a level, written by onnxruntime; an OnnxqError if it refuses the model."""
-    options = new_options(_LEVELS[level], _CONFIG)
-    options.intra_op_num_threads = 1
+    options = new_options(_LEVELS[level], _CONFIG, threads=1)
     check_survives(proto, "the model", optimized=level != "none")
     with scratch_folder() as folder:
         path = folder / "optimized.onnx"

@@ -209,13 +209,17 @@ def session(source: ModelSource, kind: Kind, taps: Iterable[str] = ()) -> Sessio
     return openers[kind](source, taps)
 
 
-def observing(source: ModelSource, taps: Iterable[str]) -> Session:
+def observing(
+    source: ModelSource, taps: Iterable[str], *, optimized: bool = True, threads: int = 0
+) -> Session:
     """A session of a float model for the values of its tensors: the fastest.
 
-    Of a large model the optimiser might make new weights: it runs as it is.
+    Of a large model the optimiser might make new weights: it runs as it is. A node is computed by
+    so many `threads`, 0 for one on each core.
     """
     opened = open_model(source)
-    return session(opened, "reference" if is_large(opened.proto) else "shipped", taps)
+    plain = not optimized or is_large(opened.proto)
+    return _open(opened, "reference" if plain else "shipped", taps, threads)
 
 
 def integer_ops(source: ModelSource, kind: Kind = "shipped") -> list[str]:
@@ -276,12 +280,14 @@ def open_model(source: ModelSource) -> OpenModel:
     return OpenModel(proto, f"graph '{proto.graph.name}'", spill=spill)
 
 
-def _open(source: ModelSource, kind: Kind, taps: Iterable[str] = ()) -> Session:
+def _open(source: ModelSource, kind: Kind, taps: Iterable[str] = (), threads: int = 0) -> Session:
     taps = tuple(taps)
     opened = open_model(source)
     label = opened.label
     check_survives(opened.proto, label, optimized=kind != "reference")
-    made, spill = (_started_lean if is_large(opened.proto) else _started)(opened, kind, taps)
+    made, spill = (_started_lean if is_large(opened.proto) else _started)(
+        opened, kind, taps, threads
+    )
     integers: IntegerModel | None = None
     if kind == "reference" and holds_integer_operators(opened.proto):
         integers = IntegerModel(opened, [o.name for o in made.get_outputs()], reference)
@@ -294,16 +300,20 @@ def _open(source: ModelSource, kind: Kind, taps: Iterable[str] = ()) -> Session:
     return session
 
 
-def _started(opened: OpenModel, kind: Kind, taps: Iterable[str]) -> tuple[Any, Spill | None]:
+def _started(
+    opened: OpenModel, kind: Kind, taps: Iterable[str], threads: int
+) -> tuple[Any, Spill | None]:
     """A session of onnxruntime, and the weights that must live as long."""
-    options = new_options(*_KINDS[kind])
+    options = new_options(*_KINDS[kind], threads)
     if opened.path is not None and not taps:
         return start(os.fspath(opened.path), opened.label, options), opened.spill
     model = _message(opened, opened.proto, taps)
     return start(model, opened.label, _in_folder(options, opened.folder)), opened.spill
 
 
-def _started_lean(opened: OpenModel, kind: Kind, taps: Iterable[str]) -> tuple[Any, Spill | None]:
+def _started_lean(
+    opened: OpenModel, kind: Kind, taps: Iterable[str], threads: int
+) -> tuple[Any, Spill | None]:
     """The same for a large model."""
     level, config = _KINDS[kind]
     label, folder, spill = opened.label, opened.folder, opened.spill
@@ -314,7 +324,7 @@ def _started_lean(opened: OpenModel, kind: Kind, taps: Iterable[str]) -> tuple[A
         proto = with_unsigned_weights(proto, folder, spill)
         folder = spill.folder or folder
     model = _message(opened, proto, taps)
-    options = lean(_in_folder(new_options(level, config), folder))
+    options = lean(_in_folder(new_options(level, config, threads), folder))
     if apart:
         optimized = Spill()
         model = written_out(model, label, options, optimized.make_folder(), weights=True)
@@ -324,7 +334,7 @@ def _started_lean(opened: OpenModel, kind: Kind, taps: Iterable[str]) -> tuple[A
             model = written_out(model, label, options, inlined, weights=False)
     else:
         return start(model, label, options), spill
-    options = lean(_in_folder(new_options("ORT_DISABLE_ALL", config), folder))
+    options = lean(_in_folder(new_options("ORT_DISABLE_ALL", config, threads), folder))
     return start(model, label, options), spill
 
 

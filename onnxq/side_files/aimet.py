@@ -141,6 +141,16 @@ def _check_new(name: str, where: str, seen: set[str]) -> None:
     seen.add(name)
 
 
+def check_offsets(entry: Entry, offsets: Collection[int], bits: int) -> None:
+    """Reject offsets without a zero point, in the numbers of the file."""
+    least = 1 - (1 << bits)
+    for offset in offsets:
+        if not least <= offset <= 0:
+            raise entry.error(
+                f"offset {offset} is outside {least}..0: zero must be one of the {1 - least} codes"
+            )
+
+
 def check_symmetric(entry: Entry, key: str, offsets: Collection[int]) -> None:
     """Reject a grid that is declared symmetric and has several zero points."""
     if len(set(offsets)) > 1:

@@ -52,9 +52,7 @@ class Worker:
         return self._session.inputs
 
     def _options(self, **config: str) -> Any:
-        options = new_options("", {**_CONFIG, **config})
-        options.intra_op_num_threads = self._threads
-        return options
+        return new_options("", {**_CONFIG, **config}, self._threads)
 
     def fill(self, inputs: tuple[TensorSpec, ...], seed: int) -> tuple[TensorSpec, ...]:
         """The inputs with sizes that the model runs with."""

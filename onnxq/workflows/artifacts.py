@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxq.disk.data_file import Origin, check_needed
 from onnxq.disk.file_set import FileSet, check_folder
@@ -17,6 +17,10 @@ from onnxq.pass_ import Trace
 from onnxq.proof.prove import Proof
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.side_files.side_file import Content
+from onnxq.views.shown_result import ShownResult
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,9 @@ class Artifact:
     suffix: str
     summary: str
     content: Model | Content
+
+    def __repr__(self) -> str:
+        return f"<Artifact {self.suffix}: {self.summary}>"
 
     def stage(self, files: FileSet, stem: str) -> list[Path]:
         """Add the file to `files`; returns the paths to be written."""
@@ -46,8 +53,8 @@ def written_apart(artifacts: Iterable[Artifact]) -> Iterator[dict[str, Path]]:
         yield written
 
 
-@dataclass(kw_only=True)
-class MadeFiles:
+@dataclass(kw_only=True, repr=False)
+class MadeFiles(ShownResult):
     """Files that belong together, and their proofs."""
 
     stem: str
@@ -59,6 +66,24 @@ class MadeFiles:
     notes: list[str] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
     """The files that `save` wrote."""
+
+    @property
+    def headline(self) -> str:
+        """What it is and whether it is proven, in one line."""
+        count = len(self.artifacts)
+        state = "proven" if self.proven else "NOT PROVEN" if self.proofs else "not verified"
+        return f"{self._what()}: {count} file{'s' * (count != 1)}, {state}"
+
+    def _what(self) -> str:
+        return f"files of {self.stem}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.headline}>"
+
+    def _view(self, most: int) -> RenderableType:
+        from onnxq.views import tables
+
+        return tables.short_conversion(self, most)
 
     @property
     def proven(self) -> bool:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from onnxq.disk.data_file import locations
 from onnxq.disk.scratch import scratch_folder
@@ -28,6 +28,10 @@ from onnxq.timing.contender import Contender
 from onnxq.timing.feeding import MOST_SAMPLES, feed_all
 from onnxq.timing.rounds import Rounds, Spread, play
 from onnxq.timing.survey import Survey
+from onnxq.views.shown_result import ShownResult
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 BenchModel: TypeAlias = "str | os.PathLike[str] | Model"
 
@@ -75,14 +79,26 @@ class Latency:
         }
 
 
-@dataclass(frozen=True)
-class Bench:
+@dataclass(frozen=True, repr=False)
+class Bench(ShownResult):
     """Latencies of models that were measured together."""
 
     models: tuple[Latency, ...]
     threads: int
     rounds: int
     notes: list[str]
+
+    def __repr__(self) -> str:
+        told = (
+            f"{row.model} " + (f"{s.median:.3g} ms" if (s := row.milliseconds) else "died")
+            for row in self.models
+        )
+        return f"<Bench: {', '.join(told)}>"
+
+    def _view(self, most: int) -> RenderableType:
+        from onnxq.views import bench
+
+        return bench.latencies(self)
 
     @property
     def passed(self) -> bool:

@@ -31,6 +31,7 @@ from onnxq.errors import LoadError, OptionError
 from onnxq.graph import Model, load
 from onnxq.observing.observe import Part, check_given, observe
 from onnxq.observing.progress_files import ProgressFiles
+from onnxq.observing.side_by_side import available_cores
 from onnxq.observing.statistics import Statistics, fingerprint
 from onnxq.parsing.argument_types import INTEGER, PATH, takes
 from onnxq.quant.settings import Settings
@@ -113,7 +114,8 @@ def calibrate(
                 floats, wishes, data, part=part, most=samples, resume=file, progress=progress
             )
         own = files if executor is None and cluster is None else None
-        task = Task(source, wishes, _sendable(data), samples, own)
+        cores = max(1, available_cores() // jobs) if jobs > 1 else None
+        task = Task(source, wishes, _sendable(data), samples, own, cores)
         begun = Statistics.of(fingerprint(floats), wishes)
         return _divided(task, begun, part, count, workers, files, progress)
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class Conversion(MadeFiles, Reported):
     """A converted model: its files, the traces of passes, and the proofs."""
 
@@ -70,6 +70,10 @@ class Conversion(MadeFiles, Reported):
     """The difference of the outputs caused by that change, if it was measured."""
     stale: list[Path] = field(default_factory=list)
     """Files of an earlier conversion that `save` found in the folder and left there."""
+
+    def _what(self) -> str:
+        variant = f", {self.variant}" if self.variant else ""
+        return f"{self.stem} for {self.backend.name}{variant}"
 
     @takes(folder=PATH)
     def save(self, folder: str | Path) -> list[Path]:
@@ -150,7 +154,7 @@ def convert(
 ) -> Conversion:
     """Convert a quantized model for `backend`; nothing is written until `.save(folder)`.
 
-    `variant` chooses another way to deploy than the backend's own: `onnxq backends` lists them.
+    `variant` chooses another way to deploy than the backend's own (see `onnxq backends NAME`).
     `encodings` are side files (or tables) with the quantization of a float model: what they say
     must match it, unless `allow_missing`; tensors that they leave out stay float, with a note, or
     are an error with `strict`. `weights="max"` quantizes weights that are not in them.

@@ -65,20 +65,20 @@ class _Builder:
         return self.op("BatchNormalization", f"{name}.bn", y, *inputs, epsilon=1e-5)
 
 
-def build(seed: int = 0) -> Model:
-    """The float network."""
+def build(seed: int = 0, width: int = 16) -> Model:
+    """The float network, with `width` channels in its convolutions."""
     b = _Builder(seed)
-    stem = b.op("Relu", "stem.relu", b.conv("stem", b.image, 16, 3, 3, 3, strides=[2, 2]))
-    inner = b.op("Relu", "block.relu1", b.conv("block.conv1", stem, 16, 16, 3, 3))
-    added = b.op("Add", "block.add", b.conv("block.conv2", inner, 16, 16, 3, 3), stem)
+    stem = b.op("Relu", "stem.relu", b.conv("stem", b.image, width, 3, 3, 3, strides=[2, 2]))
+    inner = b.op("Relu", "block.relu1", b.conv("block.conv1", stem, width, width, 3, 3))
+    added = b.op("Add", "block.add", b.conv("block.conv2", inner, width, width, 3, 3), stem)
     block = b.op("Relu", "block.relu2", added)
     bounds = b.constant("relu6.min", 0), b.constant("relu6.max", 6)
-    deep = b.conv("depthwise", block, 16, 1, 3, 3, group=16)
+    deep = b.conv("depthwise", block, width, 1, 3, 3, group=width)
     deep = b.op("Clip", "depthwise.relu6", deep, *bounds)
     pooled = b.op("MaxPool", "pool", deep, kernel_shape=[2, 2], strides=[2, 2])
-    point = b.op("Relu", "pointwise.relu", b.conv("pointwise", pooled, 32, 16, 1, 1))
+    point = b.op("Relu", "pointwise.relu", b.conv("pointwise", pooled, 2 * width, width, 1, 1))
     flat = b.op("Flatten", "flatten", b.op("GlobalAveragePool", "gap", point), axis=1)
-    weight = b.weight("classifier.weight", 10, 32)
+    weight = b.weight("classifier.weight", 10, 2 * width)
     bias = b.constant("classifier.bias", b.random.normal(0, 0.1, 10))
     logits = gs.Variable("logits", np.dtype(np.float32), ["batch", 10])
     inputs = [flat, weight, bias]

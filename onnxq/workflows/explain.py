@@ -7,7 +7,7 @@ tensor they represent.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx_graphsurgeon as gs
 
@@ -28,11 +28,15 @@ from onnxq.parsing.argument_types import takes
 from onnxq.pass_ import Trace
 from onnxq.pipeline import Pipeline
 from onnxq.reading import canonical, dialects_of
+from onnxq.views.shown_result import ShownResult
 from onnxq.workflows.fit_to_backend import fit
 from onnxq.workflows.torch_names import module_of, selector_of
 from onnxq.workflows.write_outputs import write
 from passes.collect_qparams import CollectQParams
 from passes.remove_fake_quant import RemoveFakeQuant
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 MOST_NAMES = 20
 """Names listed if none is similar to the given one."""
@@ -48,8 +52,8 @@ class Use:
     """How the target runs it; '' if unknown."""
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(ShownResult):
     """Everything known about one tensor."""
 
     tensor: str
@@ -65,6 +69,15 @@ class Explanation:
     uses: tuple[Use, ...]
     selectors: tuple[str, ...]
     """Values of `exclude` of `torch_bridge.prepare` that keep it float."""
+
+    def __repr__(self) -> str:
+        how = self.quantizers[0].grid_text if self.quantizers else "not quantized"
+        return f"<Explanation of '{self.tensor}': {how}>"
+
+    def _view(self, most: int) -> RenderableType:
+        from onnxq.views import lint_tables
+
+        return lint_tables.explanation(self)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""

@@ -12,10 +12,13 @@ differ with the model as it was widened, with the cost measured.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
+import numpy as np
+
 from onnxq.backend import Backend
-from onnxq.canonical.quantizers import QUANTIZERS, row_of
+from onnxq.canonical.quantizers import QUANTIZERS, Row, row_of
 from onnxq.errors import BackendError, listed
 from onnxq.graph import Model
 from onnxq.lint.scheme import broken_rules
@@ -95,7 +98,7 @@ def fit(
             kept[after] = model.clone()
 
     made = pipeline.run(source, *observers, keep, start=start)
-    check_scheme(made.model, backend, allow_requantize)
+    check_scheme(made.model, backend, allow_requantize, source)
     done = list(zip(passes[start:], made.traces, strict=True))
     lossy = tuple(trace for p, trace in done if p.lossy and trace.rewrites)
     change = Change(kept[first], made.model, lossy) if lossy else None
@@ -106,21 +109,52 @@ def fit(
     return Fitted(made.model, made.traces, change, Change(kept[earliest], made.model, both))
 
 
-def check_scheme(model: Model, backend: Backend, allow_requantize: bool = False) -> None:
-    """Raise one error for all quantizers that the target would reject."""
+def check_scheme(
+    model: Model, backend: Backend, allow_requantize: bool = False, source: Model | None = None
+) -> None:
+    """Raise one error for all quantizers that the target would reject.
+
+    Its numbers are those of `source`: passes may have turned uint8 into int8.
+    """
+    nodes = [node for node in model.nodes(*QUANTIZERS) if broken_rules(node, backend.scheme)]
+    if not nodes:
+        return
+    stated = _stated(source or model)
     broken: dict[str, None] = {}  # in order, without duplicates
-    linear = not backend.scheme.activation.logarithmic
-    for node in model.nodes(*QUANTIZERS):
+    for node in nodes:
         params = row_of(node)
-        linear = linear and isinstance(params, QParams)
-        rules = broken_rules(node, backend.scheme)
-        if rules:
-            broken[f"'{params.tensor}' ({params.role}): {'; '.join(rules)}"] = None
-    if broken:
-        raise BackendError(
-            f"{len(broken)} quantizer{'s' if len(broken) > 1 else ''} not supported by "
-            f"{backend.name}:{listed(broken)}",
-            fix=f"train or quantize with {backend.name}'s scheme: "
-            f"weights ({backend.scheme.weight}), activations ({backend.scheme.activation})"
-            + (_ALLOW if linear and not allow_requantize else ""),
-        )
+        rules = broken_rules(node, backend.scheme, _shift(params, stated))
+        broken[f"'{params.tensor}' ({params.role}): {'; '.join(rules)}"] = None
+    linear = not backend.scheme.activation.logarithmic and all(
+        isinstance(row_of(node), QParams) for node in model.nodes(*QUANTIZERS)
+    )
+    raise BackendError(
+        f"{len(broken)} quantizer{'s' if len(broken) > 1 else ''} not supported by "
+        f"{backend.name}:{listed(broken)}",
+        fix=f"train or quantize with {backend.name}'s scheme: "
+        f"weights ({backend.scheme.weight}), activations ({backend.scheme.activation})"
+        + (_ALLOW if linear and not allow_requantize else ""),
+    )
+
+
+def _stated(source: Model) -> dict[str, list[QParams]]:
+    """The rows of quantizers as the source has them, by their tensors and their own names."""
+    found: dict[str, list[QParams]] = defaultdict(list)
+    for node in source.nodes(*QUANTIZERS):
+        row = row_of(node)
+        if isinstance(row, QParams):
+            for name in {row.tensor, row.source} - {""}:
+                found[name].append(row)
+    return found
+
+
+def _shift(params: Row, stated: dict[str, list[QParams]]) -> int:
+    """How much larger the codes of the same grid are in the source."""
+    if not isinstance(params, QParams):
+        return 0
+    for row in (*stated.get(params.tensor, ()), *stated.get(params.source, ())):
+        if row.qtype.bits == params.qtype.bits and np.array_equal(row.scale, params.scale):
+            (shift, *others) = np.unique(row.zero_point - params.zero_point).tolist()
+            if not others and row.qtype.signed != params.qtype.signed:
+                return int(shift)
+    return 0

@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxq.backend import Backend, OnnxFile, TableFile, chosen_backend
 from onnxq.canonical.quantizers import QUANTIZERS
@@ -22,18 +22,31 @@ from onnxq.lint.findings import findings
 from onnxq.lint.rule import Finding, Severity, Subject
 from onnxq.parsing.argument_types import PATH, takes
 from onnxq.reading import canonical
+from onnxq.views.shown_result import ShownResult
 from onnxq.workflows.encodings import with_encodings
 from onnxq.workflows.fit_to_backend import fit
 from onnxq.workflows.write_outputs import write
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
-@dataclass(frozen=True)
-class LintReport:
+
+@dataclass(frozen=True, repr=False)
+class LintReport(ShownResult):
     """The findings in one model."""
 
     backend: str
     model: str
     findings: tuple[Finding, ...]
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{self.count(s)} {s}s" for s in ("error", "warning"))
+        return f"<LintReport on {self.model} for {self.backend}: {counts}>"
+
+    def _view(self, most: int) -> RenderableType:
+        from onnxq.views import lint_tables
+
+        return lint_tables.reports([self])
 
     def count(self, severity: Severity) -> int:
         """The number of findings of that severity."""

@@ -26,6 +26,7 @@ from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.rounding.weight_cost import weight_cost
 from onnxq.calibration.rounding.weight_rounding import SAMPLES as ROUNDING_SAMPLES
 from onnxq.calibration.rounding.weight_rounding import is_small_window
+from onnxq.calibration.trials.before_maxima import layers_before_maxima
 from onnxq.calibration.trials.cheap_layers import cheap_layers
 from onnxq.calibration.trials.trial import SAMPLES, Noise, Trial
 from onnxq.canonical.metadata_texts import FLOAT_LAYERS, RANGE_SOURCES, note_texts
@@ -36,20 +37,21 @@ from onnxq.observing.observe import constant_tensors
 from onnxq.observing.range_methods import Method
 from onnxq.observing.statistics import Statistics
 from onnxq.parsing.argument_types import FLAG, INTEGER, PATH, takes
+from onnxq.quant.qparams import Role
 from onnxq.quant.settings import Settings
 from onnxq.workflows.artifacts import Artifact
 from onnxq.workflows.convert import Conversion, convert
 from onnxq.workflows.quantizing.choices import METHODS_TRIED, Choices
 from onnxq.workflows.quantizing.float_layers import Goal, Metric, TradeOff, choose_float_layers
 from onnxq.workflows.quantizing.kept_samples import KeptSamples, statistics_for
-from onnxq.workflows.quantizing.verdict import judged_by_noise, latency
+from onnxq.workflows.quantizing.verdict import judged_by_noise, latency, low_note
 from onnxq.workflows.write_outputs import check_writer
 
 if TYPE_CHECKING:
     from onnxq.running.samples import Data
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class Quantization(Conversion):
     """A float model quantized for a backend: files, recipe and what it costs."""
 
@@ -67,6 +69,18 @@ class Quantization(Conversion):
     None if it was not measured."""
     float_model: Model | None = field(default=None, repr=False)
     """The float model, to compare with in a report."""
+
+    @property
+    def headline(self) -> str:
+        """What it is, whether it is proven and what it costs, in one line."""
+        cost = "" if self.noise is None else f", {self.noise.sqnr:.1f} dB against float"
+        speed = "" if self.latency is None else f", {self.latency:.2f} x its time"
+        return super().headline + cost + speed
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether activations are quantized, which takes ranges from data."""
+        return bool(self.table.of(Role.ACTIVATION))
 
     def _trusted(self) -> Model:
         return self.source if self.float_model is None else self.float_model
@@ -152,6 +166,7 @@ def quantize(
         progress(f"reading {source}")
         path = Path(source)
         stem, source = stem or path.stem, load(path)
+    progress("placing quantizers")
     # onnxruntime's own kernels have no float16; other targets take it as it is.
     model, traces = float_form(source, single="deployed" in target.sessions)
     rules = stored.settings if stored is not None else Settings.of(settings)
@@ -176,9 +191,10 @@ def quantize(
             fix="give --data, or --rounding nearest",
         )
     tradeoff: list[TradeOff] = []
-    cheap: list[str] = []
+    cheap, picked = list[str](), list[str]()
     chosen, noise = stored, None
     by_trial = stored is None and bool((method is None and placing.places) or few or goal.is_set)
+    progress("running the float model")
     trial = Trial(model, kept.feeds) if kept.feeds and (verify or by_trial) else None
     if chosen is None:
         chosen = Recipe(
@@ -190,8 +206,10 @@ def quantize(
             rules,
             asked or ("gptq" if rounds and kept.feeds else "nearest"),
         )
-        cheap = cheap_layers(placing, kept.feeds[0]) if kept.feeds else []
-        chosen = chosen.with_float(cheap)
+        if kept.feeds:
+            cheap = cheap_layers(placing, kept.feeds[0])
+            picked = [n for n in layers_before_maxima(placing, kept.feeds[0]) if n not in cheap]
+        chosen = chosen.with_float((*cheap, *picked))
         if trial is not None and by_trial:
             choices = Choices(calibrated, chosen, trial, progress)
             if method is None and placing.places:
@@ -204,6 +222,7 @@ def quantize(
         if goal.is_set:
             chosen, tradeoff = choose_float_layers(calibrated, chosen, trial, goal, progress)
             noise = None
+    progress("quantizing by the chosen recipe")
     placed = calibrated.placed(chosen)
     round_biases(placed.model, target)
     chosen = replace(chosen, grids=calibrated.recorded(chosen, placed))
@@ -219,6 +238,7 @@ def quantize(
         progress=progress,
     )
     if trial is not None and (noise is None or verify):  # with its biases as they are rounded
+        progress("measuring the cost")
         noise = trial.noise(placed.model)
     ratio, slow = None, list[str]()
     if measure_latency and "deployed" in target.sessions:
@@ -227,6 +247,7 @@ def quantize(
     proofs, judged = done.proofs, list[str]()
     if trial is not None and noise is not None:
         proofs, judged = judged_by_noise(done, trial, noise)
+        judged += low_note(noise)
     return Quantization(
         **{f.name: getattr(done, f.name) for f in fields(Conversion)}
         | {
@@ -236,7 +257,8 @@ def quantize(
                 *(r for t in traces if t.name == "single-precision" for r in t.rewrites),
                 *_notes(found, placed, calibrated, has_data=bool(kept.feeds)),
                 *_rounding_notes(chosen, placing, placed, calibrated, trial),
-                *_cheap_note(cheap),
+                *_float_note(cheap, "as fast there, and more accurate"),
+                *_float_note(picked, "before a maximum, which hands on all of a value's error"),
                 *([_SEEN] if few and placed.rounded and not kept.is_enough else []),
                 *done.notes,
                 *judged,
@@ -335,11 +357,11 @@ def _has_small_windows(placing: Placing) -> bool:
     return any(is_small_window(node, weight.shape) for node, weight in placing.weights)
 
 
-def _cheap_note(layers: list[str]) -> list[str]:
+def _float_note(layers: list[str], why: str) -> list[str]:
     if not layers:
         return []
     more = f" and {len(layers) - 1} more" if len(layers) > 1 else ""
-    return [f"'{layers[0]}'{more} in float: they are as fast there, and more accurate"]
+    return [f"'{layers[0]}'{more} in float: {why}"]
 
 
 def _recipe_file(recipe: Recipe) -> Artifact:

@@ -58,11 +58,16 @@ def read(
             "weights are quantized if encodings omit them, but no encodings were given",
             fix="give encodings, or run the pass 'quantize-weights'",
         )
+    if allow_missing and not beside:
+        raise OptionError(
+            "allow_missing is for encodings that do not match the model, and there are none",
+            fix="give encodings (--encodings FILE), or leave it out",
+        )
     notes = [*given.upgrades]
-    if beside:
-        progress("reading encodings")
+    progress("reading quantizers")
     found, traces = canonical(given, *observers)
     if beside:
+        progress("reading encodings")
         found, told = with_encodings(
             found,
             beside,
@@ -99,6 +104,6 @@ def unquantized(model: Model, traces: tuple[Trace, ...]) -> BackendError:
     why = f" ({skips[0].where}: {skips[0].reason})" if skips else ""
     return BackendError(
         f"the model has no quantizers that onnxq can read{why}",
-        fix="give a quantized model, or the ranges of this one with --encodings FILE; "
-        "'onnxq inspect' lists what was found",
+        fix="quantize a float model with 'onnxq quantize', or give the ranges of this one with "
+        "--encodings FILE; 'onnxq inspect' lists what was found",
     )

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onnxq.backend import Backend
 from onnxq.graph import Model
 from onnxq.lint.findings import findings
+from onnxq.lint.pair_saturation import is_about
 from onnxq.lint.rule import Finding, Subject
 from onnxq.proof.change import Change
 from onnxq.proof.prove import Proof
 from onnxq.proof.verify import Report
-from onnxq.reporting.commands import Names
+from onnxq.running.cpu import this_cpu
 from onnxq.running.records import Data
 from onnxq.workflows.artifacts import Artifact
-from onnxq.workflows.report import ModelReport, made_report, short_path, shown_path
-from onnxq.workflows.summary import summarize
+
+if TYPE_CHECKING:
+    from onnxq.workflows.report import ModelReport
 
 
 class Reported:
@@ -48,6 +51,11 @@ class Reported:
         `against` is the model to compare with, by default the source. `data` are typical inputs, of
         which `samples` at most are used; without them random inputs are compared.
         """
+        # Imported by whoever wants a report: most conversions are over before that has been read.
+        from onnxq.reporting.commands import Names
+        from onnxq.workflows.report import made_report, shown_path
+        from onnxq.workflows.summary import summarize
+
         trusted = self._trusted() if against is None else against
         changes: Sequence[str] = () if self.change is None else self.change.notes()
         return made_report(
@@ -86,11 +94,19 @@ class Reported:
         """Lint findings for the model to deploy."""
         return findings(self.subject)
 
+    @property
+    def concerning_other_cpus(self) -> tuple[Finding, ...]:
+        """Findings about CPUs that are neither this one nor meant by the variant."""
+        cpu = this_cpu()
+        return tuple(f for f in self.findings if not is_about(f, cpu, self.variant))
+
     def _trusted(self) -> Model:
         """The model that a report compares with."""
         return self.source
 
     def _first_file(self) -> str:
+        from onnxq.workflows.report import short_path
+
         if self.files:
             return short_path(self.files[0])
         return f"{self.stem}{self.artifacts[0].suffix}"

@@ -9,6 +9,7 @@ The proof reads the file back, applies it to the clean model and compares.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,11 +40,14 @@ if TYPE_CHECKING:
     from onnxq.running.samples import Data
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class SideExport(MadeFiles):
     """A clean model and its side file, before they are written."""
 
     format: SideFile
+
+    def _what(self) -> str:
+        return f"{self.stem} as {self.format.name}"
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -51,7 +55,12 @@ class SideExport(MadeFiles):
 
 
 @takes(
-    source=(Model, *PATH), side_file=(str, SideFile), stem=(str, None), count=INTEGER, seed=INTEGER
+    source=(Model, *PATH),
+    side_file=(str, SideFile),
+    stem=(str, None),
+    count=INTEGER,
+    seed=INTEGER,
+    progress=Callable,
 )
 def export_side_file(
     source: Model | str | Path,
@@ -62,13 +71,16 @@ def export_side_file(
     stem: str | None = None,
     count: int = 4,
     seed: int = 0,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> SideExport:
     """Export the quantization of a model of any dialect as a side file next to a clean model."""
     if isinstance(side_file, str):
         side_file = find_format(side_file)
     if not isinstance(source, Model):
+        progress(f"reading {source}")
         stem = stem or Path(source).stem
         source = load(source)
+    progress("taking the quantizers out")
     before, read = canonical(source)
     if not before.nodes(*QUANTIZERS):
         raise unquantized(before, read)
@@ -98,6 +110,7 @@ def export_side_file(
         notes=notes,
     )
     if verify:
+        progress(f"proving {side_file.name} by reading it back")
         again = clean.clone()
         held = side_file.read(content, clean)
         _check_whole(table, held, side_file)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxq.canonical.quantizers import is_quantizer, quantizer_behind
 from onnxq.dialects import quantizing_operators
@@ -16,7 +16,11 @@ from onnxq.pass_ import Skip
 from onnxq.pipeline import Pipeline
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.reading import canonical, dialects_of, readable_form
+from onnxq.views.shown_result import ShownResult
 from passes.collect_qparams import CollectQParams
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,8 @@ class LayerSummary:
         return self.input and self.weight
 
 
-@dataclass
-class Summary:
+@dataclass(repr=False)
+class Summary(ShownResult):
     """A model in numbers."""
 
     opsets: dict[str, int]
@@ -53,6 +57,15 @@ class Summary:
     unread: list[Skip] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Notes of readers and side files, and quantizers without a scale."""
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(self.dialects) or "no quantization"
+        return f"<Summary: {sum(self.ops.values())} nodes, {kinds}, {len(self.table)} quantizers>"
+
+    def _view(self, most: int) -> RenderableType:
+        from onnxq.views import tables
+
+        return tables.summary(self, most)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""

@@ -32,7 +32,7 @@ def check_writer(backend: Backend) -> None:
         raise BackendError(
             f"onnxq cannot write files for {backend.name} yet: its writer does not exist",
             fix="train for it and keep the canonical ONNX, or convert for a backend that "
-            "'onnxq backends' shows with files",
+            "writes files ('onnxq backends NAME' lists them)",
         )
 
 

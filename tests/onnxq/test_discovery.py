@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +16,7 @@ from onnxq.discovery import PASSES_GROUP, Broken, find_pass
 from onnxq.errors import OptionError
 from onnxq.pass_ import Pass
 from onnxq.side_files.side_file import FORMATS_GROUP, SideFile, find_format, formats
+from tests.checks.published import published
 
 Publish = Callable[..., None]
 
@@ -51,20 +50,7 @@ def publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publish
     monkeypatch.syspath_prepend(tmp_path)
 
     def add(distribution: str, group: str = PASSES_GROUP, **entries: object) -> None:
-        module = ModuleType(f"{distribution}_module")
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        lines = [f"[{group}]"]
-        for name, thing in entries.items():
-            if isinstance(thing, str):  # a place to load from
-                lines.append(f"{name} = {thing}")
-            else:
-                setattr(module, name, thing)
-                lines.append(f"{name} = {module.__name__}:{name}")
-        info = tmp_path / f"{distribution}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1\n")
-        (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
-        importlib.invalidate_caches()
+        published(tmp_path, monkeypatch, distribution, group, entries)
         discovery.discover.cache_clear()
 
     yield add

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from onnxq.cli.bench import table
 from onnxq.graph import save
 from onnxq.timing import child
 from onnxq.timing.rounds import Spread
 from onnxq.timing.survey import FloatNode, Survey
+from onnxq.views.bench import latencies
 from onnxq.workflows import demo
 from onnxq.workflows.bench import Bench, Latency
 from tests.models.build import parse
@@ -97,7 +97,7 @@ def test_tables_fit_100_columns_whatever_is_in_them() -> None:
         Latency("dead", None, None, 10, (), False, 0, 0, None, failure="it died"),
     )
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(table(Bench(rows, 2, 30, [])))
+    console.print(latencies(Bench(rows, 2, 30, [])))
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 100
     assert "2 threads, 30 rounds" in text

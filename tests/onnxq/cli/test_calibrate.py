@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,10 +136,10 @@ def test_an_interrupted_run_is_continued(
     output = tmp_path / "all.stats"
     add = observing._Run.add
 
-    def interrupted(self: observing._Run, sample: observing.Sample, found: Statistics) -> None:
+    def interrupted(self: Any, sample: observing.Sample, *more: Any) -> None:
         if sample.number == 7:
             raise KeyboardInterrupt
-        add(self, sample, found)
+        add(self, sample, *more)
 
     with monkeypatch.context() as patch:
         patch.setattr(observing._Run, "add", interrupted)

@@ -9,7 +9,8 @@ import onnx
 import pytest
 
 from onnxq.graph import save
-from onnxq.workflows import demo
+from onnxq.running.cpu import Cpu
+from onnxq.workflows import demo, reported
 from tests.models.lint_cases import conv_net, gemm_net
 from tests.onnxq.conftest import Run
 
@@ -37,14 +38,28 @@ def test_lint_fails_on_errors(onnxq: Run, tmp_path: Path) -> None:
     assert report["findings"][0]["rule"] == "gemm-bias-scale"
 
 
-def test_convert_tells_and_lint_reads_its_folder(onnxq: Run, tmp_path: Path) -> None:
+OLD = Cpu("old", "x86_64", frozenset({"avx2"}))
+NEW = Cpu("new", "x86_64", frozenset({"avx2", "avx512_vnni"}))
+ARM = Cpu("arm", "aarch64", frozenset({"asimddp"}))
+
+
+@pytest.mark.parametrize(("cpu", "concerned"), [(OLD, True), (NEW, False), (ARM, False)])
+def test_convert_tells_what_concerns_this_cpu_and_lint_all(
+    onnxq: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpu: Cpu, concerned: bool
+) -> None:
+    monkeypatch.setattr(reported, "this_cpu", lambda: cpu)
     model = write(tmp_path / "m.onnx", conv_net(weight_codes=127))
     folder = tmp_path / "out"
-    code, out, _ = onnxq("convert", model, "-b", "onnxruntime", "-o", folder)
+    words = ("convert", model, "-b", "onnxruntime", "-o", folder)
+    code, out, _ = onnxq(*words)
     assert code == 0
-    assert "unsafe on AVX2" in out
+    assert ("unsafe on AVX2" in out) == concerned
+    assert "unsafe on AVX2" in onnxq(*words, "--no-verify", "--explain")[1]
+    found = json.loads(onnxq(*words, "--no-verify", "--json")[1])
+    assert any("unsafe on AVX2" in each["message"] for each in found["findings"])
     code, out, _ = onnxq("lint", folder, "-b", "onnxruntime")
     assert code == 0
+    assert "unsafe on AVX2" in out
     assert "m_qdq.onnx: 0 errors, 1 warning" in " ".join(out.split())
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import onnx
 import pytest
 
+from onnxq.running.cpu import Cpu
+from onnxq.workflows import reported
 from tests.models.networks import NETWORKS, samples
 from tests.onnxq.conftest import Run
 
@@ -30,6 +32,26 @@ def test_files_proof_and_cost(net: Path, tmp_path: Path, onnxq: Run) -> None:
     assert "Cost of quantization" in out
     assert "from 12 samples" in out
     assert sorted(p.name for p in folder.iterdir()) == ["net_qdq.onnx", "net_recipe.json"]
+
+
+@pytest.mark.parametrize(("feature", "concerned"), [("avx2", True), ("avx512_vnni", False)])
+def test_saturation_is_told_where_this_cpu_saturates(
+    net: Path,
+    tmp_path: Path,
+    onnxq: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    feature: str,
+    concerned: bool,
+) -> None:
+    cpu = Cpu("", "x86_64", frozenset({feature}))
+    monkeypatch.setattr(reported, "this_cpu", lambda: cpu)
+    words = ("--data", tmp_path / "data.npz", "-o", tmp_path / "out", "--no-verify")
+    words += ("--method", "min-max")
+    code, out, _ = onnxq("quantize", net, "-b", "onnxruntime", *words)
+    assert code == 0
+    assert ("unsafe on AVX2" in " ".join(out.split())) == concerned
+    found = json.loads(onnxq("quantize", net, "-b", "onnxruntime", *words, "--json")[1])
+    assert any("unsafe on AVX2" in each["message"] for each in found["findings"])
 
 
 def test_a_recipe_and_json(net: Path, tmp_path: Path, onnxq: Run) -> None:

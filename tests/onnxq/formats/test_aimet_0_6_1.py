@@ -90,7 +90,7 @@ def test_float_tensors_have_no_row() -> None:
         ({"scale": float("nan")}, "'scale' is NaN"),
         ({"scale": 0, "min": ..., "max": ...}, "not a positive finite number"),
         ({"offset": -30.5}, "not an integer"),
-        ({"offset": 30, "min": ..., "max": ...}, "zero point -30"),
+        ({"offset": 30, "min": ..., "max": ...}, "offset 30 is outside -255..0"),
         ({"is_symmetric": False}, 'not "True" or "False"'),
         ({"dtype": "INT"}, 'not "int"'),
         ({"bitwidth": 64}, "64 bits"),

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from onnxq.backend import Backend, backends
+from onnxq.errors import OptionError
+from onnxq.operators import placement
+from onnxq.operators.op_kind import kind_of
 from onnxq.operators.placement import (
     INPUTS_ONLY,
     KINDS,
@@ -12,8 +15,10 @@ from onnxq.operators.placement import (
     MOVES,
     TOTAL_INTEGER,
     Placement,
+    add_op_kind,
     kinds,
 )
+from tests.models.build import parse
 
 
 def test_kinds_are_written_in_groups() -> None:
@@ -30,7 +35,7 @@ def test_kinds_are_written_in_groups() -> None:
     ],
 )
 def test_a_misspelt_kind_is_refused(wrong: dict[str, frozenset[str]]) -> None:
-    with pytest.raises(ValueError, match=r"^unknown op kinds: (Convolution|ReLU|Scale)$"):
+    with pytest.raises(ValueError, match=r"^unknown op kinds: (Convolution|ReLU|Scale) \("):
         Placement(**wrong)  # type: ignore[arg-type]
 
 
@@ -48,3 +53,21 @@ def test_every_backend_quantizes_the_inputs_or_outputs_of_its_weighted_ops(name:
     assert isinstance(backend, Backend)
     placement = backend.placement
     assert (placement.weights - {"Embedding"}) <= (placement.inputs | placement.outputs)
+
+
+def test_another_operator_of_onnx_becomes_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "_ADDED", set())
+    (node,) = parse("g (float[2] x) => (float[2] y) { y = Selu(x) }").nodes("Selu")
+    assert kind_of(node) is None
+    with pytest.raises(ValueError, match=r"Selu.*add_op_kind"):
+        Placement(inputs=kinds("Selu"))
+    assert add_op_kind("Selu") == add_op_kind("Selu") == "Selu"
+    assert Placement(inputs=kinds("Selu")).inputs == {"Selu"}
+    assert kind_of(node) == "Selu"
+
+
+@pytest.mark.parametrize("name", ["SELU", "Convolution", "Gemm", "GlobalMaxPool", ""])
+def test_other_words_are_no_kinds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "_ADDED", set())
+    with pytest.raises(OptionError, match="not the name of an ONNX operator"):
+        add_op_kind(name)

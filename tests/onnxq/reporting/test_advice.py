@@ -52,6 +52,12 @@ def test_findings_of_one_kind_are_told_once() -> None:
     assert found[1].command.startswith("onnxq quantize f.onnx")
 
 
+def test_a_node_without_a_name_is_named_by_its_tensor() -> None:
+    found = advise(NAMES, findings=[Finding("warning", "(Add producing 'a')", "r", "slow", "x")])
+    assert found[0].where == ("a",)
+    assert found[0].command == "onnxq explain m.onnx --backend onnxruntime a"
+
+
 @pytest.mark.parametrize(
     ("rule", "starts"),
     [

@@ -59,7 +59,7 @@ def test_every_offending_tensor_is_named() -> None:
     quantize(model, "y", qtype="int16")
     with pytest.raises(BackendError, match="2 quantizers not supported by tensorrt") as caught:
         onnxq.convert(model, "tensorrt")
-    assert "'x' (activation): zero point -125 (must be 0)" in caught.value.what
+    assert "'x' (activation): uint8 zero point 3 (must be 128)" in caught.value.what
     assert "'y' (activation): type int16" in caught.value.what
     assert "activations (int8/float8e4m3fn, symmetric, per tensor)" in caught.value.fix
     one = quantize(parse("g (float[4] x) => (float[4] y) { y = Neg(x) }"), "x", qtype="int16")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from onnxq.backend import find_backend
@@ -39,6 +41,35 @@ def test_without_permission_one_error_names_all_tensors_and_the_option() -> None
         fit(model, TRT)
     assert all(f"'{name}'" in caught.value.what for name in wrong)
     assert "--allow-requantize" in str(caught.value.fix)
+
+
+@pytest.mark.parametrize(
+    ("backend", "stated", "message"),
+    [
+        ("tensorrt", "uint8 {140}", "uint8 zero point 140 (must be 128)"),
+        ("ncnn", "uint8 {128}", "uint8 range 0..255 (must be 1..255)"),
+        ("ncnn", "uint8 {0}", "uint8 zero point 0 (must be 128)"),
+        ("tensorrt", "int8 {-3}", "'x' (activation): zero point -3 (must be 0)"),
+        ("tensorrt", "uint16 {300}", "type uint16 (accepted: int8, float8e4m3fn); zero point 300"),
+    ],
+)
+def test_a_refusal_has_the_numbers_of_the_file(
+    tmp_path: Path, backend: str, stated: str, message: str
+) -> None:
+    """Passes turn uint8 into the int8 of these targets before the scheme is checked."""
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 21]> g (float[1,4] x) => (float[1,4] y)
+        <float s = {{0.1}}, {stated.split()[0]} z = {stated.split()[1]}> {{
+            q = QuantizeLinear (x, s, z)
+            d = DequantizeLinear (q, s, z)
+            y = Neg (d)
+        }}"""
+    )
+    path = tmp_path / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(BackendError) as caught:
+        convert(path, backend)
+    assert message in caught.value.what
 
 
 @pytest.mark.parametrize("network", ["resnet", "mobilenet", "unet", "transformer", "conv1d"])

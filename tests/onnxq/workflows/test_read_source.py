@@ -35,7 +35,7 @@ def test_encodings_are_put_in(several: bool) -> None:
     encodings = [made.table, QParamTable()] if several else made.table
     source = read(plain, encodings=encodings, progress=told.append)  # type: ignore[arg-type]
     assert len(source.model.nodes(FAKE_QUANTIZE)) == len(list(made.table))
-    assert told == ["reading encodings"]
+    assert told == ["reading quantizers", "reading encodings"]
 
 
 def test_weights_without_encodings_are_refused() -> None:

@@ -98,7 +98,7 @@ def test_the_command_line_names_them_and_goes_on(
     assert onnxq(*words, "--variant", "qoperator")[0] == 0
     code, told, _ = onnxq(*words)
     assert code == 0
-    assert "net_qoperator.onnx does not belong to this conversion" in " ".join(told.split())
+    assert "net_qoperator.onnx' does not belong to this conversion" in " ".join(told.split())
     assert (out / "net_qoperator.onnx").exists()
     code, told, _ = onnxq(*words, "--json")
     assert (code, json.loads(told)["stale"]) == (0, [str(out / "net_qoperator.onnx")])

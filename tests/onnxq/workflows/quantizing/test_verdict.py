@@ -13,7 +13,7 @@ from onnxq.graph import from_proto
 from onnxq.proof.difference import Tolerance
 from onnxq.workflows.convert import convert
 from onnxq.workflows.quantizing import verdict
-from onnxq.workflows.quantizing.verdict import judged_by_noise, latency
+from onnxq.workflows.quantizing.verdict import judged_by_noise, latency, low_note
 from tests.models.build import parse, quantize
 from tests.models.networks import NETWORKS, quantized, samples
 
@@ -49,10 +49,32 @@ def test_a_session_as_close_to_float_as_the_reference_one_passes() -> None:
     lost, notes = judged_by_noise(done, trial, ruined)
     assert not any(proof.passed for proof in lost)
     assert notes == []
-    exact = replace(noise, error=dict.fromkeys(noise.error, 0.0))
+    none = {name: [0.0] * len(each) for name, each in noise.by_sample.items()}
+    exact = replace(noise, error=dict.fromkeys(noise.error, 0.0), by_sample=none)
     worse, notes = judged_by_noise(done, trial, exact)
     assert not any(proof.passed for proof in worse)
     assert notes == []
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "chance"),
+    [
+        ([1.0] * 8, [1.2] * 8, True),  # less than a decibel
+        ([1.0] * 8, [1.3] * 8, False),  # all of them are worse: that is no chance
+        ([1.0] * 8, [1.3, 1.5] * 4, False),
+        ([0.1] * 8, [0.1] * 7 + [4.0], True),  # one of them changed
+        ([0.1] * 7, [0.1] * 6 + [4.0], False),  # too few to tell
+    ],
+)
+def test_worse_by_chance(before: list[float], now: list[float], chance: bool) -> None:
+    assert verdict._by_chance(before, now) == chance
+
+
+def test_what_to_do_about_noisy_outputs() -> None:
+    assert low_note(Noise({"y": 1.0}, {"y": 1e-3})) == []
+    (note,) = low_note(Noise({"y": 1.0, "z": 1.0, "w": 1.0}, {"y": 0.1, "z": 0.02, "w": 1e-4}))
+    assert note.startswith("'y' has 10.0 dB of signal to noise, and 1 more below 20 dB")
+    assert "--target-sqnr 25" in note
 
 
 def test_labels_may_differ_from_float_as_often_as_in_the_reference_session() -> None:

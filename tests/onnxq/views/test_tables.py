@@ -6,13 +6,11 @@ import io
 
 from rich.console import Console, RenderableType
 
-from onnxq import discovery
-from onnxq.backend import Backend, backends, find_backend
-from onnxq.cli import lint_tables, tables
-from onnxq.discovery import Broken
+from onnxq.backend import find_backend
 from onnxq.graph import from_proto
-from onnxq.pass_ import Trace
+from onnxq.pass_ import Skip, Trace
 from onnxq.proof.verify import verify
+from onnxq.views import lint_tables, tables
 from onnxq.workflows.convert import convert
 from onnxq.workflows.explain import explain
 from onnxq.workflows.summary import summarize
@@ -45,26 +43,21 @@ def test_reasons_are_grouped() -> None:
     assert "and 3 more" in shown
 
 
+def test_what_is_not_read_for_one_reason_is_one_line() -> None:
+    found = summarize(from_proto(ZOO["qdq_residual"]()))
+    found.unread = [Skip(f"'conv{i}'", "its scale is computed at run time") for i in range(9)]
+    found.notes = [f"'conv{i}' has no range" for i in range(9)]
+    shown = text(tables.summary(found))
+    assert "not read: 9: 'conv0', 'conv1', 'conv2', …: its scale is computed at run time" in shown
+    assert "note: 'conv0' has no range (9 alike: conv0, conv1, conv2, …)" in shown
+    assert len(found.to_json()["unread"]) == len(found.to_json()["notes"]) == 9
+
+
 def test_reports() -> None:
     proto = ZOO["qdq_residual"]()
     shown = text(tables.report(verify(proto, proto, per_layer=True), per_layer=True))
     assert "the models agree" in shown
     assert "0 steps" in shown
-
-
-def test_broken_plug_ins_are_shown() -> None:
-    broken = {"zzz": Broken("zzz", "ImportError: no module", "someone")}
-    known = dict(discovery.passes()) | broken
-    assert "broken plug-in: ImportError: no module" in text(tables.pass_list(known))
-    others = dict(backends()) | broken
-    assert "broken plug-in" in text(tables.backend_list(others))
-
-
-def test_backends_without_a_writer_say_so() -> None:
-    chip = Backend("chip", "a chip", find_backend("onnxruntime").scheme)
-    shown = text(tables.backend_list({"chip": chip}))
-    assert "none: no writer yet" in shown
-    assert "training only" in shown
 
 
 def test_logarithmic_grids_are_explained() -> None:
@@ -79,9 +72,7 @@ def test_numbers_are_short() -> None:
     assert [tables.number(v) for v in (0, 1, 0.123456, 1e-9)] == ["0", "1", "0.123", "1e-09"]
 
 
-def test_variants_and_costs_are_shown() -> None:
-    shown = text(tables.backend_list(dict(backends())))
-    assert "--variant qoperator: integer operators instead of QDQ" in shown
+def test_costs_are_shown() -> None:
     model = quantized("conv1d", find_backend("onnxruntime"))
     done = convert(model, "onnxruntime", variant="qoperator")
     whole = text(tables.conversion(done, explain=False))
@@ -89,3 +80,12 @@ def test_variants_and_costs_are_shown() -> None:
     assert "note: round-bias changes what the model computes: " in whole
     done = convert(model, "onnxruntime")
     assert "Cost" not in text(tables.conversion(done, explain=False))
+
+
+def test_readers_of_other_dialects_are_not_listed() -> None:
+    idle, busy, other = Trace("read-qonnx"), Trace("read-qdq"), Trace("drop-identity")
+    busy.rewrote("x")
+    shown = text(tables.traces([idle, busy, other], explain=True))
+    assert "read-qdq" in shown
+    assert "drop-identity" in shown  # it was asked for
+    assert "read-qonnx" not in shown

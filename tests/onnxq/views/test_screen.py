@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
-from onnxq.cli.screen import Screen, escaped, message, shown, shown_lines
+from onnxq.views.screen import Screen, escaped, message, shown, shown_lines
 
 
 def printed(view: object, width: int = 200) -> str:

@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 
-from onnxq.cli.screen import new_table, shown, shown_lines
-from onnxq.lint.rule import Finding
-from onnxq.quant.log_params import LogParams
-from onnxq.workflows.explain import Explanation
-from onnxq.workflows.lint_model import LintReport
+from onnxq.views.alike import MOST_NAMES, grouped, pattern
+from onnxq.views.screen import new_table, shown, shown_lines
+
+if TYPE_CHECKING:
+    from onnxq.glossary import Word
+    from onnxq.lint.rule import Finding
+    from onnxq.workflows.explain import Explanation
+    from onnxq.workflows.lint_model import LintReport
 
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
 def findings(
-    found: Iterable[Finding], title: str = "Findings", most: int | None = None
+    found: Iterable[Finding], title: str = "Findings", most: int | None = None, every: bool = False
 ) -> RenderableType:
-    """Findings as a table; places with the same message share a row.
+    """Findings as a table; places with messages that are alike share a row.
 
-    Of each rule at most `most` rows are shown, and how many more places there are.
+    Of each rule at most `most` rows are shown, and how many more places there are. With `every`,
+    only places with the same message share a row, and all of them are named.
     """
     table = new_table(title, "", "where", "what", "next")
-    places: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
-    for finding in found:
-        places[finding.rule, finding.severity, finding.message, finding.fix].append(finding.where)
     rows: Counter[str] = Counter()
     hidden: Counter[tuple[str, str]] = Counter()
-    for (rule, severity, message, fix), where in places.items():
-        rows[rule] += 1
-        if most is not None and rows[rule] > most:
-            hidden[rule, severity] += len(where)
+    for same in grouped(found, lambda f: _kind(f, every)):
+        first, count = same[0], len(same)
+        rows[first.rule] += 1
+        if most is not None and rows[first.rule] > most:
+            hidden[first.rule, first.severity] += count
             continue
-        more = [f"and {len(where) - 5} more"] if len(where) > 5 else []
+        where = [finding.where for finding in same]
+        if count > MOST_NAMES and not every:
+            where[MOST_NAMES:] = [f"… {count} in all"]
+        differ = any(finding.message != first.message for finding in same)
         table.add_row(
-            shown(severity, _STYLES[severity]),
-            shown_lines(where[:5] + more),
-            shown(message),
-            shown(fix),
+            shown(first.severity, _STYLES[first.severity]),
+            shown_lines(where),
+            shown(first.message + (" (the first; the others are alike)" if differ else "")),
+            shown(first.fix),
         )
     for (rule, severity), count in hidden.items():
         table.add_row(
@@ -49,6 +55,11 @@ def findings(
             "--explain shows all of them",
         )
     return table
+
+
+def _kind(finding: Finding, every: bool) -> tuple[str, ...]:
+    texts = (finding.message, finding.fix)
+    return (finding.rule, finding.severity, *(texts if every else map(pattern, texts)))
 
 
 def reports(found: Iterable[LintReport]) -> RenderableType:
@@ -70,15 +81,7 @@ def explanation(found: Explanation) -> RenderableType:
     table.show_header = False
     table.columns[0].style = "bold"
     for row in found.quantizers:
-        if isinstance(row, LogParams):
-            grid = f"{row.role} logarithmic, largest magnitude {row.data_max:.6g}"
-            table.add_row("quantized", shown(grid))
-            continue
-        scale, zero = row.scale.reshape(-1), row.zero_point.reshape(-1)
-        grid = f"scale {scale[0]:.6g}, zero point {zero[0]}"
-        if scale.size > 1:
-            grid = f"{scale.size} scales {scale.min():.4g}..{scale.max():.4g} on axis {row.axis}"
-        table.add_row("quantized", shown(f"{row.role} {row.qtype} {row.lo}..{row.hi}, {grid}"))
+        table.add_row("quantized", shown(f"{row.role} {row.grid_text}"))
     if not found.quantizers:
         table.add_row("quantized", shown("no", "yellow"))
     table.add_row("rule", shown(found.rule))
@@ -97,3 +100,10 @@ def explanation(found: Explanation) -> RenderableType:
         names = ", ".join(f"{s!r}" for s in found.selectors)
         table.add_row("to exclude", shown(f"tb.prepare(..., exclude=[{names}])"))
     return table
+
+
+def definition(found: Word) -> RenderableType:
+    """What a word means."""
+    also = f" (also: {', '.join(found.also)})" if found.also else ""
+    more = [shown(f"more: docs/{found.page}", "dim")] if found.page else []
+    return Group(shown(f"{found.name}{also}", "bold"), shown(found.text), *more)

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from onnxq.backend import Backend
-from onnxq.cli import lint_tables
-from onnxq.cli.screen import new_table as _table
-from onnxq.cli.screen import shown, shown_lines
-from onnxq.discovery import Broken
-from onnxq.pass_ import Pass, Trace
-from onnxq.proof.difference import TensorDiff
-from onnxq.proof.prove import COST, Proof
-from onnxq.proof.verify import Report
-from onnxq.quant.qparam_table import QParamTable
-from onnxq.quant.qparams import QParams
-from onnxq.side_files.side_file import SideFile
-from onnxq.workflows.convert import Conversion
-from onnxq.workflows.side_export import SideExport
-from onnxq.workflows.summary import Summary
+from onnxq.views import lint_tables
+from onnxq.views.alike import first_names, grouped, merged
+from onnxq.views.screen import new_table as _table
+from onnxq.views.screen import shown, shown_lines
 
-OK, FAILED = Text("ok", "green"), Text("FAILED", "bold red")
+if TYPE_CHECKING:
+    from onnxq.pass_ import Trace
+    from onnxq.proof.difference import TensorDiff
+    from onnxq.proof.kernel_difference import KernelDiff
+    from onnxq.proof.prove import Proof
+    from onnxq.proof.verify import Report
+    from onnxq.quant.qparam_table import QParamTable
+    from onnxq.workflows.artifacts import MadeFiles
+    from onnxq.workflows.convert import Conversion
+    from onnxq.workflows.summary import Summary
+
+OK, DRIFT, FAILED = Text("ok", "green"), Text("drift", "yellow"), Text("FAILED", "bold red")
 _NUMBERS = ("max difference", "mean", "moved", "values")
 """The columns of a difference before its verdict."""
-T = TypeVar("T")
 
 
 def number(value: float) -> str:
@@ -52,19 +51,37 @@ def diff_cells(diff: TensorDiff) -> list[RenderableType]:
     ]
 
 
-def proofs(found: Iterable[Proof], title: str = "Proof") -> RenderableType:
+def proofs(proven: Iterable[Proof], title: str = "Proof") -> RenderableType:
     """The comparisons, output by output."""
     table = _table(title, "compared", "output", *_NUMBERS, "", right=_NUMBERS)
     notes: list[str] = []
-    for proof in found:
-        for diff in proof.report.outputs:
+    for proof in proven:
+        found = proof.report
+        for diff in found.outputs:
             # The session that ran instead of a rejected one was compared already.
             cells = ["not run", "", "", "", FAILED] if proof.refused else diff_cells(diff)
+            if found.drifts:
+                cells[-1] = DRIFT
             table.add_row(proof.what, shown(diff.name), *cells)
+        if found.furthest is not None:
+            table.add_row(proof.what, *_kernel_cells(found, found.furthest))
         if proof.refused:
             notes.append(f"{proof.what}: {proof.refused}")
         notes += [n for n in proof.report.notes if n not in notes]
     return Group(table, *_notes(notes))
+
+
+def _kernel_cells(found: Report, furthest: KernelDiff) -> list[RenderableType]:
+    """The cells of all kernels together: the furthest of them."""
+    unit = {"steps": "steps", "relative": "relative", "share": "moved"}[furthest.unit]
+    return [
+        f"{len(found.kernels)} kernels, each by itself",
+        f"{number(furthest.deviation)} {unit}",
+        "",
+        f"{100 * max(kernel.moved for kernel in found.kernels):.3g} %",
+        f"{sum(kernel.count for kernel in found.kernels):,}",
+        OK if found.wrong is None else FAILED,
+    ]
 
 
 def _outputs(title: str, found: Report, judged: bool = True) -> RenderableType:
@@ -78,8 +95,20 @@ def _outputs(title: str, found: Report, judged: bool = True) -> RenderableType:
     return table
 
 
+def short_report(found: Report, most: int) -> RenderableType:
+    """The verdict of a comparison and its worst outputs."""
+    worst = sorted(found.outputs, key=lambda o: -o.severity)[:most]
+    return report(replace(found, outputs=tuple(worst)), per_layer=False)
+
+
+def short_conversion(found: MadeFiles, most: int) -> RenderableType:
+    """Files, proofs and notes of a conversion, without findings that must be looked for."""
+    parts = [shown(found.headline, "bold"), *made_files(found, explain=False)]
+    return Group(*parts, *_notes(found.notes)[:most])
+
+
 def _notes(notes: Iterable[str]) -> list[RenderableType]:
-    return [shown(f"note: {note}", "yellow") for note in notes]
+    return [shown(f"note: {note}", "yellow") for note in merged(notes)]
 
 
 def report(found: Report, per_layer: bool) -> RenderableType:
@@ -115,6 +144,8 @@ def traces(found: Iterable[Trace], explain: bool) -> RenderableType:
     details: list[RenderableType] = []
     notes: list[str] = []
     for trace in found:
+        if trace.name.startswith("read-") and not (trace.rewrites or trace.skips or trace.notes):
+            continue  # a dialect that the model does not have
         table.add_row(
             trace.name,
             str(len(trace.rewrites)),
@@ -130,43 +161,55 @@ def traces(found: Iterable[Trace], explain: bool) -> RenderableType:
     return Group(table, *details, *_notes(notes))
 
 
-def conversion(found: Conversion | SideExport, explain: bool) -> RenderableType:
-    """The full report of a conversion."""
+def made_files(found: MadeFiles, explain: bool) -> list[RenderableType]:
+    """The files of a conversion and their proofs; with `explain` also what the passes did."""
     files = _table("Files", "file", "content")
     for artifact in found.artifacts:
         files.add_row(shown(f"{found.stem}{artifact.suffix}"), artifact.summary)
     parts = [traces(found.traces, explain)] if explain else []
     parts.append(files)
     if found.proofs:
-        parts.append(proofs(proof for proof in found.proofs if proof.what != COST))
-    if isinstance(found, Conversion):
-        if found.cost is not None:
-            judged = next((proof.report for proof in found.proofs if proof.what == COST), None)
-            cost = judged or found.cost
-            parts.append(_outputs("Cost of the changes", cost, judged is not None))
-        if explain and found.change is not None:
-            parts += [
-                shown(f"{trace.name}: {rewrite}")
-                for trace in found.change.traces
-                for rewrite in trace.rewrites
-            ]
-        told = [f for f in found.findings if explain or f.severity != "info"]
-        if told:
-            title = f"Lint findings for {found.backend.name}"
-            parts.append(lint_tables.findings(told, title, None if explain else 3))
-        parts += _notes(
-            f"{path} does not belong to this conversion, perhaps to an earlier one; remove it, or "
-            "write to another folder"
-            for path in found.stale
-        )
+        parts.append(proofs(proof for proof in found.proofs if not proof.is_cost))
+    return parts
+
+
+def side_export(found: MadeFiles, explain: bool) -> RenderableType:
+    """The full report of a model split into a float model and a side file."""
+    return Group(*made_files(found, explain), *_notes(found.notes))
+
+
+def conversion(found: Conversion, explain: bool) -> RenderableType:
+    """The full report of a conversion; with `explain` also what concerns other CPUs only."""
+    parts = made_files(found, explain)
+    elsewhere = set() if explain else set(found.concerning_other_cpus)
+    if found.cost is not None:
+        judged = next((proof.report for proof in found.proofs if proof.is_cost), None)
+        parts.append(_outputs("Cost of the changes", judged or found.cost, judged is not None))
+    if explain and found.change is not None:
+        parts += [
+            shown(f"{trace.name}: {rewrite}")
+            for trace in found.change.traces
+            for rewrite in trace.rewrites
+        ]
+    told = [f for f in found.findings if explain or (f.severity != "info" and f not in elsewhere)]
+    if told:
+        title = f"Lint findings for {found.backend.name}"
+        parts.append(lint_tables.findings(told, title, None if explain else 3, every=explain))
+    parts += _notes(
+        f"'{path}' does not belong to this conversion, perhaps to an earlier one; remove it, or "
+        "write to another folder"
+        for path in found.stale
+    )
     return Group(*parts, *_notes(found.notes))
 
 
-def qparams(rows: QParamTable | Iterable[QParams], title: str = "Quantizers") -> RenderableType:
-    """The quantization table."""
+def qparams(
+    found: QParamTable, title: str = "Quantizers", most: int | None = None
+) -> RenderableType:
+    """The quantization table: its first `most` rows."""
     numbers = ("range", "scale", "zero point", "axis")
     table = _table(title, "tensor", "role", "type", *numbers, right=numbers)
-    for row in rows:
+    for row in found.rows[:most]:
         scale = row.scale.reshape(-1)
         zero = row.zero_point.reshape(-1)
         table.add_row(
@@ -180,11 +223,14 @@ def qparams(rows: QParamTable | Iterable[QParams], title: str = "Quantizers") ->
             str(zero[0]) if zero.min() == zero.max() else f"{zero.min()}..{zero.max()}",
             "" if row.axis is None else str(row.axis),
         )
-    return table
+    left = 0 if most is None else len(found.rows) - most
+    more = [shown(f"and {left} more rows", "dim")] if left > 0 else []
+    logs = [shown(f"{row.tensor}: {row.role} {row.grid_text}") for row in found.logarithmic[:most]]
+    return Group(table, *more, *logs)
 
 
-def summary(found: Summary) -> RenderableType:
-    """The content of a model."""
+def summary(found: Summary, most: int | None = None) -> RenderableType:
+    """The content of a model: the first `most` rows of each table."""
     head = _table("Model", "", "")
     head.show_header = False
     for key, *values in (
@@ -200,10 +246,10 @@ def summary(found: Summary) -> RenderableType:
         head.add_row(key, shown_lines(values))
     parts: list[RenderableType] = [head]
     if len(found.table):
-        parts.append(qparams(found.table))
+        parts.append(qparams(found.table, most=most))
     if found.layers:
         layers = _table("Layers", "layer", "op", "input", "weight", "output")
-        for layer in found.layers:
+        for layer in found.layers[:most]:
             marks = [
                 shown("quantized", "green") if q else shown("float", "yellow")
                 for q in (layer.input, layer.weight, layer.output)
@@ -214,53 +260,8 @@ def summary(found: Summary) -> RenderableType:
         parts.append(
             shown(f"{whole} of {len(found.layers)} layers have quantized input and weight")
         )
-    parts += [shown(f"not read: {s.where}: {s.reason}", "yellow") for s in found.unread]
+    for same in grouped(found.unread, lambda skip: skip.reason):
+        names = first_names([skip.where for skip in same])
+        count = f"{len(same)}: " if len(same) > 1 else ""
+        parts.append(shown(f"not read: {count}{names}: {same[0].reason}", "yellow"))
     return Group(*parts, *_notes(found.notes))
-
-
-def _working(known: Mapping[str, T | Broken], table: Table) -> Iterator[tuple[str, T]]:
-    """The plug-ins that work; the others become rows with their errors."""
-    for name, found in known.items():
-        if isinstance(found, Broken):
-            table.add_row(name, shown(f"broken plug-in: {found.error}", "red"))
-        else:
-            yield name, found
-
-
-def pass_list(known: Mapping[str, type[Pass] | Broken]) -> RenderableType:
-    """All passes with their options."""
-    table = _table("Passes", "pass", "options", "what it does")
-    for name, found in _working(known, table):
-        options = shown_lines(
-            f"{o.name}={o.format(o.default) if not o.required else '...'}  ({o.kind_name})"
-            for o in found.options().values()
-        )
-        table.add_row(name, options, shown(found.summary()))
-    return table
-
-
-def backend_list(known: Mapping[str, Backend | Broken]) -> RenderableType:
-    """All backends."""
-    table = _table("Backends", "backend", "accepts", "files", "proof")
-    for name, found in _working(known, table):
-        takes = [
-            found.summary,
-            f"weights {found.scheme.weight}",
-            f"activations {found.scheme.activation}",
-            f"biases {found.scheme.bias or 'float'}",
-        ]
-        files = [f"<stem>{o.suffix}" for o in found.outputs] or ["none: no writer yet"]
-        files += [f"--variant {v}: {chosen.summary}" for v, chosen in found.variants.items()]
-        proof = [found.proof or "training only", *found.consumers]
-        table.add_row(name, *map(shown_lines, (takes, files, proof)))
-    return table
-
-
-def format_list(known: Mapping[str, SideFile | Broken]) -> RenderableType:
-    """All side-file formats."""
-    table = _table("Formats", "format", "content", "holds", "recognised by")
-    for name, found in _working(known, table):
-        holds = "weights and activations" if found.weights else "activations"
-        detection = found.detection or "not recognised by content"
-        table.add_row(name, shown(found.summary), holds, shown(detection))
-    return table

@@ -1,0 +1,1 @@
+"""Results as people see them: on a terminal, in a notebook. Types are known by name only."""

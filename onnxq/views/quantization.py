@@ -1,0 +1,51 @@
+"""What a quantization made and what it costs, as tables."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+
+from onnxq.views import tables
+from onnxq.views.screen import new_table, shown
+
+if TYPE_CHECKING:
+    from onnxq.workflows.quantize import Quantization
+
+
+def quantization(found: Quantization, explain: bool) -> RenderableType:
+    """The report of a quantization: its files and proofs, then its cost."""
+    parts = [tables.conversion(found, explain)]
+    if found.trade_off:
+        rows = new_table("Float layers", "layers", "SQNR", "metric", "", right=("layers",))
+        for each in found.trade_off:
+            metric = "" if each.metric is None else f"{each.metric:g}"
+            last = "reaches the goal" if each.reached else ""
+            rows.add_row(str(len(each.layers)), _db(each.sqnr), metric, last)
+        parts.append(rows)
+    if explain:
+        rows = new_table("Ranges", "tensor", "comes from")
+        for tensor, source in found.range_sources.items():
+            rows.add_row(shown(tensor), shown(source))
+        parts.append(rows)
+    if found.noise is not None:
+        rows = new_table("Cost of quantization", "output", "SQNR", right=("SQNR",))
+        for name in found.noise.shares:
+            rows.add_row(shown(name), _db(found.noise.decibels(name)))
+        parts.append(rows)
+        text = f"signal to noise {_db(found.noise.sqnr)} against the float model, measured on "
+        text += f"{found.measured} samples"
+        if found.latency is not None:
+            text += f", {found.latency:.2f} x its time"
+        if found.has_ranges:
+            text = f"ranges by {found.recipe.method} from {found.samples} samples; {text}"
+        parts.append(shown(text))
+    return Group(*parts)
+
+
+def _db(value: float) -> str:
+    return "exact" if value == math.inf else f"{value:.1f} dB"
+
+
+__all__ = ["quantization"]
