@@ -12,7 +12,6 @@ differ with the model as it was widened, with the cost measured.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -137,24 +136,34 @@ def check_scheme(
     )
 
 
-def _stated(source: Model) -> dict[str, list[QParams]]:
+_Steps = tuple[str, int, bool, bytes]
+"""A name, bits, whether codes are signed, and scales: what tells the quantizers of a model apart.
+Nodes may share their names, so the names alone do not."""
+
+
+def _steps(params: QParams, name: str, signed: bool) -> _Steps:
+    return name, params.qtype.bits, signed, params.scale.tobytes()
+
+
+def _stated(source: Model) -> dict[_Steps, QParams]:
     """The rows of quantizers as the source has them, by their tensors and their own names."""
-    found: dict[str, list[QParams]] = defaultdict(list)
+    found: dict[_Steps, QParams] = {}
     for node in source.nodes(*QUANTIZERS):
         row = row_of(node)
         if isinstance(row, QParams):
             for name in {row.tensor, row.source} - {""}:
-                found[name].append(row)
+                found.setdefault(_steps(row, name, row.qtype.signed), row)
     return found
 
 
-def _shift(params: Row, stated: dict[str, list[QParams]]) -> int:
-    """How much larger the codes of the same grid are in the source."""
+def _shift(params: Row, stated: dict[_Steps, QParams]) -> int:
+    """How much larger the codes of the same grid are in the source, if one of both is signed."""
     if not isinstance(params, QParams):
         return 0
-    for row in (*stated.get(params.tensor, ()), *stated.get(params.source, ())):
-        if row.qtype.bits == params.qtype.bits and np.array_equal(row.scale, params.scale):
+    for name in (params.tensor, params.source):
+        row = stated.get(_steps(params, name, not params.qtype.signed))
+        if row is not None and row.zero_point.shape == params.zero_point.shape:
             (shift, *others) = np.unique(row.zero_point - params.zero_point).tolist()
-            if not others and row.qtype.signed != params.qtype.signed:
+            if not others:
                 return int(shift)
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import pickle
 from typing import Any
 
@@ -55,7 +54,7 @@ def test_the_rules_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
         made.append(Rules(*args))
         return made[-1]
 
-    monkeypatch.setitem(inspect.unwrap(prepare).__globals__, "Rules", counted)
+    monkeypatch.setattr("torch_bridge.placing.Rules", counted)
     prepare(small(), "academic", IMAGE)  # the one with bits of their own for first and last layers
     assert len(made) == 1
     assert made[0].boundary

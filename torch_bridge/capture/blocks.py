@@ -54,17 +54,15 @@ def capture_blocks(
         within: paths of the modules whose code cannot be traced; '' is the model itself.
         whole: paths of modules that are left alone.
     """
-    if not within:
+    containers = [module for _, module in _containers(model, "", options)] if within else []
+    if not containers:
         return []
     calls: dict[nn.Module, list[tuple[Any, Any]]] = defaultdict(list)
 
     def note(module: nn.Module, args: Any, kwargs: Any) -> None:
         calls[module].append((args, kwargs))
 
-    hooks = [
-        module.register_forward_pre_hook(note, with_kwargs=True)
-        for _, module in _containers(model, "", options)
-    ]
+    hooks = [module.register_forward_pre_hook(note, with_kwargs=True) for module in containers]
     try:
         call.run(model)
     finally:
