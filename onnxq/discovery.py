@@ -54,9 +54,14 @@ def find(name: str, known: Mapping[str, Any], kind: str, command: str) -> Any:
     if name not in known:
         raise OptionError(
             f"unknown {kind} '{name}'",
-            fix=f"{near_matches(name, known)} ('{command}' lists all)",
+            fix=f"{near_matches(_SHORT_NAMES.get(name.lower(), name), known)} "
+            f"('{command}' lists all)",
         )
     return loaded(name, known[name], kind)
+
+
+_SHORT_NAMES = {"ort": "onnxruntime", "trt": "tensorrt", "ov": "openvino"}
+"""What people call some targets: too short to resemble the name."""
 
 
 def loaded(name: str, found: Any, kind: str) -> Any:

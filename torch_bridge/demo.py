@@ -175,6 +175,7 @@ def main(folder: str) -> None:
         sys.stdout.flush()
 
     warnings.simplefilter("ignore")  # torch's own, of its exporter
+    torch.set_num_threads(1)  # the work is tiny: threads wait for each other, longest on a busy CPU
     tell(result=run(Path(folder), lambda words: tell(progress=words)))
 
 

@@ -67,15 +67,19 @@ from passes.phases import READ
 app = typer.Typer(
     name="onnxq",
     cls=CommandWords,
-    help="Convert a quantized ONNX network for a deployment backend, and prove the result.",
+    help="Quantize ONNX networks, convert them for a runtime or chip, and prove the results.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+app.command("quantize", short_help="Quantize a float model for a backend, prove it.")(
+    with_pictures(quantize_)
+)
 
-@app.command("convert")
+
+@app.command("convert", short_help="Convert a quantized model for a backend, prove it.")
 @with_pictures
 def convert_(
     model: ModelPath,
@@ -142,7 +146,7 @@ def convert_(
     failures.finish(done, folder, as_json)
 
 
-@app.command()
+@app.command("run", short_help="Run only the given passes on a model.")
 def run(
     model: ModelPath,
     passes: Annotated[
@@ -221,7 +225,7 @@ def _quantized(
     return model, []
 
 
-@app.command("verify")
+@app.command("verify", short_help="Compare two models, in quantization steps.")
 @with_pictures
 def verify_(
     trusted: Annotated[Path, typer.Argument(help="The trusted ONNX file.", **MODEL)],
@@ -273,7 +277,7 @@ def verify_(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command("inspect", short_help="Show inputs, operators, quantizers and layers.")
 def inspect(
     model: ModelPath,
     encodings: EncodingFiles = None,
@@ -295,22 +299,29 @@ def inspect(
     show(as_json, found.to_json, lambda: tables.summary(found))
 
 
-app.command("quantize")(with_pictures(quantize_))
-app.command()(with_pictures(encodings))
-app.command()(with_pictures(calibrate))
-app.command("calibrate merge")(merge)
-app.command()(lint)
-app.command()(explain)
-app.command()(with_pictures(bench))
-app.command()(with_pictures(report))
+app.command("encodings", short_help="Split a model into a float model and a side file.")(
+    with_pictures(encodings)
+)
+app.command("calibrate", short_help="Keep statistics of a float model on data.")(
+    with_pictures(calibrate)
+)
+app.command("calibrate merge", short_help="Merge the statistics of several parts of the data.")(
+    merge
+)
+app.command("lint", short_help="List what a backend rejects or runs in float.")(lint)
+app.command("explain", short_help="Explain a tensor of a model, or a word.")(explain)
+app.command("bench", short_help="Measure latencies side by side, and what costs time.")(
+    with_pictures(bench)
+)
+app.command("report", short_help="Write one HTML page about a model.")(with_pictures(report))
 
 
-app.command()(doctor)
-app.command("passes")(listings.passes_)
-app.command("backends")(listings.backends_)
-app.command("formats")(listings.formats_)
-app.command()(demo)
-app.command()(schema)
+app.command("doctor", short_help="Show what is installed here, and whether it works.")(doctor)
+app.command("passes", short_help="List the passes, or show one with its options.")(listings.passes_)
+app.command("backends", short_help="List the backends, or show one in full.")(listings.backends_)
+app.command("formats", short_help="List the side-file formats, or show one.")(listings.formats_)
+app.command("demo", short_help="Convert a small network for every backend.")(demo)
+app.command("schema", short_help="Print the JSON Schema of a command's --json.")(schema)
 
 
 def _version(asked: bool) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from onnxq.errors import LoadError
+from onnxq.near_words import closest
 
 LARGEST = 1 << 31
 """Largest file that is read whole: protobuf's 2 GiB."""
@@ -27,7 +28,7 @@ def status(path: Path) -> os.stat_result:
     try:
         found = path.stat()
     except FileNotFoundError:
-        raise LoadError("no such file", fix=_FIX) from None
+        raise LoadError("no such file", fix=_FIX + _alike(path)) from None
     except (OSError, ValueError) as error:
         raise _unreadable(error) from error
     _check(found)
@@ -68,6 +69,15 @@ def read(path: Path, most: int = LARGEST) -> bytes:
             return file.read(size)  # not LARGEST: Python allocates as much as it is asked for
         except OSError as error:
             raise _unreadable(error) from error
+
+
+def _alike(path: Path) -> str:
+    """A question for the file beside a missing one whose name is most like it."""
+    try:
+        near = closest(path.name, os.listdir(path.parent), count=1, cutoff=0.8)
+    except (OSError, ValueError):
+        return ""
+    return f": did you mean '{path.parent / near[0]}'?" if near else ""
 
 
 def _check(found: os.stat_result) -> None:

@@ -13,7 +13,7 @@ from onnxq.operators.float_guard import is_float_guard
 _FIXES = {
     "activation-stays": "put the zero point at the lowest code and the range inside the bounds; "
     "'onnxq convert --backend onnxruntime' does this if it is exact",
-    "no-output-quantizer": "quantize its result",
+    "no-output-quantizer": "quantize its result; nothing to do if only float operators read it",
     "several-readers": "let all consumers read the quantized result",
     "float-result-leaves": "return the quantized result instead",
     "float-input": "quantize all of its inputs",

@@ -23,13 +23,14 @@ from onnxq.running.ort_tensors import TensorSpec, is_size
 Data: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | Array | Iterable[Any] | None"
 Record: TypeAlias = "tuple[str, Mapping[str, Stack]]"
 
-_PICTURES = "for pictures, give the size the model takes: --image-size 224x224 (and --mean, --std)"
-
 
 def records(data: Data, inputs: Sequence[TensorSpec]) -> Iterator[Record]:
     """Each record with where it comes from, in words, and its arrays by the names of inputs."""
     if isinstance(data, (str, os.PathLike)):
-        for file in files_of(data):
+        files = files_of(data)
+        if not files:
+            raise _no_files(Path(data), inputs)
+        for file in files:
             yield _file_record(file, inputs)
     elif isinstance(data, Pictures):
         yield from _pictures(data, inputs)
@@ -46,7 +47,9 @@ def _pictures(data: Pictures, inputs: Sequence[TensorSpec]) -> Iterator[Record]:
         raise LoadError(
             f"pictures become {list((1, *data.shape))} ({data.layout}), but input '{name}' is "
             f"{spec}",
-            fix="choose --image-size, --layout and --channels as the input has them",
+            fix=f"give {fitting}"
+            if (fitting := _picture_options(inputs))
+            else "choose --image-size, --layout and --channels as the input has them",
         )
     integers = spec.dtype is not None and spec.dtype.kind in "iu"
     if integers and (any(data.mean) or set(data.std) != {1.0}):
@@ -59,7 +62,7 @@ def _pictures(data: Pictures, inputs: Sequence[TensorSpec]) -> Iterator[Record]:
 
 
 def files_of(data: Data) -> list[Path]:
-    """The files that `data` consists of; none if it is in memory."""
+    """The files that `data` consists of; none if it is in memory or a folder without any."""
     if isinstance(data, Pictures):
         return data.files()
     if not isinstance(data, (str, os.PathLike)):
@@ -73,14 +76,35 @@ def files_of(data: Data) -> list[Path]:
         raise LoadError(
             f"folder '{path}' cannot be read ({error.strerror})", fix="check its permissions"
         ) from error
-    files = [p for p in found if p.suffix in (".npy", ".npz")]
-    if not files:
-        pictures = any(map(is_picture, found))
-        raise LoadError(
-            f"folder '{path}' contains no .npy or .npz file",
-            fix=_PICTURES if pictures else "put the samples into it",
-        )
-    return files
+    return [p for p in found if p.suffix in (".npy", ".npz")]
+
+
+def _no_files(folder: Path, inputs: Sequence[TensorSpec]) -> LoadError:
+    return LoadError(
+        f"folder '{folder}' contains no .npy or .npz file",
+        fix=_for_pictures(inputs)
+        if any(map(is_picture, folder.iterdir()))
+        else "put the samples into it",
+    )
+
+
+def _for_pictures(inputs: Sequence[TensorSpec]) -> str:
+    fitting = _picture_options(inputs) or "--image-size HxW"
+    return f"for pictures, give the size the model takes: {fitting} (and --mean, --std)"
+
+
+def _picture_options(inputs: Sequence[TensorSpec]) -> str:
+    """The options that make pictures fit the only input; empty if its shape does not tell."""
+    shape = inputs[0].shape if len(inputs) == 1 else ()
+    if len(shape) != 4:
+        return ""
+    for layout, axes in (("nchw", (1, 2, 3)), ("nhwc", (3, 1, 2))):
+        channels, height, width = (shape[axis] for axis in axes)
+        if channels in (1, 3):
+            size = f"{height}x{width}" if is_size(height) and is_size(width) else "HxW"
+            gray = " --channels gray" if channels == 1 else ""
+            return f"--image-size {size} --layout {layout}{gray}"
+    return ""
 
 
 def _file_record(path: Path, inputs: Sequence[TensorSpec]) -> Record:
@@ -93,7 +117,7 @@ def _file_record(path: Path, inputs: Sequence[TensorSpec]) -> Record:
         pass
     raise LoadError(
         f"{where} is not a data file",
-        fix=_PICTURES
+        fix=_for_pictures(inputs)
         if is_picture(path)
         else "give an .npz file, an .npy file (one input) or a folder of them",
     )

@@ -224,6 +224,12 @@ def _why_not(tensor: gs.Tensor, places: QuantizerPlaces, backend: Backend) -> st
     }
     if pairs & placement.merged:
         return "its consumer and its producer run as one fused operator"
+    beside = ([] if maker is None else [maker]) + _once(tensor.outputs)
+    if joining := [n for n in beside if kind_of(n) in placement.joining]:
+        return (
+            f"{describe(joining[0])} runs on codes only where all it reads is in codes and a layer "
+            "that wants codes reads its result; that is not so here"
+        )
     kinds = ", ".join(sorted({n.op for n in tensor.outputs})) or "nobody"
     return f"neither its producer nor its consumers ({kinds}) have an integer kernel there"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onnxq.backend import Backend, OnnxFile, TableFile, Variant
+from onnxq.backend import Backend, OnnxFile, TableFile, Variant, find_backend
 from onnxq.errors import OptionError
 from onnxq.formats import mqbench_ppl_cuda, tensorrt_cache, tensorrt_ranges
 from onnxq.operators.placement import INPUTS_ONLY
@@ -159,3 +159,12 @@ def test_variants_are_listed() -> None:
 def test_outputs_of_a_variant_that_do_not_fit_together() -> None:
     with pytest.raises(ValueError, match=r"^backend 'chip': .*'_ranges.json' belongs to"):
         backend(MODEL, variants={"bad": Variant("x", outputs=(MODEL, RANGES))})
+
+
+@pytest.mark.parametrize(
+    ("short", "name"), [("ort", "onnxruntime"), ("TRT", "tensorrt"), ("ov", "openvino")]
+)
+def test_a_short_name_leads_to_its_backend(short: str, name: str) -> None:
+    with pytest.raises(OptionError, match=f"unknown backend '{short}'") as error:
+        find_backend(short)
+    assert str(error.value.fix).startswith(f"did you mean '{name}'")

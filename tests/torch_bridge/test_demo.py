@@ -44,7 +44,10 @@ def test_a_program_reads_lines_of_json(
         tell(f"to {folder}")
         return {"backends": []}
 
+    threads: list[int] = []
     monkeypatch.setattr(demo, "run", run)
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
     demo.main("there")
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert lines == [{"progress": "to there"}, {"result": {"backends": []}}]
+    assert threads == [1]  # several are many times slower if other programs use the CPU

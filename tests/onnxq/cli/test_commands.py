@@ -451,3 +451,11 @@ def test_debug_shows_the_traceback(onnxq: Run, network: Path) -> None:
     assert (code, out) == (2, "")
     assert err.startswith("Traceback")
     assert "OptionError" in err
+
+
+def test_the_help_shows_every_summary_whole(onnxq: Run) -> None:
+    code, out, _ = onnxq("--help")
+    assert code == 0
+    summaries = out.partition("Commands:")[2]
+    assert summaries.split()[0] == "quantize"
+    assert "..." not in summaries

@@ -67,3 +67,14 @@ def test_reading_takes_no_more_memory_than_the_file_is_large(tmp_path: Path) -> 
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_a_missing_file_leads_to_one_of_a_similar_name(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").touch()
+    with pytest.raises(LoadError) as error:
+        regular_file.status(tmp_path / "model.onx")
+    assert error.value.fix == f"check the path: did you mean '{tmp_path / 'model.onnx'}'?"
+    for other in (tmp_path / "else.npz", tmp_path / "none" / "model.onnx"):
+        with pytest.raises(LoadError) as error:
+            regular_file.status(other)
+        assert error.value.fix == "check the path"

@@ -119,3 +119,29 @@ def test_open_dimensions_match_any_size() -> None:
     assert matches((3, 4), ("N", 4))
     assert matches((3, 4), (None, -1))
     assert not matches((3, 4), (3, 5))
+
+
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        (("n", 3, 32, 48), "--image-size 32x48 --layout nchw"),
+        ((1, 32, 48, 1), "--image-size 32x48 --layout nhwc --channels gray"),
+        ((1, 3, None, None), "--image-size HxW --layout nchw"),
+        ((1, 8), "--image-size HxW"),
+    ],
+)
+def test_pictures_without_a_size_are_told_the_size_of_the_input(
+    shape: Shape, told: str, tmp_path: Path
+) -> None:
+    picture(tmp_path / "a.png")
+    for data in (tmp_path, tmp_path / "a.png"):
+        with pytest.raises(LoadError) as error:
+            list(records(data, [spec(shape=shape)]))
+        assert f"takes: {told} (and" in str(error.value.fix)
+
+
+def test_pictures_of_another_size_are_told_the_right_one(tmp_path: Path) -> None:
+    picture(tmp_path / "a.png")
+    with pytest.raises(LoadError) as error:
+        list(records(Pictures(tmp_path, (8, 8)), [spec(shape=(1, 3, 32, 48))]))
+    assert error.value.fix == "give --image-size 32x48 --layout nchw"

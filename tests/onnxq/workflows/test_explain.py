@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx.parser
 import pytest
 
 from onnxq.errors import OptionError
@@ -59,6 +60,15 @@ def test_values_that_are_only_moved() -> None:
     moved = from_proto(ZOO["pool_concat_flatten"]())
     name = moved.nodes("Flatten")[0].outputs[0].name
     assert "only moves values" in explain(moved, name, "onnxruntime").rule
+
+
+def test_an_operator_that_only_joins_layers_on_codes() -> None:
+    """onnxruntime has an integer Sigmoid, but before a float result it would gain nothing."""
+    body = "agraph (float[1, 2] x) => (float[1, 2] y) { s = Sigmoid(x)  y = Tanh(s) }"
+    text = f'<ir_version: 8, opset_import: ["" : 17]> {body}'
+    rule = explain(from_proto(onnx.parser.parse_model(text)), "s", "onnxruntime").rule
+    assert "runs on codes only where" in rule
+    assert "integer kernel" not in rule
 
 
 def test_a_bias_follows_input_and_weight() -> None:
