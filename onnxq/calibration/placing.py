@@ -19,6 +19,7 @@ from onnxq.arrays.pieces import cut
 from onnxq.backend import Backend
 from onnxq.calibration.bias_correction import correct_biases
 from onnxq.calibration.ranges import KnownRange, RangeTable, united
+from onnxq.calibration.room_for_biases import with_room
 from onnxq.calibration.weight_ranges import block_range, weight_range
 from onnxq.canonical.quantized_weights import quantized_weights
 from onnxq.edit import describe, new_values, set_input
@@ -27,7 +28,7 @@ from onnxq.graph.constants import array
 from onnxq.observing.range_methods import Method
 from onnxq.operators.op_kind import kind_of, weight_of
 from onnxq.operators.traits import WEIGHTED
-from onnxq.operators.weight_axis import weight_axis
+from onnxq.operators.weight_axis import BIAS_INPUT, weight_axis
 from onnxq.pipeline import Pipeline
 from onnxq.quant import layer_spec
 from onnxq.quant.grid_of_range import grid_of_range
@@ -240,8 +241,14 @@ class Placing:
             low, high, source = block_range(values, axis, spec, method)
         else:
             low, high, source = weight_range(values, axis, spec, method)
-        rule = f"weight of {describe(node)}"
-        rows.add(weight.name, KnownRange(low, high, source), spec, axis, Role.WEIGHT, rule, block)
+        known, rule = KnownRange(low, high, source), f"weight of {describe(node)}"
+        at = BIAS_INPUT.get(str(node.op), len(node.inputs))
+        bias = array(node.inputs[at]) if at < len(node.inputs) and not block else None
+        sources = self.walk.sources(node.inputs[0])
+        steps = [rows.steps[source.name] for source in sources if source.name in rows.steps]
+        if bias is not None and steps:
+            known = with_room(known, spec, bias, min(steps))
+        rows.add(weight.name, known, spec, axis, Role.WEIGHT, rule, block)
 
     def wanted_layers(self) -> Iterator[tuple[gs.Node, gs.Tensor]]:
         """The layers with quantized weights, and what they read."""
@@ -265,6 +272,8 @@ class _Rows:
     sources: dict[str, str] = field(default_factory=dict)
     rules: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    steps: dict[str, float] = field(default_factory=dict)
+    """The steps of activations."""
 
     def add(
         self,
@@ -285,6 +294,8 @@ class _Rows:
                 name, known.low, known.high, spec, axis=axis, block=block, role=role
             )
             self.table.add(grid)
+            if role is Role.ACTIVATION:
+                self.steps[name] = float(grid.scale.min())
 
 
 def names_of(node: gs.Node) -> tuple[str, ...]:
