@@ -88,6 +88,8 @@ class Backend:
     sessions: tuple[Kind, ...] = field(default=("reference",))
     """The onnxruntime sessions the first file is compared in: the reference one decides to the
     step, others (real kernels) within their rounding."""
+    float16: bool = True
+    """Whether its files can contain float16. If not, such a model is computed in float32."""
     placement: Placement = INPUTS_ONLY
     """Which tensors carry quantizers."""
     lint: tuple[LintRule, ...] = ()
@@ -97,6 +99,14 @@ class Backend:
     mqbench: tuple[str, ...] | None = None
     """Differences to the files that MQBench writes for this target, each in a sentence, for users
     who migrate. None if MQBench has no such target."""
+
+    @property
+    def in_single_precision(self) -> bool:
+        """Whether a float16 model is quantized in float32.
+
+        onnxruntime's own kernels have no float16, and some files cannot contain it.
+        """
+        return not self.float16 or "deployed" in self.sessions
 
     def __post_init__(self) -> None:
         """Reject a backend that could not be run, so that a wrong file fails on import."""

@@ -34,6 +34,10 @@ class PropagateRanges(Pass):
     backward: bool = True
     """Whether data is quantized like results: not if each quantizer costs the target a layer."""
 
+    constants: bool = True
+    """Whether tables that rows are gathered from are quantized like the rows: not if the files of
+    the target have no place for their range."""
+
     name: ClassVar[str] = "propagate-ranges"
     exact: ClassVar[bool] = True
     needs_canonical: ClassVar[bool] = True
@@ -51,6 +55,8 @@ class PropagateRanges(Pass):
             if node.op != "Relu":
                 found = [_only_quantizer(t, model) for t in _results(node, model)]
                 data = [t for t in _data(node) if producer(t, *QUANTIZERS) is None]
+                if not self.constants:
+                    data = [t for t in data if not is_constant(t)]
                 _carry(model, node, found, data, trace, backward=True)
 
 

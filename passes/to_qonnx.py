@@ -55,8 +55,8 @@ class ToQonnx(Pass):
         check_writable(
             "QONNX",
             ((params, _problem(params, tensor, dtype)) for params, tensor, dtype in tensors),
-            fix="use full or narrow ranges of 2 to 16 bits and one scale per tensor or channel; "
-            "to-qdq writes everything",
+            fix="use float32, full or narrow ranges of 2 to 16 bits, and one scale per tensor or "
+            "channel; to-qdq writes everything",
         )
         shifted: list[str] = []
         for node, params in nodes:

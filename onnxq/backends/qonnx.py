@@ -29,5 +29,6 @@ BACKEND = Backend(
     pipeline=Pipeline(*READ, *CLEAN, *FOLD),
     outputs=(OnnxFile("_qonnx.onnx", Pipeline(ToQonnx()), "float model with Quant nodes"),),
     proof="format",
+    float16=False,
     placement=Placement(inputs=WEIGHTED | {"MatMul", "Add"}, unsigned=True),
 )

@@ -31,7 +31,7 @@ BACKEND = Backend(
     ),
     pipeline=Pipeline(
         *(*READ, *CLEAN, *FOLD_SYMMETRIC),
-        *(PropagateRanges(), RetypeActivations(to="int8"), UnifyScales()),
+        *(PropagateRanges(constants=False), RetypeActivations(to="int8"), UnifyScales()),
     ),
     outputs=(
         OnnxFile(_MODEL, Pipeline(*STRIP), "clean float model for the ranges", clean=True),

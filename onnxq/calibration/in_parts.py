@@ -45,6 +45,8 @@ class Task:
     """Where workers that see the disk of this machine keep what they know."""
     cores: int | None = None
     """Cores for each worker, if it shares them with others; None for all of its machine."""
+    single: bool = False
+    """Whether a float16 model computes in float32."""
 
 
 def observe_part(task: Task, part: Part) -> bytes | Exception:
@@ -53,7 +55,7 @@ def observe_part(task: Task, part: Part) -> bytes | Exception:
     So whatever is raised on the way is a fault of the worker or of the connection to it.
     """
     try:
-        model = _float_model(task.source)
+        model = _float_model(task.source, task.single)
         found = observe(
             model,
             task.wanted,
@@ -72,17 +74,18 @@ def observe_part(task: Task, part: Part) -> bytes | Exception:
         return error
 
 
-def _float_model(source: Path | Model) -> Model:
+def _float_model(source: Path | Model, single: bool) -> Model:
     if isinstance(source, Model):
-        return float_form(source)[0]
+        return float_form(source, single)[0]
     status = source.stat() if source.exists() else None
-    return _loaded(source, None if status is None else (status.st_mtime_ns, status.st_size))
+    version = None if status is None else (status.st_mtime_ns, status.st_size)
+    return _loaded(source, single, version)
 
 
 @functools.lru_cache(maxsize=1)
-def _loaded(source: Path, version: tuple[int, int] | None) -> Model:
+def _loaded(source: Path, single: bool, version: tuple[int, int] | None) -> Model:
     """A worker takes several parts of one model; `version` tells files of one name apart."""
-    return float_form(load(source))[0]
+    return float_form(load(source), single)[0]
 
 
 def observe_in_parts(

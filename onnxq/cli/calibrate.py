@@ -62,18 +62,23 @@ def calibrate(
             f"'{left[0]}' is of a run that was interrupted",
             fix="continue it with --resume, or remove the file to start anew",
         )
-    with progress_line(as_json) as progress:
-        found = calibrated(
-            model,
-            data,
-            backend=backend,
-            shard=shard,
-            samples=samples,
-            jobs=jobs,
-            cluster=cluster,
-            resume=files.whole,
-            progress=progress,
-        )
+    try:
+        with progress_line(as_json) as progress:
+            found = calibrated(
+                model,
+                data,
+                backend=backend,
+                shard=shard,
+                samples=samples,
+                jobs=jobs,
+                cluster=cluster,
+                resume=files.whole,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        if kept := files.found():
+            typer.echo(f"what is known is in '{kept[0]}': continue with --resume", err=True)
+        raise
     _finish(found, output, as_json)
     files.remove()
 

@@ -10,9 +10,8 @@ which their largest magnitude determines. Read back, weights of the layers in th
 grid. Grouped convolutions have no key; their weights get it if their values lie on it. It may start
 lower than the grid they were trained on, but rounds none of their values.
 
-A list may be shorter than the inputs of its layer, and does not specify which of them it is for.
-On the chip a tensor has one number, so it is for the inputs that have the same number in other
-layers. A table that could not be read back is rejected.
+A list may be shorter than the inputs of its layer: `onnxq.side_files.nnie_numbers` tells which of
+them it is for. A table that could not be read back is rejected.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import GRAPH_OUTPUT, Reader, Role
 from onnxq.side_files import rows as side_rows
 from onnxq.side_files.nnie_inputs import UPSAMPLES, is_own_weight, writable_inputs
+from onnxq.side_files.nnie_numbers import assigned
 from onnxq.side_files.side_file import SideFile
 
 _WHAT = "an NNIE parameter file"
@@ -43,6 +43,8 @@ _NEXT = (
     "quantize as backend nnie places quantizers, and convert for it: this moves and drops "
     "unsupported quantizers"
 )
+_UNNAMED = "has no name of its own"
+_NAME = "name the nodes of the model, each differently"
 
 _Use = tuple[str, Reader]
 """A tensor and one of its consumers."""
@@ -81,14 +83,15 @@ def write(table: QParamTable, model: Model) -> str:
             continue
         numbers[node.name] = values
         if not node.name or names[node.name] > 1:
-            refused[node.inputs[inputs[0]].name] = f"{describe(node)} has no name of its own"
+            refused[node.inputs[inputs[0]].name] = f"{describe(node)} {_UNNAMED}"
         if is_own_weight(node, 1) and not _on_grid(node.inputs[1]):
             refused[node.inputs[1].name] = "it is a weight that is not on a logarithmic grid"
     for tensor in outputs:
         if _rows_for((tensor.name, GRAPH_OUTPUT), rows):
             refused[tensor.name] = "it is a graph output, and only inputs of layers have numbers"
     refused = refused or _misread(numbers, written, model)
-    side_rows.check_writable(refused, "numbers for NNIE", _NEXT)
+    unnamed = refused and all(why.endswith(_UNNAMED) for why in refused.values())
+    side_rows.check_writable(refused, "numbers for NNIE", _NAME if unnamed else _NEXT)
     for key, name in _second_layers(model).items():
         if name in numbers:
             numbers[key] = numbers[name]
@@ -180,45 +183,13 @@ def _assigned(
     numbers: dict[str, list[float]], nodes: dict[str, gs.Node]
 ) -> tuple[dict[_Use, float], list[gs.Node]]:
     """The number of each use, and the nodes whose numbers cannot be assigned to inputs."""
-    found: dict[_Use, float] = {}
-    known: dict[str, set[float]] = {}
-    partial = []
-
-    def assign(node: gs.Node, inputs: list[int]) -> None:
-        for index, value in zip(inputs, numbers[node.name], strict=True):
-            found[node.inputs[index].name, read_by(node, index)] = value
-            known.setdefault(node.inputs[index].name, set()).add(value)
-
-    for name, values in numbers.items():
-        node = nodes[name]
-        inputs = writable_inputs(node)
-        computed = [i for i in inputs if not is_constant(node.inputs[i])]
-        if len(values) in (len(computed), len(inputs)):
-            assign(node, computed if len(values) == len(computed) else inputs)
-        else:
-            partial.append((node, computed))
-    unclear = []
-    for node, computed in partial:
-        values = numbers[node.name]
-        first = _matching(node, computed, values, known)
-        last = _matching(node, computed[::-1], values[::-1], known)
-        if first is None or last is None or first != last[::-1]:
-            unclear.append(node)
-        else:
-            assign(node, first)
-    return found, unclear
-
-
-def _matching(
-    node: gs.Node, inputs: list[int], values: list[float], known: dict[str, set[float]]
-) -> list[int] | None:
-    """The first inputs in that order with these numbers in other layers; None if too few."""
-    chosen: list[int] = []
-    for index in inputs:
-        others = known.get(node.inputs[index].name, set())
-        if len(chosen) < len(values) and values[len(chosen)] in others:
-            chosen.append(index)
-    return chosen if len(chosen) == len(values) else None
+    found, unclear = assigned((nodes[name], values) for name, values in numbers.items())
+    uses = {
+        (node.inputs[index].name, read_by(node, index)): value
+        for node, given in found
+        for index, value in given.items()
+    }
+    return uses, unclear
 
 
 def _rows(found: dict[_Use, float], model: Model) -> Iterator[LogParams]:

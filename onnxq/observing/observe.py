@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxq.errors import LoadError, OptionError
+from onnxq.errors import LoadError, OptionError, VerifyError
 from onnxq.graph import Model
 from onnxq.observing.inner_taps import Shown, expose
 from onnxq.observing.side_by_side import Division, available_cores, in_order
@@ -190,7 +190,13 @@ class _Run:
                 )
         taps = dict.fromkeys(self._taps.values())
         # Asked for nothing, a session returns everything.
-        return self._session.run(sample.feed, only=taps) if taps else {}
+        try:
+            return self._session.run(sample.feed, only=taps) if taps else {}
+        except VerifyError as error:
+            raise LoadError(
+                f"{_named(sample)}: {error.what}",
+                fix="remove the sample, or repair it: the model does not take its shapes or values",
+            ) from error
 
     def add(self, sample: Sample, values: Mapping[str, Array], found: Statistics) -> None:
         """Take in one sample."""

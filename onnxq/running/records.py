@@ -37,8 +37,8 @@ def records(data: Data, inputs: Sequence[TensorSpec]) -> Iterator[Record]:
     elif isinstance(data, (Mapping, np.ndarray)):
         yield _item_record("data", data, inputs)
     else:
-        for index, item in enumerate(data or ()):
-            yield _item_record(f"sample {index} of the data", item, inputs)
+        for number, item in enumerate(data or (), 1):
+            yield _item_record(f"item {number} of the data", item, inputs)
 
 
 def _pictures(data: Pictures, inputs: Sequence[TensorSpec]) -> Iterator[Record]:

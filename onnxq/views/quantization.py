@@ -35,13 +35,17 @@ def quantization(found: Quantization, explain: bool) -> RenderableType:
             rows.add_row(shown(name), _db(found.noise.decibels(name)))
         parts.append(rows)
         text = f"signal to noise {_db(found.noise.sqnr)} against the float model, measured on "
-        text += f"{found.measured} samples"
+        text += _samples(found.measured)
         if found.latency is not None:
             text += f", {found.latency:.2f} x its time"
         if found.has_ranges:
-            text = f"ranges by {found.recipe.method} from {found.samples} samples; {text}"
+            text = f"ranges by {found.recipe.method} from {_samples(found.samples)}; {text}"
         parts.append(shown(text))
     return Group(*parts)
+
+
+def _samples(count: int) -> str:
+    return f"{count} sample{'s' * (count != 1)}"
 
 
 def _db(value: float) -> str:

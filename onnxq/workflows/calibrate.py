@@ -95,8 +95,10 @@ def calibrate(
     with _workers(jobs, executor, cluster) as (workers, count):
         progress("reading the model")
         source = model if isinstance(model, Model) else Path(model).absolute()
-        floats, _ = float_form(source if isinstance(source, Model) else load(source))
         target = chosen_backend(backend)
+        single = target.in_single_precision  # as quantize, which checks that it is this model
+        given = source if isinstance(source, Model) else load(source)
+        floats, _ = float_form(given, single=single)
         Placing(floats, target, Settings.of(settings))  # finds wrong rules before the data is run
         wishes = wanted(Placing(floats, target))
         if not wishes:
@@ -115,7 +117,7 @@ def calibrate(
             )
         own = files if executor is None and cluster is None else None
         cores = max(1, available_cores() // jobs) if jobs > 1 else None
-        task = Task(source, wishes, _sendable(data), samples, own, cores)
+        task = Task(source, wishes, _sendable(data), samples, own, cores, single)
         begun = Statistics.of(fingerprint(floats), wishes)
         return _divided(task, begun, part, count, workers, files, progress)
 

@@ -42,6 +42,7 @@ from onnxq.quant.settings import Settings
 from onnxq.workflows.artifacts import Artifact
 from onnxq.workflows.convert import Conversion, convert
 from onnxq.workflows.quantizing.choices import METHODS_TRIED, Choices
+from onnxq.workflows.quantizing.fitting_recipe import check_network
 from onnxq.workflows.quantizing.float_layers import Goal, Metric, TradeOff, choose_float_layers
 from onnxq.workflows.quantizing.kept_samples import KeptSamples, statistics_for
 from onnxq.workflows.quantizing.verdict import judged_by_noise, latency, low_note
@@ -167,9 +168,10 @@ def quantize(
         path = Path(source)
         stem, source = stem or path.stem, load(path)
     progress("placing quantizers")
-    # onnxruntime's own kernels have no float16; other targets take it as it is.
-    model, traces = float_form(source, single="deployed" in target.sessions)
+    model, traces = float_form(source, single=target.in_single_precision)
     rules = stored.settings if stored is not None else Settings.of(settings)
+    if stored is not None:
+        check_network(stored, model, target)
     placing = Placing(model, target, rules)  # a wrong rule is found before the data is run
     _check_something(placing)
     asked = stored.rounding if stored is not None else rounding
@@ -255,6 +257,7 @@ def quantize(
             "proofs": proofs,
             "notes": [
                 *(r for t in traces if t.name == "single-precision" for r in t.rewrites),
+                *_training_note(rules),
                 *_notes(found, placed, calibrated, has_data=bool(kept.feeds)),
                 *_rounding_notes(chosen, placing, placed, calibrated, trial),
                 *_float_note(cheap, "as fast there, and more accurate"),
@@ -329,6 +332,20 @@ def _notes(
     if found.samples and not has_data:
         notes.append("the cost is not measured: that needs --data beside the statistics")
     return notes
+
+
+def _training_note(rules: Settings) -> list[str]:
+    """Fields of rules that say nothing here."""
+    used = [
+        f"'{name}'"
+        for name in ("algorithm", "observer")
+        if any(
+            getattr(rule.change, f"{part}_{name}") is not None
+            for rule in rules.rules
+            for part in ("weight", "activation")
+        )
+    ]
+    return [f"{' and '.join(used)} of the rules had no effect: for training alone"] if used else []
 
 
 def _rounding_notes(

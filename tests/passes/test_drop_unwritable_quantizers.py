@@ -64,3 +64,19 @@ def test_told_inputs_keep_theirs() -> None:
 def test_it_is_lossy_and_says_so() -> None:
     assert DropUnwritableQuantizers.lossy
     assert not DropUnwritableQuantizers.exact
+
+
+def test_a_number_that_could_be_for_either_input_goes() -> None:
+    body = "c = Conv(x, w) a = Abs(x) y = Add(c, a)"
+    made, trace = apply(net(body, "c"), DropUnwritableQuantizers())
+    assert rounded(made) == []
+    assert trace.rewrites == ["'c': goes to (Add producing 'y') unrounded"]
+
+
+def test_a_number_that_another_layer_explains_stays() -> None:
+    body = (
+        "c = Conv(x, w) m = MaxPool<kernel_shape=[1,1]>(c) a = Abs(x) s = Add(c, a) y = Sub(s, m)"
+    )
+    made, trace = apply(net(body, "c"), DropUnwritableQuantizers())
+    assert rounded(made) == ["c"]
+    assert trace.rewrites == []

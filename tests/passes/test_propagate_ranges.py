@@ -279,3 +279,14 @@ def test_logarithmic_grids_move_too() -> None:
     assert found == {"x": one, "a": one, "b": one, "c": other, "d": other}
     x = np.random.default_rng(0).normal(size=(2, 2)).astype(np.float32)
     assert bit_equal(run(applied.model, x), run(model, x))
+
+
+@pytest.mark.parametrize(("constants", "rounded"), [(True, {"t", "h"}), (False, {"h"})])
+def test_tables_of_embeddings(constants: bool, rounded: set[str]) -> None:
+    model = parse(
+        """g (int64[2] i) => (float[2,2] y) <float[3,2] t = {1, 2, 3, 4, 5, 6}> {
+        h = Gather(t, i)  y = Abs(h) }"""
+    )
+    quantize(model, "h")
+    made = Pipeline(PropagateRanges(constants=constants)).run(model).model
+    assert {n.inputs[0].name for n in made.nodes(FAKE_QUANTIZE)} == rounded

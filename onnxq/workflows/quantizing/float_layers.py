@@ -17,7 +17,7 @@ from onnxq.calibration.calibrated import Calibrated
 from onnxq.calibration.recipe import Recipe
 from onnxq.calibration.trials.sensitivity import FloatStep, rank
 from onnxq.calibration.trials.trial import Trial
-from onnxq.errors import OptionError
+from onnxq.errors import OnnxqError, OptionError
 from onnxq.graph import Model
 from onnxq.quant.qparams import Array
 from onnxq.running.sessions import reference
@@ -46,6 +46,9 @@ class Goal:
     def __post_init__(self) -> None:
         if self.count < 0:
             raise OptionError(f"keep_float {self.count} is negative", fix="give 0 or more")
+        for name, value in (("target_sqnr", self.sqnr), ("max_drop", self.max_drop)):
+            if value is not None and math.isnan(value):
+                raise OptionError(f"{name} is not a number", fix="give a number, like 0.5 or 30")
         if (self.metric is None) != (self.max_drop is None):
             raise OptionError(
                 "a metric and the largest drop of it belong together",
@@ -161,6 +164,12 @@ def _prefixes(steps: list[FloatStep], most: int) -> list[tuple[str, ...]]:
     return chosen[::-1][::every][::-1]  # the longest is always among them
 
 
+_METRIC = (
+    "let it return one number, of which more is better; it gets a function from a dict of inputs "
+    "to a dict of outputs"
+)
+
+
 class _Search:
     def __init__(self, calibrated: Calibrated, recipe: Recipe, trial: Trial, goal: Goal) -> None:
         self._calibrated, self._recipe, self._trial, self._goal = calibrated, recipe, trial, goal
@@ -172,7 +181,17 @@ class _Search:
     def _measure(self, model: Model) -> float:
         assert self._goal.metric is not None
         made = reference(model)
-        return float(self._goal.metric(made.run))
+        try:
+            value = float(self._goal.metric(made.run))
+        except OnnxqError:
+            raise  # of the run
+        except Exception as error:
+            raise OptionError(
+                f"the metric failed: {type(error).__name__}: {error}", fix=_METRIC
+            ) from error
+        if math.isnan(value):
+            raise OptionError("the metric is not a number (NaN)", fix=_METRIC)
+        return value
 
     def tried(self, layers: tuple[str, ...]) -> TradeOff:
         """Quantize with these layers in float, and look what it gives."""

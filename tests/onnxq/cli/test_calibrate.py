@@ -144,6 +144,7 @@ def test_an_interrupted_run_is_continued(
     with monkeypatch.context() as patch:
         patch.setattr(observing._Run, "add", interrupted)
         assert calibrate(folder, output) == 130
+    assert "all.stats.partial': continue with --resume" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["all.stats.partial"]
     assert calibrate(folder, output) == 2
     assert "--resume" in capsys.readouterr().err

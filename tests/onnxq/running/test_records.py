@@ -31,7 +31,7 @@ def test_where_each_record_comes_from(tmp_path: Path) -> None:
     found = [where for where, _ in records(tmp_path, [spec(shape=(2,))])]
     assert found == [f"'{tmp_path / 'a.npz'}'", f"'{tmp_path / 'b.npy'}'"]
     assert [where for where, _ in records([np.zeros(2)], [spec(shape=(2,))])] == [
-        "sample 0 of the data"
+        "item 1 of the data"
     ]
 
 

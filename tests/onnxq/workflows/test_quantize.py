@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from onnxq.calibration.wanted import wanted
 from onnxq.errors import LoadError, OnnxqError, OptionError, UnsupportedModelError
 from onnxq.graph import Model, from_proto
 from onnxq.observing.observe import observe
+from onnxq.workflows.calibrate import calibrate
 from onnxq.workflows.explain import explain
 from onnxq.workflows.quantize import quantize
 from onnxq.workflows.quantizing.choices import CLEARLY
@@ -351,7 +353,8 @@ def test_bodies_are_quantized_and_unseen_branches_named() -> None:
     assert any(note.startswith("'b' stays float") for note in half.notes)
 
 
-def test_float16_runs_in_float32_where_kernels_lack_it() -> None:
+def half_network() -> Model:
+    """conv1d with all weights, inputs and outputs in float16."""
     proto = NETWORKS["conv1d"]()
     for tensor in proto.graph.initializer:
         if tensor.data_type == TensorProto.FLOAT:
@@ -359,13 +362,39 @@ def test_float16_runs_in_float32_where_kernels_lack_it() -> None:
             tensor.CopyFrom(numpy_helper.from_array(half, tensor.name))
     for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
         value.type.tensor_type.elem_type = TensorProto.FLOAT16
-    data = [{"x": feed["x"].astype(np.float16)} for feed in samples("conv1d", 8)]
-    done = quantize(from_proto(proto), "onnxruntime", data)
+    return from_proto(proto)
+
+
+def half_samples() -> list[dict[str, Any]]:
+    return [{"x": feed["x"].astype(np.float16)} for feed in samples("conv1d", 8)]
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "qonnx"])
+def test_float16_runs_in_float32_where_kernels_or_files_lack_it(backend: str) -> None:
+    done = quantize(half_network(), backend, half_samples())
     assert done.proven
     assert any("computed in float32" in note for note in done.notes)
     assert done.model.graph.inputs[0].dtype == np.float16
     assert done.noise is not None
     assert done.noise.sqnr > 30
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "qonnx", "tensorrt"])
+def test_statistics_of_a_float16_network_fit_it(backend: str, tmp_path: Path) -> None:
+    path, data = tmp_path / "half.onnx", half_samples()
+    onnxq.save(half_network(), path)
+    found = calibrate(path, data, backend=backend)
+    with ThreadPoolExecutor(2) as executor:
+        parts = calibrate(path, data, backend=backend, executor=executor)
+    assert parts.dumps() == found.dumps()
+    again = quantize(path, backend, data, statistics=found)
+    assert again.recipe.dumps() == quantize(path, backend, data).recipe.dumps()
+
+
+def test_fields_of_rules_for_training_are_named() -> None:
+    rules = [["Conv", {"algorithm": "lsq"}]]
+    done = quantize(network("conv1d"), "tensorrt", samples("conv1d"), settings=rules)
+    assert "'algorithm' of the rules had no effect: for training alone" in done.notes
 
 
 def test_explain_shows_where_a_range_comes_from() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from onnxq.calibration.trials.sensitivity import FloatStep
 from onnxq.errors import OptionError
+from onnxq.graph import from_proto
+from onnxq.workflows.quantize import quantize
 from onnxq.workflows.quantizing.float_layers import TRIALS, Goal, TradeOff, _prefixes
+from tests.models.networks import NETWORKS, samples
 
 
 def test_goals() -> None:
@@ -16,6 +21,25 @@ def test_goals() -> None:
     assert Goal(metric=lambda predict: 0.0, max_drop=0.0).is_set
     with pytest.raises(OptionError, match="belong together"):
         Goal(metric=lambda predict: 0.0)
+    with pytest.raises(OptionError, match="target_sqnr is not a number"):
+        Goal(sqnr=float("nan"))
+    with pytest.raises(OptionError, match="max_drop is not a number"):
+        Goal(metric=lambda predict: 0.0, max_drop=float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("metric", "why"),
+    [
+        (lambda predict: {}["hm"], "the metric failed: KeyError: 'hm'"),
+        (lambda predict: "good", "the metric failed: ValueError"),
+        (lambda predict: float("nan"), "the metric is not a number"),
+    ],
+)
+def test_a_metric_that_fails_is_no_fault_of_onnxq(metric: Any, why: str) -> None:
+    network, data = from_proto(NETWORKS["conv1d"]()), samples("conv1d", 4)
+    with pytest.raises(OptionError, match=why) as caught:
+        quantize(network, "tensorrt", data, method="min-max", metric=metric, max_drop=0.1)
+    assert "return one number" in (caught.value.fix or "")
 
 
 def test_the_longest_prefix_is_tried_and_never_too_many() -> None:
