@@ -24,6 +24,7 @@ from torch_bridge.capture.leaf_calls import LeafCalls
 from torch_bridge.capture.mode_differences import OWNER, Untraceable
 from torch_bridge.capture.tracing import TraceOptions, in_one_line, inside, structural_copy
 from torch_bridge.nn.hooks import drop_hooks
+from torch_bridge.nn.written_buffers import is_replaced
 
 _PREFIX = "model."
 _KINDS = (Tensor, torch.SymInt)
@@ -34,17 +35,30 @@ _SIZE = re.compile(r"L\['tensors'\]\[(\d+)\]\.size\(\)\[(\d+)\]")
 class _Flat(nn.Module):
     """A model as a function of the tensors of an example call."""
 
-    def __init__(self, model: nn.Module, call: ExampleCall, keep: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        call: ExampleCall,
+        keep: Callable[[Any], None],
+        replaced: Callable[[str], None],
+    ) -> None:
         super().__init__()
         self.model = model
         self.call = call
         self.keep = keep  # torch.export restores attributes that change while it runs
+        self.replaced = replaced
+        self.shapes = {name: buffer.shape for name, buffer in model.named_buffers()}
 
     def forward(self, *tensors: Tensor) -> tuple[Any, ...]:
         given = rebuilt(self.call.given, iter(tensors))
         bound = inspect.BoundArguments(self.call.signature, given)
+        buffers = dict(self.model.named_buffers())
         result = self.model(*bound.args, **bound.kwargs)
         self.keep(result)
+        for name, now in self.model.named_buffers():
+            known = name in buffers and self.shapes.get(name) == now.shape
+            if known and is_replaced(buffers[name], now):
+                self.replaced(name)
         return tuple(value for _, value in leaves(result, is_leaf=_is_value))
 
 
@@ -76,7 +90,8 @@ class ExportAttempt:
         with LeafCalls() as calls:
             self._watch(root, calls, options, leaf_paths)
             results: list[Any] = []
-            flat = _Flat(root, call, results.append).train(training)
+            replaced: list[str] = []
+            flat = _Flat(root, call, results.append, replaced.append).train(training)
             given = list(leaves(call.given))
             tensors = [tensor for _, tensor in given]
             self.open = [_open_axes(t, options.open_axes.get(".".join(p), ())) for p, t in given]
@@ -84,6 +99,11 @@ class ExportAttempt:
                 program = _exported(flat, tensors, self.open)
             except Exception as error:
                 raise Untraceable(self.failed or "", in_one_line(error)) from error
+            for name in replaced:  # the program does not contain it
+                owner = name.rpartition(".")[0]
+                if not inside(owner, leaf_paths):
+                    reason = f"it puts another tensor in the place of its buffer '{name}'"
+                    raise Untraceable(owner, reason)
             lifter = Lifter(self.graph, model, self.arguments.tensors, _PREFIX, calls)
             try:
                 values = lifter.lift(program)
