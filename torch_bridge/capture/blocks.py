@@ -61,10 +61,10 @@ def capture_blocks(
     def note(module: nn.Module, args: Any, kwargs: Any) -> None:
         calls[module].append((args, kwargs))
 
-    hooks = [
-        module.register_forward_pre_hook(note, with_kwargs=True)
-        for _, module in _containers(model, "", options)
-    ]
+    watched = [module for _, module in _containers(model, "", options)]
+    if not watched:
+        return []
+    hooks = [each.register_forward_pre_hook(note, with_kwargs=True) for each in watched]
     try:
         call.run(model)
     finally:
