@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import io
 import itertools
+import logging
 import re
+import sys
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +33,7 @@ from torch_bridge.nn.written_buffers import is_replaced
 _PREFIX = "model."
 _KINDS = (Tensor, torch.SymInt)
 _LARGEST_RANK = 3
+_LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._export.non_strict_utils")
 _SIZE = re.compile(r"L\['tensors'\]\[(\d+)\]\.size\(\)\[(\d+)\]")
 
 
@@ -198,9 +203,35 @@ def _exported(
     axes = tuple(dict.fromkeys(sorted(each), torch.export.Dim.AUTO) for each in open_axes)
     # By default sizes that are equal in the example are taken to be equal in every call.
     apart = _symbols.patch(use_duck_shape=False)  # type: ignore[attr-defined]
-    with warnings.catch_warnings(), apart:
+    with warnings.catch_warnings(), apart, _quiet():
         warnings.simplefilter("ignore")
         return torch.export.export(flat, tuple(tensors), dynamic_shapes=(axes,), strict=False)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide what torch logs and prints about an attempt: the report says why it failed.
+
+    torch prints the graph up to the failure to stderr; what else was printed there is shown.
+    """
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    printed = io.StringIO()
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with contextlib.redirect_stderr(printed):
+            yield
+    except Exception as error:
+        graph = str(getattr(error, "partial_fx_graph", ""))
+        told = printed.getvalue()
+        sys.stderr.write(told.replace(f"{graph}\n", "") if graph else told)
+        raise
+    else:
+        sys.stderr.write(printed.getvalue())
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _open_axes(tensor: Tensor, asked: Collection[int]) -> set[int]:
