@@ -39,6 +39,13 @@ def quantizers(model: nn.Module, only: Part | None = None) -> dict[str, FakeQuan
         )
     found = {n: m for n, m in model.named_modules() if isinstance(m, FakeQuantize)}
     if not found:
+        if target := getattr(model, "onnxq_backend", None):
+            raise UnsupportedModelError(
+                f"{type(model).__name__} has no quantizers: it was prepared for "
+                f"{getattr(target, 'name', target)}, which has nothing of it on codes",
+                fix="prepare it for another backend, or deploy the float model; "
+                "print(model.onnxq_report) says what was left out",
+            )
         raise UnsupportedModelError(
             f"{type(model).__name__} has no quantizers: it was not prepared",
             fix="call torch_bridge.prepare(model, backend=...) and use its result",

@@ -95,6 +95,19 @@ def _channels(file: Broken) -> None:
     file.replace(file.weights, 0, np.ascontiguousarray(codes.take(order, axis)))
 
 
+def within_reach(proto: onnx.ModelProto) -> set[str]:
+    """The tensors that a fault changes until their values are rounded to codes, and these."""
+    changed: set[str] = set()
+    rounded: set[str] = set()
+    for node in proto.graph.node:  # in the order of the computation
+        names = set(node.input)
+        if any(".broken." in name for name in names) or changed & names:
+            (rounded if node.op_type == "QuantizeLinear" else changed).update(node.output)
+        elif rounded & names and node.op_type == "DequantizeLinear":
+            rounded.update(node.output)
+    return changed | rounded
+
+
 FAULTS: dict[str, Callable[[Broken], None]] = {
     "one scale 2 % off": _scale,
     "one scale of one channel 2 % off": _channel_scale,

@@ -16,6 +16,7 @@ from torch.nn import functional as F  # noqa: E402
 from onnxq.backend import backends, find_backend  # noqa: E402
 from onnxq.errors import OptionError, UnsupportedModelError  # noqa: E402
 from tests.torch_bridge.models import ARCHITECTURES, Conv1dNet, ResNet18  # noqa: E402
+from torch_bridge import placing  # noqa: E402
 from torch_bridge.capture.flat_call import leaves  # noqa: E402
 from torch_bridge.fake_quant import FakeQuantize  # noqa: E402
 from torch_bridge.insertion.overrides import Override  # noqa: E402
@@ -54,7 +55,7 @@ def test_the_rules_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
         made.append(Rules(*args))
         return made[-1]
 
-    monkeypatch.setattr("torch_bridge.placing.Rules", counted)
+    monkeypatch.setattr(placing, "Rules", counted)
     prepare(small(), "academic", IMAGE)  # the one with bits of their own for first and last layers
     assert len(made) == 1
     assert made[0].boundary

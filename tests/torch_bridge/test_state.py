@@ -252,3 +252,11 @@ def test_wrong_types_are_told_with_the_parameter(tmp_path: Path) -> None:
     for name in set(tb.__all__) - named - added:
         with pytest.raises(TypeError, match="'model'"):
             getattr(tb, name)(None)
+
+
+@pytest.mark.filterwarnings("ignore:prepare for")
+def test_a_model_that_was_prepared_for_nothing_is_told_so() -> None:
+    q = prepare(nn.Linear(8, 4), "tvm", torch.randn(2, 8))
+    with pytest.raises(UnsupportedModelError, match="prepared for tvm, which has nothing of it"):
+        enable_calibration(q)
+    assert "nothing in the model is quantized for tvm" in list(q.onnxq_report.problems())

@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 
 from onnxq.errors import OptionError, near_matches
 from torch_bridge.capture.flat_call import leaves, rebuilt
+from torch_bridge.nn.written_buffers import is_replaced
 from torch_bridge.state import evaluating
 
 FIXED = (type(None), bool, str)
@@ -56,8 +57,10 @@ class ExampleCall:
         """A run that another one can be compared with, without gradients.
 
         Random numbers start anew, and tensors that the model writes into (its buffers and the
-        inputs) get their values back.
+        inputs) get their values back. A buffer that the model replaces by another tensor of its
+        size is put back; one of another size is a table that was made for the sizes of the call.
         """
+        held = [(m, n, b) for m in model.modules() for n, b in m._buffers.items() if b is not None]
         tensors = [*model.buffers(), *(tensor for _, tensor in leaves((self.args, self.kwargs)))]
         before = [(t, t._version, t.detach().clone()) for t in tensors if not t.is_inference()]
         random = torch.get_rng_state()
@@ -67,6 +70,9 @@ class ExampleCall:
                 yield
         finally:
             torch.set_rng_state(random)
+            for module, name, buffer in held:
+                if is_replaced(buffer, module._buffers.get(name)):
+                    module._buffers[name] = buffer
             with torch.no_grad():
                 for tensor, version, values in before:
                     if tensor._version != version:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import io
 import itertools
+import logging
 import re
+import sys
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,27 +28,42 @@ from torch_bridge.capture.leaf_calls import LeafCalls
 from torch_bridge.capture.mode_differences import OWNER, Untraceable
 from torch_bridge.capture.tracing import TraceOptions, in_one_line, inside, structural_copy
 from torch_bridge.nn.hooks import drop_hooks
+from torch_bridge.nn.written_buffers import is_replaced
 
 _PREFIX = "model."
 _KINDS = (Tensor, torch.SymInt)
 _LARGEST_RANK = 3
+_LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._export.non_strict_utils")
 _SIZE = re.compile(r"L\['tensors'\]\[(\d+)\]\.size\(\)\[(\d+)\]")
 
 
 class _Flat(nn.Module):
     """A model as a function of the tensors of an example call."""
 
-    def __init__(self, model: nn.Module, call: ExampleCall, keep: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        call: ExampleCall,
+        keep: Callable[[Any], None],
+        replaced: Callable[[str], None],
+    ) -> None:
         super().__init__()
         self.model = model
         self.call = call
         self.keep = keep  # torch.export restores attributes that change while it runs
+        self.replaced = replaced
+        self.shapes = {name: buffer.shape for name, buffer in model.named_buffers()}
 
     def forward(self, *tensors: Tensor) -> tuple[Any, ...]:
         given = rebuilt(self.call.given, iter(tensors))
         bound = inspect.BoundArguments(self.call.signature, given)
+        buffers = dict(self.model.named_buffers())
         result = self.model(*bound.args, **bound.kwargs)
         self.keep(result)
+        for name, now in self.model.named_buffers():
+            known = name in buffers and self.shapes.get(name) == now.shape
+            if known and is_replaced(buffers[name], now):
+                self.replaced(name)
         return tuple(value for _, value in leaves(result, is_leaf=_is_value))
 
 
@@ -76,7 +95,8 @@ class ExportAttempt:
         with LeafCalls() as calls:
             self._watch(root, calls, options, leaf_paths)
             results: list[Any] = []
-            flat = _Flat(root, call, results.append).train(training)
+            replaced: list[str] = []
+            flat = _Flat(root, call, results.append, replaced.append).train(training)
             given = list(leaves(call.given))
             tensors = [tensor for _, tensor in given]
             self.open = [_open_axes(t, options.open_axes.get(".".join(p), ())) for p, t in given]
@@ -84,6 +104,11 @@ class ExportAttempt:
                 program = _exported(flat, tensors, self.open)
             except Exception as error:
                 raise Untraceable(self.failed or "", in_one_line(error)) from error
+            for name in replaced:  # the program does not contain it
+                owner = name.rpartition(".")[0]
+                if not inside(owner, leaf_paths):
+                    reason = f"it puts another tensor in the place of its buffer '{name}'"
+                    raise Untraceable(owner, reason)
             lifter = Lifter(self.graph, model, self.arguments.tensors, _PREFIX, calls)
             try:
                 values = lifter.lift(program)
@@ -178,9 +203,35 @@ def _exported(
     axes = tuple(dict.fromkeys(sorted(each), torch.export.Dim.AUTO) for each in open_axes)
     # By default sizes that are equal in the example are taken to be equal in every call.
     apart = _symbols.patch(use_duck_shape=False)  # type: ignore[attr-defined]
-    with warnings.catch_warnings(), apart:
+    with warnings.catch_warnings(), apart, _quiet():
         warnings.simplefilter("ignore")
         return torch.export.export(flat, tuple(tensors), dynamic_shapes=(axes,), strict=False)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide what torch logs and prints about an attempt: the report says why it failed.
+
+    torch prints the graph up to the failure to stderr; what else was printed there is shown.
+    """
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    printed = io.StringIO()
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with contextlib.redirect_stderr(printed):
+            yield
+    except Exception as error:
+        graph = str(getattr(error, "partial_fx_graph", ""))
+        told = printed.getvalue()
+        sys.stderr.write(told.replace(f"{graph}\n", "") if graph else told)
+        raise
+    else:
+        sys.stderr.write(printed.getvalue())
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _open_axes(tensor: Tensor, asked: Collection[int]) -> set[int]:

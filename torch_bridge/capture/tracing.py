@@ -4,6 +4,7 @@
       one fails inside a submodule       -> that submodule becomes a leaf, start again
       they differ inside a submodule     -> the same (it branches on self.training)
       they differ in True/False only     -> the value is read from the mode at run time
+      one writes into buffers            -> the module that holds them becomes a leaf
       one fails in the model's own code  -> there is no graph
 
 Each attempt traces a structural copy (the tensors are shared): a program that stores its results
@@ -28,6 +29,7 @@ from torch_bridge.capture.mode_differences import OWNER, Untraceable, add_flags,
 from torch_bridge.capture.quantized_graph import QuantizedGraph
 from torch_bridge.capture.report import Leaf
 from torch_bridge.nn.plain_type import plain_type
+from torch_bridge.nn.written_buffers import WrittenBuffers
 
 COST = (
     "layers with weights inside it are quantized with their inputs, but nothing is fused there, "
@@ -176,11 +178,18 @@ def _attempt(
     tracer = _tracer(options.tracer)
     if isinstance(tracer, LeafTracer):
         tracer.start(options, leaf_paths)
+    buffers = WrittenBuffers(root)
     try:
         graph = tracer.trace(root, concrete_args=dict(concrete) or None)
     except Exception as error:
         path = getattr(tracer, "failed", None) or ""
         raise Untraceable(path, in_one_line(error)) from error
+    finally:
+        written = buffers.restore()
+    for name in written:
+        owner = name.rpartition(".")[0]
+        path = "" if inside(owner, leaf_paths) else owner  # then other code writes into it
+        raise Untraceable(path, f"it writes into its buffer '{name}'")
     # Tensors written in the code: the tracer keeps them as attributes of what it traced.
     kept = {name for name in vars(root) if name.startswith("_tensor_constant")}
     constants.update({name: getattr(root, name) for name in kept - set(vars(model))})

@@ -24,7 +24,7 @@ from onnxq.quant.qparam_table import QParamTable
 from onnxq.running.optimizer import optimize
 from tests.models.build import parse, quantize, weight
 from tests.models.deep_networks import NETWORKS, quantized, samples
-from tests.models.faults import FAULTS, broken
+from tests.models.faults import FAULTS, broken, within_reach
 
 BACKEND = find_backend("onnxruntime")
 SAMPLES = samples(2, seed=1)
@@ -94,12 +94,14 @@ def test_some_of_them_drift(tmp_path: Path) -> None:
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_fault_in_the_file_is_found(network: str, name: str, tmp_path: Path) -> None:
     known = made(network)
-    meaning = known.proven(broken(known.file, name), tmp_path).proofs[0]
+    file = broken(known.file, name)
+    meaning = known.proven(file, tmp_path).proofs[0]
     assert not meaning.passed
     kernel = meaning.report.wrong
     assert kernel is not None, "it is named"
     wrong = [each for each in meaning.report.kernels if not each.passed]
     assert len(wrong) <= 4, "and no other kernel but those that use what is broken"
+    assert {each.name for each in wrong} <= within_reach(file)
 
 
 @pytest.mark.parametrize("network", NETWORKS)

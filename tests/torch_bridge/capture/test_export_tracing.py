@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
+import torch_bridge as tb  # noqa: E402
 from onnxq.errors import OptionError  # noqa: E402
 from tests.torch_bridge.models import ResNet18  # noqa: E402
 from tests.zoo.hand_written import MODELS, Answer, Branches, Configured, DictIn  # noqa: E402
@@ -287,3 +289,23 @@ def test_the_model_is_not_changed() -> None:
     exported(model, *args, **kwargs)
     assert {name: set(vars(m)) for name, m in model.named_modules()} == before
     assert isinstance(DictIn().forward({"text": torch.randn(1, 8)}), Answer)
+
+
+class Announced(nn.Module):
+    """Branches on a value, which torch.export cannot follow, and says something before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        print("the user's own words", file=sys.stderr)
+        y = self.layer(x)
+        return y if float(y.sum()) > 1e9 else -y
+
+
+@pytest.mark.filterwarnings("ignore:prepare for")
+def test_what_torch_prints_about_an_attempt_is_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    report = tb.prepare(Announced(), "onnxruntime", torch.randn(2, 8)).onnxq_report
+    assert "GuardOnDataDependentSymNode" in report.capture_reason
+    assert set(capfd.readouterr().err.split("\n")) == {"the user's own words", ""}
