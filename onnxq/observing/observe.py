@@ -23,6 +23,7 @@ from onnxq.graph import Model
 from onnxq.observing.inner_taps import Shown, expose
 from onnxq.observing.side_by_side import Division, available_cores, in_order
 from onnxq.observing.statistics import Statistics, fingerprint
+from onnxq.observing.taken import Taken
 from onnxq.observing.tensor_statistics import Wanted
 from onnxq.quant.qparams import Array
 from onnxq.running import sessions
@@ -81,6 +82,8 @@ def observe(
     if resume is not None and resume.exists():
         found = earlier_run(resume, found)
     run = _Run(model, wanted, cores or available_cores())
+    if not isinstance(data, Iterator):
+        found.taken = run.taken(data, part)
     saved = time.monotonic()
     samples = itertools.islice(run.samples(data, part, most), found.samples, None)
     # An interrupt reaches the main thread only, so a sample is taken in as a whole or not at all.
@@ -90,6 +93,8 @@ def observe(
                 progress(f"calibrating: sample {sample.number + 1}")
                 workers.submit(run.add, sample, values, found).result()
                 del values  # before the next sample is waited for
+                if sample.number == 0:
+                    found.taken = Taken.of(sample.feed, part.index, part.of)
                 watch(sample.feed)
                 if resume is not None and time.monotonic() - saved > SAVE_SECONDS:
                     found.save(resume)
@@ -179,6 +184,11 @@ class _Run:
     def samples(self, data: Data, part: Part, most: int | None) -> Iterator[Sample]:
         inputs = self._session.inputs
         return given_samples(inputs, data, first=part.index, every=part.of, most=most)
+
+    def taken(self, data: Data, part: Part) -> Taken:
+        """Which samples a run takes, of data that can be read again."""
+        first = next(given_samples(self._session.inputs, data, most=1), None)
+        return Taken() if first is None else Taken.of(first.feed, part.index, part.of)
 
     def values(self, sample: Sample) -> dict[str, Array]:
         """Run one sample: the wanted tensors that are computed."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnxq.errors import LoadError
@@ -72,7 +72,7 @@ class ProgressFiles:
     def save(self, part: Part, found: Statistics, data: Data, most: int | None) -> None:
         """Keep the statistics of a part that is done."""
         name = name_of_run(data, part, most) + _DONE
-        Statistics(found.model, found.tensors, found.samples, name).save(self.of(part))
+        replace(found, unfinished=name).save(self.of(part))
 
     def of(self, part: Part) -> Path:
         """The file of a part."""

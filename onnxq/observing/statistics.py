@@ -2,8 +2,9 @@
 
 A file is an .npz archive with fixed dates, so equal statistics are equal bytes. Its entry
 `header` is JSON: which tensors were observed and how, how many samples were taken, and a
-fingerprint of the model. Parts are merged only if model and tensors agree. A run that is not
-finished says in `unfinished` which run it is, and is not merged.
+fingerprint of the model. Parts are merged only if model and tensors agree, and if they have no
+samples in common (`taken`). A run that is not finished says in `unfinished` which run it is, and is
+not merged.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from onnxq.arrays.pieces import blocks
 from onnxq.disk.file_set import FileSet
 from onnxq.errors import LoadError
 from onnxq.graph import Model
+from onnxq.observing.taken import Taken
 from onnxq.observing.tensor_statistics import TensorStatistics, Wanted
 from onnxq.parsing import strict_json
 from onnxq.quant.qparams import Array
@@ -49,6 +51,8 @@ class Statistics(ShownResult):
     samples: int = 0
     unfinished: str = ""
     """Which samples of which data the run would take, if it is not finished."""
+    taken: Taken = field(default_factory=Taken)
+    """Which samples these are, if their data could be read from its beginning."""
 
     def __repr__(self) -> str:
         return f"<Statistics of {len(self.tensors)} tensors, {self.samples} samples>"
@@ -80,6 +84,7 @@ class Statistics(ShownResult):
                 "the statistics are of different models, or of different tensors",
                 fix="merge parts that were made with the same model and the same options",
             )
+        self.taken = self.taken.joined(other.taken)
         for name, mine in self.tensors.items():
             mine.merge(other.tensors[name])
         self.samples += other.samples
@@ -93,6 +98,7 @@ class Statistics(ShownResult):
             "model": self.model,
             "samples": self.samples,
             "tensors": [{"name": n, **asdict(self.tensors[n].wanted)} for n in names],
+            **({"taken": self.taken.to_json()} if self.taken.classes else {}),
             **({"unfinished": self.unfinished} if self.unfinished else {}),
         }
         text = json.dumps(header, ensure_ascii=False).encode()
@@ -133,7 +139,7 @@ class Statistics(ShownResult):
     def _loaded(cls, arrays: Mapping[str, Array]) -> Statistics:
         text = arrays["header"].astype(np.uint8).tobytes().decode()
         header = strict_json.Entry.parse(text, "the header of the statistics", _FIX)
-        header.only(("onnxq", "version", "model", "samples", "tensors"), ("unfinished",))
+        header.only(("onnxq", "version", "model", "samples", "tensors"), ("taken", "unfinished"))
         header.choice("onnxq", "statistics")
         header.choice("version", VERSION)
         made = cls(header.text("model"), samples=header.integer("samples"))
@@ -141,6 +147,7 @@ class Statistics(ShownResult):
             raise header.error("'samples' is negative")
         if "unfinished" in header.value:
             made.unfinished = header.text("unfinished")
+        made.taken = _taken(header.value.get("taken", []))
         states: dict[int, dict[str, Any]] = {}
         for key, value in arrays.items():
             index, _, part = key.partition(".")
@@ -156,6 +163,14 @@ class Statistics(ShownResult):
             wanted = Wanted(channels, rows, *flags)
             made.tensors[entry.text("name")] = TensorStatistics.from_state(wanted, states[number])
         return made
+
+
+def _taken(found: Any) -> Taken:
+    """Classes of samples, from JSON."""
+    classes = [(str(name), int(index), int(of)) for name, index, of in found]
+    if any(not 0 <= index < of for _, index, of in classes):
+        raise ValueError("samples that no part of the data has")
+    return Taken(frozenset(classes))
 
 
 def merged(parts: Iterable[Statistics]) -> Statistics:

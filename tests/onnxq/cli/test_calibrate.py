@@ -270,7 +270,7 @@ def test_a_quantized_model_is_refused(
     assert "quantized already" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("what", ["broken", "another model", "twice", "missing"])
+@pytest.mark.parametrize("what", ["broken", "another model", "twice", "copied", "missing"])
 def test_parts_that_cannot_be_merged(
     what: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -283,6 +283,8 @@ def test_parts_that_cannot_be_merged(
         assert calibrate(tmp_path, two, "--samples", "1", data=folder / "d.npz") == 0
     elif what == "twice":
         two = tmp_path / "." / "one.stats"
+    elif what == "copied":
+        two.write_bytes(one.read_bytes())
     capsys.readouterr()
     assert call("calibrate", "merge", one, two, "-o", output) == 2
     error = capsys.readouterr().err

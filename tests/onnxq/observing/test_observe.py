@@ -89,7 +89,8 @@ def test_a_part_without_samples() -> None:
         observe(MODEL, WANTED, DATA, part=Part(11, 12))
     empty = observe(MODEL, WANTED, DATA, part=Part(11, 12), may_be_empty=True)
     assert empty.samples == 0
-    assert merged([observe(MODEL, WANTED, DATA), empty]).dumps() == WHOLE
+    others = [observe(MODEL, WANTED, DATA, part=Part(i, 12)) for i in range(11)]
+    assert merged([empty, *others]).dumps() == WHOLE
 
 
 @pytest.mark.parametrize(("text", "part"), [("1/1", Part(0, 1)), ("3/8", Part(2, 8))])
