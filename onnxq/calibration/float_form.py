@@ -7,7 +7,7 @@ tensors have one name each. What it computes is the same.
 from __future__ import annotations
 
 from onnxq.calibration.single_precision import in_single_precision
-from onnxq.canonical.quantizers import QUANTIZERS
+from onnxq.canonical.quantizers import QUANTIZERS, row_of
 from onnxq.dialects.quantizing_operators import unreadable
 from onnxq.edit import describe
 from onnxq.errors import UnsupportedModelError
@@ -28,10 +28,11 @@ def float_form(model: Model, single: bool = False) -> tuple[Model, list[Trace]]:
     quantizers = found.nodes(*QUANTIZERS)
     left = [node for node, _ in unreadable(found)]
     if quantizers or left:
-        first = describe((quantizers or left)[0])
+        count = len(quantizers) or len(left)
+        first = f"of '{row_of(quantizers[0]).tensor}'" if quantizers else describe(left[0])
         raise UnsupportedModelError(
-            f"the model is quantized already: {len(quantizers) or len(left)} quantizers, the first "
-            f"is {first}",
+            f"the model is quantized already: {count} quantizer{'s' * (count != 1)}, the first is "
+            f"{first}",
             fix="convert it for the target with 'onnxq convert --allow-requantize', or quantize "
             "the float model it was made from",
         )

@@ -26,5 +26,5 @@ def test_the_function_stays_and_batch_norms_go(name: str) -> None:
 
 def test_a_quantized_model_is_refused() -> None:
     model = quantize(parse("g (float[2] x) => (float[2] y) { y = Relu(x) }"), "x")
-    with pytest.raises(UnsupportedModelError, match="quantized already: 1 quantizers"):
+    with pytest.raises(UnsupportedModelError, match="already: 1 quantizer, the first is of 'x'"):
         float_form(model)
