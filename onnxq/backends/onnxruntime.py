@@ -4,7 +4,8 @@ uint8 activations, since int8 ones fuse only if a tensor has a single consumer; 
 lowest code after Relu, since only then Conv + Relu fuses; ranges carried across Flatten and the
 like, since pools fuse only with a quantizer directly after them. Biases stay float: onnxruntime
 rounds them to steps of sx * sw by itself, the same way whether the file did so or not, and the
-file stays exact. Opset 13 at least: below 11 onnxruntime fails to round float biases.
+file stays exact. Opset 13 at least: below 11 onnxruntime fails to round float biases. Channels with
+weights so small that the code of their bias exceeds int32, which its kernels cut, get larger steps.
 
 Activations with one scale per channel have no integer kernels, but are fused into them. To prevent
 this, the tensor is divided by such scales before the pair and multiplied by them after it. Float
@@ -38,6 +39,7 @@ from onnxq.operators.placement import MOVES, Placement, kinds
 from onnxq.pipeline import Pipeline
 from onnxq.quant.scheme import QSpec, Scheme
 from passes.absorb_clip import AbsorbClip
+from passes.coarsen_dead_channels import CoarsenDeadChannels
 from passes.dequantize_off_axis import DequantizeOffAxis
 from passes.factor_channel_scales import FactorChannelScales
 from passes.guard_float_layers import GuardFloatLayers
@@ -66,7 +68,7 @@ _OTHERS = ("int4", "uint4", "int2", "uint2", "int16", "uint16")
 _PIPELINE = Pipeline(
     *(*READ, *CLEAN, *FOLD),
     *(PropagateRanges(), RetypeActivations(to="uint8"), AbsorbClip()),
-    *(DequantizeOffAxis(), FactorChannelScales(), GuardFloatLayers()),
+    *(DequantizeOffAxis(), FactorChannelScales(), GuardFloatLayers(), CoarsenDeadChannels()),
 )
 _ACTIVATION = QSpec(("uint8", "int8", *_OTHERS), per_channel=True, observer="ema-minmax")
 _FLOAT_BIASES = Pipeline(*_PIPELINE, SplitGemm())

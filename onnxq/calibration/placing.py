@@ -31,6 +31,7 @@ from onnxq.operators.traits import WEIGHTED
 from onnxq.operators.weight_axis import BIAS_INPUT, weight_axis
 from onnxq.pipeline import Pipeline
 from onnxq.quant import layer_spec
+from onnxq.quant.bias_room import MOST_BITS
 from onnxq.quant.grid_of_range import grid_of_range
 from onnxq.quant.log_params import LogParams
 from onnxq.quant.qparam_table import QParamTable
@@ -273,7 +274,7 @@ class _Rows:
     rules: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     steps: dict[str, float] = field(default_factory=dict)
-    """The steps of activations."""
+    """The steps of activations that integer kernels multiply."""
 
     def add(
         self,
@@ -294,7 +295,7 @@ class _Rows:
                 name, known.low, known.high, spec, axis=axis, block=block, role=role
             )
             self.table.add(grid)
-            if role is Role.ACTIVATION:
+            if role is Role.ACTIVATION and spec.bits <= MOST_BITS:
                 self.steps[name] = float(grid.scale.min())
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from onnxq.backend import find_backend
 from onnxq.calibration.ranges import KnownRange
-from onnxq.calibration.room_for_biases import ROOM, with_room
+from onnxq.calibration.room_for_biases import with_room
 from onnxq.graph import Model
+from onnxq.quant.bias_room import ROOM
 from onnxq.quant.grid_of_range import grid_numbers
 from onnxq.quant.scheme import QSpec
 from onnxq.workflows.quantize import quantize
