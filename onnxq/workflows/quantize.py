@@ -193,7 +193,7 @@ def quantize(
             fix="give --data, or --rounding nearest",
         )
     tradeoff: list[TradeOff] = []
-    cheap, picked = list[str](), list[str]()
+    cheap, picked, first = list[str](), list[str](), list[str]()
     chosen, noise = stored, None
     by_trial = stored is None and bool((method is None and placing.places) or few or goal.is_set)
     progress("running the float model")
@@ -220,7 +220,7 @@ def quantize(
                 choices.choose_rounding()
             if method is None:
                 choices.choose_first_layers()
-            chosen, noise = choices.recipe, choices.noise
+            chosen, noise, first = choices.recipe, choices.noise, choices.first_layers
         if goal.is_set:
             chosen, tradeoff = choose_float_layers(calibrated, chosen, trial, goal, progress)
             noise = None
@@ -261,6 +261,7 @@ def quantize(
                 *_notes(found, placed, calibrated, has_data=bool(kept.feeds)),
                 *_rounding_notes(chosen, placing, placed, calibrated, trial),
                 *_float_note(cheap, "as fast there, and more accurate"),
+                *_float_note(first, "it takes little time there, and much of the noise away"),
                 *_float_note(picked, "before a maximum, which hands on all of a value's error"),
                 *([_SEEN] if few and placed.rounded and not kept.is_enough else []),
                 *done.notes,

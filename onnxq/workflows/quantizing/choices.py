@@ -34,6 +34,8 @@ class Choices:
     ) -> None:
         self._calibrated, self._trial, self._progress = calibrated, trial, progress
         self.recipe = recipe
+        self.first_layers: list[str] = []
+        """The first layers that stay float."""
         self._noise: Noise | None = None
 
     @property
@@ -68,12 +70,15 @@ class Choices:
         layers = affordable_first_layers(placing, self._trial.results[0][0])
         if layers:
             self._progress("trying the first layer in float")
-            self._take_if_better(self.recipe.with_float(layers), WORTH)
+            if self._take_if_better(self.recipe.with_float(layers), WORTH):
+                self.first_layers = list(layers)
 
-    def _take_if_better(self, recipe: Recipe, share: float = 1.0) -> None:
+    def _take_if_better(self, recipe: Recipe, share: float = 1.0) -> bool:
         before, found = self.noise, self._measured(recipe)
-        if found.share < share * before.share:
+        better = found.share < share * before.share
+        if better:
             self.recipe, self._noise = recipe, found
+        return better
 
     def _measured(self, recipe: Recipe) -> Noise:
         return self._trial.noise(self._calibrated.placed(recipe).model)

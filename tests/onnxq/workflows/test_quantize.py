@@ -20,6 +20,7 @@ from onnxq.calibration.wanted import wanted
 from onnxq.errors import LoadError, OnnxqError, OptionError, UnsupportedModelError
 from onnxq.graph import Model, from_proto
 from onnxq.observing.observe import observe
+from onnxq.workflows import demo
 from onnxq.workflows.calibrate import calibrate
 from onnxq.workflows.explain import explain
 from onnxq.workflows.quantize import quantize
@@ -426,3 +427,14 @@ def test_nothing_is_written_by_a_failure(tmp_path: Path) -> None:
     with pytest.raises(OnnxqError):
         quantize(network("conv1d"), "onnxruntime", samples("resnet")).save(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_layer_that_stays_float_is_told() -> None:
+    """Of the demo: a small last layer, and a first one that makes much of the noise."""
+    model, rng = demo.build(width=64), np.random.default_rng(0)
+    feeds = [{"image": rng.normal(size=(1, 3, 32, 32)).astype(np.float32)} for _ in range(8)]
+    done = quantize(model, "onnxruntime", feeds, verify=False)
+    chosen = [rule.selector for rule in done.recipe.settings.rules if rule.change.float]
+    assert chosen
+    for name in chosen:
+        assert any(note.startswith(f"'{name}' in float") for note in done.notes), done.notes

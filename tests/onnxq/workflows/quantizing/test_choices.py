@@ -68,4 +68,5 @@ def test_a_first_layer_stays_float_if_that_takes_away_noise(
     monkeypatch.setattr(Choices, "_measured", lambda *_: found)
     made.choose_first_layers()
     assert bool(made.recipe.settings.rules) is quieter
+    assert made.first_layers == ([name] if quieter else [])
     assert made.noise is (found if quieter else before)
