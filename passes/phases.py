@@ -11,6 +11,7 @@ from passes.fold_batch_norm import FoldBatchNorm
 from passes.fold_constants import FoldConstants
 from passes.infer_shapes import InferShapes
 from passes.lower_constants import LowerConstants
+from passes.lower_einsum import LowerEinsum
 from passes.propagate_ranges import PropagateRanges
 from passes.read_composed import ReadComposed
 from passes.read_matmul_nbits import ReadMatmulNbits
@@ -47,6 +48,7 @@ reader comes before the one of Q/DQ.
 
 CLEAN = (
     InferShapes(),
+    LowerEinsum(),
     LowerConstants(),
     FoldConstants(),
     DropIdentity(),
@@ -54,7 +56,8 @@ CLEAN = (
     SplitSharedWeights(),
     TurnWeights(),
 )
-"""Constants as initializers, weights as their layers read them, no operators without effect."""
+"""Constants as initializers, weights as their layers read them, products of matrices as such, no
+operators without effect."""
 
 FOLD = (FoldAffine(), FoldBatchNorm())
 """Normalisation and scaling folded into their layers, whole chains first."""
