@@ -159,3 +159,22 @@ def test_variants_are_listed() -> None:
 def test_outputs_of_a_variant_that_do_not_fit_together() -> None:
     with pytest.raises(ValueError, match=r"^backend 'chip': .*'_ranges.json' belongs to"):
         backend(MODEL, variants={"bad": Variant("x", outputs=(MODEL, RANGES))})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fix"),
+    [
+        ({"proof": "formats"}, "choose 'consumer' or 'format'"),
+        ({"sessions": ("reference", "deploy")}, "'deployed'"),
+        ({"sessions": "reference"}, "give a tuple of 'reference'"),
+        ({"outputs": MODEL}, "(OnnxFile(...),)"),
+        ({"lint": (print,)}, "(LintRule(name, summary, check),)"),
+        ({"placement": None}, "leave it out"),
+        ({"pipeline": ()}, "give a Pipeline"),
+        ({"scheme": None}, "give a Scheme"),
+    ],
+)
+def test_fields_of_other_kinds_are_refused(wrong: dict[str, Any], fix: str) -> None:
+    with pytest.raises(OptionError, match=f"backend 'chip': {next(iter(wrong))}=") as caught:
+        replace(backend(MODEL), **wrong)
+    assert fix in caught.value.fix
