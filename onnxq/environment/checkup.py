@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from onnxq import __version__, discovery
 from onnxq.backend import BACKENDS_GROUP, backends
 from onnxq.discovery import PASSES_GROUP, Broken
 from onnxq.environment.packages import Package, packages
-from onnxq.errors import OnnxqError
+from onnxq.errors import OnnxqError, near_matches
 from onnxq.running import sessions
 from onnxq.running.cpu import Cpu, this_cpu
 from onnxq.side_files.side_file import FORMATS_GROUP, formats
@@ -124,7 +124,18 @@ def _plug_ins() -> list[PlugIn]:
             owner = entry.dist.name if entry.dist is not None else entry.value
             problem = problems.get((entry.name, owner), clash)
             found.append(PlugIn(kind, entry.name, owner, problem))
-    return found
+    return [*found, *_in_unknown_groups({group for _, group, _ in kinds})]
+
+
+def _in_unknown_groups(known: set[str]) -> Iterator[PlugIn]:
+    """Entry points that nothing reads, since their group is misspelt."""
+    every = importlib.metadata.entry_points()
+    for group in sorted(every.groups - known):
+        if group.startswith("onnxq."):
+            problem = f"nothing reads the group '{group}': {near_matches(group, known)}"
+            for entry in every.select(group=group):
+                owner = entry.dist.name if entry.dist is not None else entry.value
+                yield PlugIn("plug-in", entry.name, owner, problem)
 
 
 def _session_problem() -> str:
