@@ -2,7 +2,7 @@
 
 A name means one class everywhere: in arguments, rules, recipes and checkpoints. Two providers of
 one name are an error that names both. A package that cannot be imported is shown in the listing,
-and is an error only for who asks for its name.
+and is an error only for those who ask for its name.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from torch_bridge.state import (  # noqa: E402
     evaluating,
     quantizers,
     quantizing,
+    uninitialised_error,
 )
 
 X = (2, 4, 32)
@@ -252,3 +253,7 @@ def test_wrong_types_are_told_with_the_parameter(tmp_path: Path) -> None:
     for name in set(tb.__all__) - named - added:
         with pytest.raises(TypeError, match="'model'"):
             getattr(tb, name)(None)
+
+
+def test_one_quantizer_without_a_range_is_told_in_the_singular() -> None:
+    assert uninitialised_error(["a"]).what.startswith("1 quantizer has no range yet")
