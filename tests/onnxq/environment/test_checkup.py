@@ -89,6 +89,20 @@ def test_plug_ins_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no_such_module" in bad.problem
 
 
+class Twin:
+    """Stands for an observer that two packages provide."""
+
+    observer = "twin"
+
+
+def test_two_plug_ins_of_training_of_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = discovery.OBSERVERS_GROUP
+    entries = (importlib.metadata.EntryPoint(n, f"{__name__}:Twin", group) for n in ("a", "b"))
+    installed(monkeypatch, *entries)
+    assert all("'twin' is provided by both" in each.problem for each in doctor().plug_ins)
+    assert len(doctor().plug_ins) == 2
+
+
 def test_two_plug_ins_of_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def clash() -> None:
         raise module.OnnxqError("format 'a' is provided by both b and c", fix="uninstall one")
