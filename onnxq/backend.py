@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from onnxq.discovery import Broken, discover, find, in_own_file
 from onnxq.errors import OptionError, near_matches
@@ -110,6 +110,7 @@ class Backend:
 
     def __post_init__(self) -> None:
         """Reject a backend that could not be run, so that a wrong file fails on import."""
+        self._check_fields()
         if bool(self.outputs) != (self.proof is not None):
             raise ValueError(
                 f"backend '{self.name}': written files need a level of proof, and only "
@@ -143,6 +144,27 @@ class Backend:
                     f"backend '{self.name}': '{output.suffix}' belongs to '{output.beside}', "
                     "which is not one of its models"
                 )
+
+    def _check_fields(self) -> None:
+        """Refuse fields of other types, and words that mean nothing."""
+
+        def need(field: str, fits: bool, fix: str) -> None:
+            if not fits:
+                given = getattr(self, field)
+                raise OptionError(f"backend '{self.name}': {field}={given!r}", fix=fix)
+
+        kinds = get_args(Kind)
+        need("scheme", isinstance(self.scheme, Scheme), "give a Scheme(weight=..., activation=...)")
+        need("pipeline", isinstance(self.pipeline, Pipeline), "give a Pipeline(...)")
+        need("placement", isinstance(self.placement, Placement), "leave it out for the default")
+        written = _is_tuple(self.outputs, lambda each: isinstance(each, Output))
+        need("outputs", written, "give a tuple of OnnxFile and TableFile: (OnnxFile(...),)")
+        proofs = (None, "consumer", "format")
+        need("proof", self.proof in proofs, "choose 'consumer' or 'format'")
+        known = _is_tuple(self.sessions, lambda each: each in kinds)
+        need("sessions", known, f"give a tuple of {', '.join(map(repr, kinds))}")
+        rules = _is_tuple(self.lint, lambda each: callable(getattr(each, "check", None)))
+        need("lint", rules, "give a tuple of rules: (LintRule(name, summary, check),)")
 
     def __repr__(self) -> str:
         return f"<Backend {self.name}: {self.summary}>"
@@ -190,6 +212,10 @@ class Backend:
                 for name, chosen in self.variants.items()
             },
         }
+
+
+def _is_tuple(given: object, fits: Callable[[Any], bool]) -> bool:
+    return isinstance(given, tuple) and all(map(fits, given))
 
 
 def _listed(outputs: tuple[Output, ...]) -> list[dict[str, str]]:

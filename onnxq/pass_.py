@@ -9,6 +9,7 @@ pipeline does.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import types
 import typing
@@ -18,7 +19,7 @@ from typing import Any, ClassVar, Literal
 
 import onnx_graphsurgeon as gs
 
-from onnxq.errors import OptionError, near_matches
+from onnxq.errors import OptionError, PassError, near_matches
 from onnxq.graph import Model
 from onnxq.storage.exporter import describe
 
@@ -87,7 +88,9 @@ class Pass:
 
     def run(self, model: Model, trace: Trace) -> None:
         """Rewrite `model` in place and report to `trace`."""
-        raise TypeError(f"{type(self).__name__} has no run()")
+        raise PassError(
+            f"{type(self).__name__} has no run()", fix="define run(self, model, trace) in it"
+        )
 
     @classmethod
     def summary(cls) -> str:
@@ -95,6 +98,7 @@ class Pass:
         return (cls.__doc__ or "").strip().partition("\n")[0]
 
     @classmethod
+    @functools.cache
     def options(cls) -> Mapping[str, Option]:
         """The options, from the dataclass fields."""
         hints = typing.get_type_hints(cls)
@@ -185,11 +189,7 @@ class Option:
             return None
         choices = self._choices
         if choices:
-            if text not in choices:
-                raise OptionError(
-                    f"option '{self.name}' of '{owner}' cannot be '{text}'",
-                    fix=near_matches(text, choices),
-                )
+            self.check(choices.get(text, text), owner)
             return choices[text]
         try:
             if self.kind is bool:
@@ -204,6 +204,15 @@ class Option:
                 f"option '{self.name}' of '{owner}' cannot be '{text}'",
                 fix=f"write {owner}{{{self.name}=...}} with {want}",
             ) from None
+
+    def check(self, value: Any, owner: str) -> None:
+        """Refuse a value that is none of the choices, as `Literal` lists them."""
+        choices = self._choices
+        if choices and value not in choices.values() and not (self.optional and value is None):
+            raise OptionError(
+                f"option '{self.name}' of '{owner}' cannot be '{value}'",
+                fix=near_matches(str(value), choices),
+            )
 
     @staticmethod
     def format(value: Any) -> str:

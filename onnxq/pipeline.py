@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Protocol
 
 from onnxq.discovery import find_pass
-from onnxq.errors import InvalidModelError, OnnxqError, OptionError
+from onnxq.errors import InvalidModelError, OnnxqError, OptionError, PassError
 from onnxq.graph import Model, save
 from onnxq.parsing.argument_types import FLAG, INTEGER, takes
+from onnxq.parsing.argument_types import check as check_type
 from onnxq.pass_ import Pass, Quoted, Trace
 from onnxq.storage.gc_pause import gc_paused
 
@@ -43,11 +44,11 @@ class Result:
 class Pipeline:
     """An immutable sequence of passes."""
 
-    @takes(steps=Pass)
     def __init__(self, *steps: Pass) -> None:
         self.steps = steps
         seen: list[str] = []
         for step in steps:
+            _check_step(step)
             for earlier in step.after:
                 if earlier not in seen and any(s.name == earlier for s in steps):
                     raise OptionError(
@@ -160,7 +161,12 @@ class Pipeline:
             raised = len(work.upgrades)
             started = time.perf_counter()
             try:
-                step.run(work, trace)
+                returned: object = step.run(work, trace)  # type: ignore[func-returns-value]
+                if returned is not None:
+                    raise PassError(
+                        f"run() of '{step.name}' returned a {type(returned).__name__}",
+                        fix="change the model in place, and return nothing",
+                    )
                 # What a pass rewrites it reports. Where there is nothing to clean up, cleaning up
                 # costs more than most passes; the whole is looked at once more at the end.
                 last = index + 1 == len(self.steps)
@@ -181,6 +187,24 @@ class Pipeline:
             for observer in observers:
                 observer(index, step, work, trace)
             yield trace
+
+
+def _check_step(step: object) -> None:
+    """Refuse what cannot be a step of a pipeline."""
+    if isinstance(step, tuple | list | Pipeline):
+        raise OptionError(
+            f"a {type(step).__name__} of passes is not a pass",
+            fix="write a star before it, as in Pipeline(*READ, *CLEAN)",
+        )
+    check_type("Pipeline", "steps", step, (Pass,))
+    assert isinstance(step, Pass)
+    if not step.name:
+        raise OptionError(
+            f"the pass {type(step).__name__} has no name",
+            fix='set name: ClassVar[str] = "..." in the class',
+        )
+    for option in step.options().values():
+        option.check(getattr(step, option.name), step.name)
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -22,6 +22,7 @@ from onnxq.proof.prove import Proof
 from onnxq.workflows.convert import Conversion, convert
 from torch_bridge.export import Axes, Options, export_recorded, unwrapped
 from torch_bridge.exporting.proof import prove_export
+from torch_bridge.state import quantizers
 
 
 @takes(q=nn.Module, args=(Sequence, torch.Tensor), folder=PATH)
@@ -93,13 +94,13 @@ def deploy(
     )
     conversion.proofs += (Proof(f"{file.name} (torch)", report),)
     if strict and not conversion.proven:
-        raise _unproven(conversion)
+        raise _unproven(conversion, model)
     conversion.save(Path(folder))
     conversion.files.insert(0, file)
     return conversion
 
 
-def _unproven(conversion: Conversion) -> VerifyError:
+def _unproven(conversion: Conversion, model: nn.Module) -> VerifyError:
     failed = next(proof for proof in conversion.proofs if not proof.passed)
     if failed.refused:
         return VerifyError(
@@ -108,7 +109,7 @@ def _unproven(conversion: Conversion) -> VerifyError:
         )
     found = fault(failed.report)
     if found is not None:
-        return VerifyError(f"{failed.what}: {found[0]}", fix=found[1])
+        return VerifyError(f"{failed.what}: {found[0]}", fix=found[1] + _hint(model))
     worst = failed.report.worst
     assert worst is not None
     first = next((layer for layer in failed.report.layers if layer.moved), None)
@@ -120,5 +121,20 @@ def _unproven(conversion: Conversion) -> VerifyError:
     return VerifyError(
         f"{failed.what}: '{worst.node or worst.name}' is off by {worst.max:.3g} "
         f"({worst.unit}), {worst.moved:.2%} of its elements moved{where}",
-        fix="look at the proofs of deploy(..., strict=False), whose reports list every quantizer",
+        fix="look at the proofs of deploy(..., strict=False), whose reports list every quantizer"
+        + _hint(model),
+    )
+
+
+def _hint(model: nn.Module) -> str:
+    """What may be wrong with algorithms that are not those of torch_bridge."""
+    every = quantizers(model).values()
+    own = {q.algorithm for q in every if not type(q).__module__.startswith("torch_bridge.")}
+    if not own:
+        return ""
+    names = " and ".join(f"'{name}'" for name in sorted(own))
+    return (
+        f". Look at {names}: in eval mode quantize() must compute what the file does, which is "
+        "clamp(round(x / scale) + zero_point) with the scale that refresh() leaves; other changes "
+        "of the tensor belong in transform()"
     )

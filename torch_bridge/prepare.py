@@ -34,7 +34,7 @@ from torch_bridge.insertion.insert_quantizers import (
 from torch_bridge.insertion.layer_choices import FloatParts, LayerChoices
 from torch_bridge.insertion.overrides import Override
 from torch_bridge.insertion.pattern import Pattern
-from torch_bridge.insertion.patterns import PATTERNS, own_patterns
+from torch_bridge.insertion.patterns import PATTERNS, own_patterns, unmatched
 from torch_bridge.insertion.selectors import Selector, parts_of, product_parts, select
 from torch_bridge.insertion.training_recipe import TrainingRecipe
 from torch_bridge.nn import freeze_bn_stats, replace_foreign_frozen
@@ -211,6 +211,7 @@ def prepare(
         report.cautions += check_modules(prepared, model, call)
     else:
         report.cautions += check_graph(graph_module, call)
+    report.notes += unmatched(given.values(), model, prepared, backend)
     if plan.freeze_bn:
         freeze_bn_stats(prepared)
     list_quantizers(prepared, report)

@@ -2,14 +2,14 @@
 
 A name means one class everywhere: in arguments, rules, recipes and checkpoints. Two providers of
 one name are an error that names both. A package that cannot be imported is shown in the listing,
-and is an error only for who asks for its name.
+and is an error only for those who ask for its name.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -29,12 +29,19 @@ class Registry(Mapping[str, type[T]]):
         attribute: the attribute with the name; each class has its own.
         group: the entry points of packages that provide more of them.
         built_in: those of torch_bridge.
+        check: raises if a class of a program or package cannot be one of them.
     """
 
     def __init__(
-        self, kind: str, base: type[T], attribute: str, group: str, built_in: Iterable[type[T]]
+        self,
+        kind: str,
+        base: type[T],
+        attribute: str,
+        group: str,
+        built_in: Iterable[type[T]],
+        check: Callable[[type[T]], None] = lambda _: None,
     ) -> None:
-        self.kind = kind
+        self.kind, self._check = kind, check
         self._base, self._attribute, self._group = base, attribute, group
         self._built_in = {self._name(each): each for each in built_in}
         self._registered: dict[str, type[T]] = {}
@@ -55,6 +62,7 @@ class Registry(Mapping[str, type[T]]):
                 str(error),
                 fix=f"derive it from {_words(self._base)}, and set {self._attribute} = '...' in it",
             ) from None
+        self._check(kind)
         before = self._registered.get(name, self._built_in.get(name))
         if before is not None and _words(before) != _words(kind) and not replace:
             raise OptionError(
@@ -127,8 +135,12 @@ class Registry(Mapping[str, type[T]]):
         """Those in a module, or the one class given."""
         if isinstance(thing, ModuleType):
             found = named_classes(thing, self._base, self._attribute)
-            return {self._name(kind): kind for kind in found}
-        return {self._name(thing): thing}
+            classes = {self._name(kind): kind for kind in found}
+        else:
+            classes = {self._name(thing): thing}
+        for kind in classes.values():
+            self._check(kind)
+        return classes
 
     def _name(self, kind: type[T]) -> str:
         is_kind = isinstance(kind, type) and issubclass(kind, self._base)

@@ -168,7 +168,8 @@ def _adopt_ranges(chosen: dict[str, FakeQuantize]) -> None:
 def uninitialised_error(names: list[str]) -> QParamsError:
     """One error for all quantizers without a range."""
     return QParamsError(
-        f"{len(names)} quantizers have no range yet (uninitialised): {_listed(names)}",
+        f"{len(names)} {'quantizer has' if len(names) == 1 else 'quantizers have'} no range yet "
+        f"(uninitialised): {_listed(names)}",
         fix="run calibration data through the model between enable_calibration(model) and "
         "enable_quantization(model); a branch that never runs can be left in float with "
         "enable_quantization(model, uninitialised='skip'). A copy (an average) made before "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from onnxq import __version__, discovery
 from onnxq.backend import BACKENDS_GROUP, backends
 from onnxq.discovery import PASSES_GROUP, Broken
 from onnxq.environment.packages import Package, packages
-from onnxq.errors import OnnxqError
+from onnxq.errors import OnnxqError, near_matches
 from onnxq.running import sessions
 from onnxq.running.cpu import Cpu, this_cpu
 from onnxq.side_files.side_file import FORMATS_GROUP, formats
@@ -94,16 +94,21 @@ def doctor() -> Checkup:
 
 
 def _plug_ins() -> list[PlugIn]:
-    def of_training(group: str) -> Callable[[], Mapping[Any, Any]]:
-        """What cannot be imported; torch_bridge itself looks for clashes."""
-        return lambda: dict(enumerate(discovery.plug_ins(group, lambda thing: {"": thing}, "")[1]))
+    def of_training(kind: str, group: str) -> Callable[[], Mapping[Any, Any]]:
+        """What packages provide; torch_bridge itself looks for clashes with its own."""
+
+        def known() -> Mapping[Any, Any]:
+            found, broken = discovery.plug_ins(group, lambda thing: _names(kind, thing), kind)
+            return discovery.all_by_name(found, broken, kind)
+
+        return known
 
     kinds: tuple[tuple[str, str, Callable[[], Mapping[Any, Any]]], ...] = (
         ("pass", PASSES_GROUP, discovery.passes),
         ("backend", BACKENDS_GROUP, backends),
         ("format", FORMATS_GROUP, formats),
         *(
-            (name, group, of_training(group))
+            (name, group, of_training(name, group))
             for name, group in (
                 ("algorithm", discovery.ALGORITHMS_GROUP),
                 ("observer", discovery.OBSERVERS_GROUP),
@@ -124,7 +129,27 @@ def _plug_ins() -> list[PlugIn]:
             owner = entry.dist.name if entry.dist is not None else entry.value
             problem = problems.get((entry.name, owner), clash)
             found.append(PlugIn(kind, entry.name, owner, problem))
-    return found
+    return [*found, *_in_unknown_groups({group for _, group, _ in kinds})]
+
+
+def _names(kind: str, thing: Any) -> dict[Any, Any]:
+    """What an entry point of training provides by name, without torch_bridge: classes, patterns."""
+    each = thing if isinstance(thing, tuple | list) else (thing,)
+    named = {getattr(one, "name" if kind == "pattern" else kind, None): one for one in each}
+    if any(not isinstance(n, str) or getattr(one, "backends", ()) for n, one in named.items()):
+        return {id(thing): thing}  # a module, or patterns that share names between backends
+    return named
+
+
+def _in_unknown_groups(known: set[str]) -> Iterator[PlugIn]:
+    """Entry points that nothing reads, since their group is misspelt."""
+    every = importlib.metadata.entry_points()
+    for group in sorted(every.groups - known):
+        if group.startswith("onnxq."):
+            problem = f"nothing reads the group '{group}': {near_matches(group, known)}"
+            for entry in every.select(group=group):
+                owner = entry.dist.name if entry.dist is not None else entry.value
+                yield PlugIn("plug-in", entry.name, owner, problem)
 
 
 def _session_problem() -> str:

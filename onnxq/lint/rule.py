@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from onnxq.analysis.accumulator_bounds import Bounds, bounds
+from onnxq.errors import OptionError
 from onnxq.graph import Model
 from onnxq.ort_fusion.prediction import Outlook, predict
 from onnxq.pipeline import Pipeline
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from onnxq.backend import Backend
 
 Severity = Literal["error", "warning", "info"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+"""The worst first."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,18 @@ class Finding:
     rule: str
     message: str
     fix: str
+
+    def __post_init__(self) -> None:
+        if self.severity not in SEVERITIES:
+            raise OptionError(
+                f"lint rule '{self.rule}': severity {self.severity!r}",
+                fix=f"choose from: {', '.join(SEVERITIES)}",
+            )
+        if not isinstance(self.where, str):
+            raise OptionError(
+                f"lint rule '{self.rule}': the place is a {type(self.where).__name__}, not text",
+                fix="give the name of a tensor, or onnxq.edit.describe(node)",
+            )
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""

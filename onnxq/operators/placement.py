@@ -45,7 +45,7 @@ KINDS = (
 """All op kinds that the backends of onnxq name."""
 
 _ADDED: set[str] = set()
-_SEVERAL_KINDS = ("Gemm", "GlobalMaxPool")
+_OTHER_KINDS = {"Gemm": "Linear", "GlobalMaxPool": "MaxPool"}
 """Operators that are of other kinds: see `onnxq.operators.op_kind`."""
 
 
@@ -56,10 +56,10 @@ def is_op_kind(name: str) -> bool:
 
 def add_op_kind(name: str) -> str:
     """Let rules name another ONNX operator: passes, lint and training then know the kind."""
-    if not is_op_kind(name) and (name in _SEVERAL_KINDS or not onnx.defs.has(name)):
+    if not is_op_kind(name) and (name in _OTHER_KINDS or not onnx.defs.has(name)):
         raise OptionError(
             f"'{name}' is not the name of an ONNX operator, nor another op kind",
-            fix=near_matches(name, KINDS | _ADDED),
+            fix=_near_kinds(name),
         )
     _ADDED.add(name)
     return name
@@ -119,13 +119,33 @@ class Placement:
         named: set[str] = set()
         for field in fields(self):
             rule = getattr(self, field.name)
-            for kind in rule if isinstance(rule, frozenset) else ():
-                named.update([kind] if isinstance(kind, str) else kind)
+            if field.type == "Kinds":
+                words = isinstance(rule, frozenset) and all(isinstance(r, str) for r in rule)
+                self._check(field.name, words, '{"Conv"}')
+                named |= rule
+            elif field.type == "Pairs":
+                pairs = isinstance(rule, frozenset) and all(
+                    isinstance(each, tuple) and len(each) == 2 for each in rule
+                )
+                self._check(field.name, pairs, '{("Add", "Mul")}, of (consumer, producer)')
+                named.update(kind for pair in rule for kind in pair)
         if unknown := sorted(name for name in named if not is_op_kind(name)):
             raise ValueError(
-                f"unknown op kinds: {', '.join(unknown)} ({near_matches(unknown[0], KINDS)} Other "
+                f"unknown op kinds: {', '.join(unknown)} ({_near_kinds(unknown[0])} Other "
                 "operators of ONNX: onnxq.backend.add_op_kind)"
             )
+
+    def _check(self, field: str, fits: bool, example: str) -> None:
+        if not fits:
+            raise OptionError(
+                f"Placement: {field}={getattr(self, field)!r}", fix=f"give a frozenset({example})"
+            )
+
+
+def _near_kinds(name: str) -> str:
+    if name in _OTHER_KINDS:
+        return f"{name} is of the kind '{_OTHER_KINDS[name]}'."
+    return near_matches(name, KINDS | _ADDED)
 
 
 LAYERS = kinds(

@@ -53,6 +53,9 @@ class QSpec:
 
     def __post_init__(self) -> None:
         """Reject a range that does not fit the preferred type."""
+        if not isinstance(self.types, tuple) or not self.types:
+            one = self.types if isinstance(self.types, str) else "int8"
+            raise OptionError(f"QSpec: types={self.types!r}", fix=f'give a tuple: ("{one}",)')
         kind = self.qtype
         lo, hi = self.range
         if not kind.lo <= lo < hi <= kind.hi:

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from onnxq.discovery import Broken, discover, find
-from onnxq.errors import LoadError, SaveError
+from onnxq.errors import LoadError, OptionError, SaveError
 from onnxq.graph import Model
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import Role
@@ -63,6 +63,17 @@ class SideFile:
     float_tensors: Callable[[Any], frozenset[str]] = _no_tensor
     """The tensors that the content declares to stay float: they need no row."""
 
+    def __post_init__(self) -> None:
+        if not self.suffix.startswith("."):
+            raise OptionError(
+                f"format '{self.name}': suffix={self.suffix!r}", fix=f"write '.{self.suffix}'"
+            )
+        if self.recognises is not _never and not self.detection:
+            raise OptionError(
+                f"format '{self.name}' has `recognises` and no `detection`",
+                fix="say in `detection` what it looks for; an unrecognised file lists it",
+            )
+
     def decode(self, data: bytes) -> Content:
         """The content of a file of these bytes."""
         if self.binary:
@@ -84,8 +95,9 @@ class SideFile:
     def write_some(self, table: QParamTable, model: Model) -> Content:
         """The result of `write`; an error if a table of weights alone leaves it empty."""
         content = self.write(table, model)
+        self._check("write", content, bytes if self.binary else str)
         roles = {row.role for row in (*table, *table.logarithmic)}
-        if Role.ACTIVATION not in roles and self.read(content, model).is_empty:
+        if Role.ACTIVATION not in roles and self.read_table(content, model).is_empty:
             raise EmptySideFile(
                 "the side file would be empty: no activation of the model has a quantizer",
                 fix=f"{self.name} cannot contain weights: calibrate the model or train it "
@@ -93,6 +105,21 @@ class SideFile:
                 "onnxruntime, openvino or qnn, or the format onnxq",
             )
         return content
+
+    def read_table(self, content: Content, model: Model) -> QParamTable:
+        """The result of `read`."""
+        table = self.read(content, model)
+        self._check("read", table, QParamTable)
+        return table
+
+    def _check(self, function: str, found: object, wanted: type) -> None:
+        """Refuse what a function of the format gave, if it is something else."""
+        if not isinstance(found, wanted):
+            given = "nothing" if found is None else f"a {type(found).__name__}"
+            raise OptionError(
+                f"format '{self.name}': {function}() returned {given}",
+                fix=f"return a {wanted.__name__} from {function}()",
+            )
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object for listings."""

@@ -71,9 +71,10 @@ def _detected(data: bytes, name: str) -> SideFile:
     damage = _damage(data, name, known)
     if damage is not None:
         raise damage
-    listed = "; ".join(f"{f.name}: {f.detection}" for f in known if f.detection)
+    looks = "".join(f"\n    {f.name}: {f.detection}" for f in known if f.detection)
     raise LoadError(
-        f"{name}: not a side file in a known format", fix=f"'onnxq formats' lists them ({listed})"
+        f"{name}: not a side file in a known format",
+        fix=f"'onnxq formats' lists those that are:{looks}",
     )
 
 
@@ -124,7 +125,7 @@ def read_all(sources: Iterable[Encodings], model: Model) -> Given:
             name = str(source)
             side_file, content = read_content(Path(source))
             try:
-                rows = side_file.read(content, model)
+                rows = side_file.read_table(content, model)
                 given.stay_float |= side_file.float_tensors(content)
             except LoadError as error:
                 raise LoadError(f"{name}: {error.what}", fix=error.fix) from error

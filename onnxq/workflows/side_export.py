@@ -112,7 +112,7 @@ def export_side_file(
     if verify:
         progress(f"proving {side_file.name} by reading it back")
         again = clean.clone()
-        held = side_file.read(content, clean)
+        held = side_file.read_table(content, clean)
         _check_whole(table, held, side_file)
         again.qparams = table_told(table, held, side_file.weights)
         applied = Pipeline(ApplyQParams()).run(again, in_place=True).model

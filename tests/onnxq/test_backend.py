@@ -168,3 +168,22 @@ def test_a_short_name_leads_to_its_backend(short: str, name: str) -> None:
     with pytest.raises(OptionError, match=f"unknown backend '{short}'") as error:
         find_backend(short)
     assert str(error.value.fix).startswith(f"did you mean '{name}'")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fix"),
+    [
+        ({"proof": "formats"}, "choose 'consumer' or 'format'"),
+        ({"sessions": ("reference", "deploy")}, "'deployed'"),
+        ({"sessions": "reference"}, "give a tuple of 'reference'"),
+        ({"outputs": MODEL}, "(OnnxFile(...),)"),
+        ({"lint": (print,)}, "(LintRule(name, summary, check),)"),
+        ({"placement": None}, "leave it out"),
+        ({"pipeline": ()}, "give a Pipeline"),
+        ({"scheme": None}, "give a Scheme"),
+    ],
+)
+def test_fields_of_other_kinds_are_refused(wrong: dict[str, Any], fix: str) -> None:
+    with pytest.raises(OptionError, match=f"backend 'chip': {next(iter(wrong))}=") as caught:
+        replace(backend(MODEL), **wrong)
+    assert fix in caught.value.fix

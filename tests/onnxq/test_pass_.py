@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Optional
 
 import pytest
 
-from onnxq.errors import OptionError
+from onnxq.errors import OptionError, PassError
 from onnxq.graph import Model, from_proto
 from onnxq.pass_ import Option, Pass, Quoted, Skip, Trace
 from tests.models.zoo_build import Build
@@ -233,8 +233,8 @@ def test_a_pass_is_a_value() -> None:
         Everything().count = 5  # type: ignore[misc]
 
 
-def test_a_pass_without_run_is_a_programming_fault() -> None:
-    with pytest.raises(TypeError, match=r"Plain has no run\(\)"):
+def test_a_pass_without_run_says_what_to_define() -> None:
+    with pytest.raises(PassError, match=r"Plain has no run\(\)\n  next: define run"):
         Plain().run(tiny_model(), Trace("plain"))
 
 

@@ -509,3 +509,45 @@ def test_dump_into_a_file_names_it(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("x")
     with pytest.raises(SaveError, match="taken"):
         Pipeline(Rename()).run(small_model(), Dump(tmp_path / "taken"))
+
+
+# -- passes of one's own that do it wrong ------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Returning(Pass):
+    name: ClassVar[str] = "returning"
+
+    def run(self, model: Model, trace: Trace) -> None:
+        return model  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Nameless(Pass):
+    def run(self, model: Model, trace: Trace) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Choosing(Returning):
+    kind: Literal["this", "that"] = "this"
+
+
+def test_a_pass_that_returns_something_is_told() -> None:
+    with pytest.raises(PassError, match=r"run\(\) of 'returning' returned a Model"):
+        Pipeline(Returning()).run(small_model())
+
+
+@pytest.mark.parametrize(
+    ("step", "fix"),
+    [
+        (Nameless(), "set name: ClassVar"),
+        ((Returning(),), "write a star before it"),
+        (Pipeline(Returning()), "write a star before it"),
+        (Choosing(kind="thsi"), "did you mean 'this'"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_step_is_refused(step: Any, fix: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        Pipeline(step)
+    assert fix in caught.value.fix

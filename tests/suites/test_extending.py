@@ -57,11 +57,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder to work in; what it registers and imports is forgotten."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    known = set(sys.modules)
     with registries.restored():
         yield tmp_path
-    for name in set(sys.modules) - known:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == tmp_path:
+    forget_modules(tmp_path)
+
+
+def forget_modules(folder: Path) -> None:
+    for name, module in list(sys.modules.items()):
+        if Path(getattr(module, "__file__", None) or "/").parent == folder:
             del sys.modules[name]
 
 
@@ -81,12 +84,13 @@ def install(folder: Path) -> None:
 
 
 def typed(command: str, folder: Path) -> None:
-    """Do what a shell would do; each `python` starts without what another one registered."""
+    """Do what a shell would do; each command starts without what another one imported."""
     program, *words = shlex.split(command)
     if program == "pip":
         assert words == ["install", "."]
         install(folder)
         return
+    forget_modules(folder)
     with registries.restored():
         if program == "python":
             (script,) = words

@@ -143,7 +143,7 @@ def test_backend_is_listed(example: Path) -> None:
     chip = known["mychip"]
     assert chip["summary"].startswith("int8 symmetric QDQ with a name on every node")
     assert chip["pipeline"].startswith(",".join(READERS))
-    assert chip["proof"] == "consumer"
+    assert chip["proof"] == "format"
     suffixes = [output["suffix"] for output in chip["outputs"]]
     assert suffixes == ["_mychip.onnx", "_clean.onnx", "_scales.csv"]
 

@@ -25,6 +25,7 @@ from torch_bridge.state import (  # noqa: E402
     evaluating,
     quantizers,
     quantizing,
+    uninitialised_error,
 )
 
 X = (2, 4, 32)
@@ -260,3 +261,7 @@ def test_a_model_that_was_prepared_for_nothing_is_told_so() -> None:
     with pytest.raises(UnsupportedModelError, match="prepared for tvm, which has nothing of it"):
         enable_calibration(q)
     assert "nothing in the model is quantized for tvm" in list(q.onnxq_report.problems())
+
+
+def test_one_quantizer_without_a_range_is_told_in_the_singular() -> None:
+    assert uninitialised_error(["a"]).what.startswith("1 quantizer has no range yet")

@@ -96,6 +96,9 @@ class _Comparison(ExampleRun):
         before = max((self.errors[each] for each in n.all_input_nodes), default=0.0)
         expected = n.meta.get(SAMPLE)
         if expected is None or not isinstance(value, Tensor):
+            module = None if expected is None else self._replaced(n)
+            if module is not None:
+                raise _no_tensor(str(n.target), module, type(value))
             self.errors[n] = before
             return value
         found = Difference.of(sample(value), expected)
@@ -128,8 +131,10 @@ def check_modules(prepared: nn.Module, model: nn.Module, call: ExampleCall) -> l
     floats, values, again = (_results(each, call) for each in (model, prepared, prepared))
     for path, value in values.items():
         module = prepared.get_submodule(path)
-        if path not in floats or not _is_replaced(module):
+        if not isinstance(floats.get(path), Tensor) or not _is_replaced(module):
             continue
+        if not isinstance(value, Tensor):
+            raise _no_tensor(path, module, value)
         difference = Difference.of(value, floats[path])
         if not difference.exceeds(0.0, value.dtype):
             continue
@@ -143,19 +148,22 @@ def _differs(
     path: tuple[str, ...], found: dict[tuple[str, ...], Tensor], expected: dict[Any, Tensor]
 ) -> bool:
     value, wanted = found.get(path), expected[path]
-    if value is None or not wanted.is_floating_point():
+    if not wanted.is_floating_point():
         return False
-    return Difference.of(sample(value), sample(wanted)).exceeds(0.0, wanted.dtype)
+    return value is None or Difference.of(sample(value), sample(wanted)).exceeds(0.0, wanted.dtype)
 
 
-def _results(model: nn.Module, call: ExampleCall) -> dict[str, Tensor]:
-    """A sample of the first result of every module, in the order of the calls."""
-    results: dict[str, Tensor] = {}
+def _results(model: nn.Module, call: ExampleCall) -> dict[str, Any]:
+    """A sample of the first result of every module, in the order of the calls.
+
+    Of what is no tensor of floats, the type.
+    """
+    results: dict[str, Any] = {}
 
     def watch(path: str) -> Callable[..., None]:
         def hook(_: nn.Module, __: Any, output: Any) -> None:
-            if isinstance(output, Tensor) and output.is_floating_point():
-                results.setdefault(path, sample(output))
+            is_float = isinstance(output, Tensor) and output.is_floating_point()
+            results.setdefault(path, sample(output) if is_float else type(output))
 
         return hook
 
@@ -178,6 +186,11 @@ def _pattern(module: nn.Module) -> str:
     return str(getattr(module, "fused_pattern", ""))
 
 
+def _no_tensor(path: str, module: nn.Module, given: type) -> UnsupportedModelError:
+    returned = "None" if given is type(None) else f"a {given.__name__}"
+    return _error(path, module, f"returns {returned}, where the float model has a tensor")
+
+
 def _wrong(path: str, module: nn.Module, found: Difference) -> UnsupportedModelError:
     if math.isnan(found.expected):
         what = "gives a tensor of another shape"
@@ -196,8 +209,9 @@ def _error(path: str, module: nn.Module, what: str) -> UnsupportedModelError:
         f"'{path}' (a {kinds}, made by the pattern {names}) {what}. This is on the example inputs, "
         "in eval mode, with all quantizers off",
         fix=f"let from_float of {kinds} and of the fused class take over everything that the float "
-        "modules hold, and forward compute the same in eval mode; "
-        f"torch_bridge.PATTERNS.remove({names.partition(' and ')[0]}) does without the pattern",
+        "modules hold, and forward return the same in eval mode. To do without the pattern, leave "
+        "it out of patterns=, or, if it is registered, call "
+        f"torch_bridge.PATTERNS.remove({names.partition(' and ')[0]})",
     )
 
 

@@ -13,6 +13,7 @@ from onnxq.discovery import ALGORITHMS_GROUP
 from torch_bridge.arithmetic.functional import Rounding, fake_quantize
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant.base import FakeQuantize
+from torch_bridge.fake_quant.own_algorithm import check_algorithm
 from torch_bridge.registry import Registry, in_package
 
 __all__ = [
@@ -33,6 +34,7 @@ ALGORITHMS: Registry[FakeQuantize] = Registry(
     "algorithm",
     ALGORITHMS_GROUP,
     in_package(__name__, __path__, FakeQuantize, "algorithm"),
+    check_algorithm,
 )
 """All quantizers by name."""
 

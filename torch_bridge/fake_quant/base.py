@@ -100,9 +100,12 @@ class FakeQuantize(nn.Module):
         asked = "block" if spec.block else "channel" if spec.per_channel else "tensor"
         if asked not in self.ranges_per or (self.symmetric_only and not spec.symmetric):
             symmetry = "symmetric and " if self.symmetric_only else ""
+            per_tensor = asked == "channel" and "tensor" in self.ranges_per
+            how = f'{{"algorithm": "{self.algorithm}", "per_channel": False}}'
             raise OptionError(
                 f"'{self.algorithm}' cannot be {spec}",
-                fix=f"make the spec {symmetry}per {' or '.join(self.ranges_per)}",
+                fix=f"make the spec {symmetry}per {' or '.join(self.ranges_per)}"
+                + (f", such as weight={how}" if per_tensor else ""),
             )
 
     # -- methods that algorithms override -----------------------------------------------------
@@ -112,7 +115,7 @@ class FakeQuantize(nn.Module):
 
     def quantize(self, x: Tensor) -> Tensor:
         """`x` on the grid, with the gradients of the algorithm."""
-        return self.on_grid(self.transform(x))
+        return self.on_grid(self.to_round(x))
 
     def transform(self, x: Tensor) -> Tensor:
         """The tensor to round: `x` itself, unless the algorithm changes it first."""
@@ -186,16 +189,16 @@ class FakeQuantize(nn.Module):
             self.follow(x)
             self.refresh()
             if gain is None:
-                return self.quantize(x)
+                return self._like(x, self.quantize(x), "quantize")
             # In training without gradients, too: a checkpoint's two passes must agree.
             if self.training or torch.is_grad_enabled():
-                return self.quantize(x) * self.spread(gain, x)
+                return self._like(x, self.quantize(x), "quantize") * self.spread(gain, x)
         # As the file computes it, to the last bit.
         return self.on_grid(self.to_round(x, gain), gain)
 
     def to_round(self, x: Tensor, gain: Tensor | None = None) -> Tensor:
         """The tensor that the file rounds."""
-        changed = self.transform(x)
+        changed = self._like(x, self.transform(x), "transform")
         return changed if gain is None else changed * self.spread(gain, x)
 
     @torch.no_grad()
@@ -298,6 +301,18 @@ class FakeQuantize(nn.Module):
         else:
             setattr(self, name, value)
 
+    def _like(self, x: Tensor, found: Tensor, method: str) -> Tensor:
+        """What a method of an algorithm gave, if it is a tensor of the shape of `x`."""
+        if is_export():  # sizes are symbols, and a run before has shown it
+            return found
+        if not isinstance(found, Tensor) or found.shape != x.shape:
+            given = f"shape {list(found.shape)}" if isinstance(found, Tensor) else _named(found)
+            raise self._error(
+                f"({self.algorithm}) got {given} from {method}(x) for x of shape {list(x.shape)}",
+                f"{method}(x) of {type(self).__name__} must return a tensor of the shape of x",
+            )
+        return found
+
     def _is_watched(self) -> bool:
         """Whether a hook sees the values of this module, as torch determines in a call."""
         return bool(
@@ -355,3 +370,7 @@ class FakeQuantize(nn.Module):
             setattr(self, name, bool(value))
         if self.initialised:
             self._set("calibrated_scale", self.scale)
+
+
+def _named(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"

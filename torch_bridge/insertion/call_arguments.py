@@ -44,7 +44,10 @@ def module_of_call(
         inspect.signature(maker).bind(*values, **named)
     except TypeError:
         return None
-    return maker(*values, **named)
+    found = maker(*values, **named)
+    if not isinstance(found, nn.Module):
+        raise TypeError(f"made= returned {found!r}, not a module")
+    return found
 
 
 def _parameters_after_the_first(target: Any) -> list[inspect.Parameter] | None:

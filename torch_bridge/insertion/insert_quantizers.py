@@ -13,7 +13,7 @@ from torch import fx, nn
 
 from onnxq.backend import Backend
 from onnxq.calibration.recorded_grids import GridRecord
-from onnxq.errors import OptionError, near_matches
+from onnxq.errors import OnnxqError, OptionError, near_matches
 from onnxq.quant import layer_spec
 from onnxq.quant.scheme import QSpec
 from onnxq.quant.settings import LayerSettings
@@ -152,11 +152,14 @@ class Maker:
             watching = how.observer_class(spec)
             called = watching.__name__ if isinstance(how.observer, type) else spec.observer
             _check_options(watching, called, how.observer_options)
-            watch = watching(what, **how.observer_options)
+            with _making("observer", called, "(self, spec, *, ...)", "spec"):
+                watch = watching(what, **how.observer_options)
         else:
             logarithmic = spec.logarithmic
             watch = by.kind(what, logarithmic=logarithmic, record=self.record, **by.options)
-        return quantizing(what, watch, name=name, **how.options)
+        takes, given = '(self, spec, observer, name="", *, ...)', "spec, observer, name"
+        with _making("algorithm", spec.algorithm, takes, given):
+            return quantizing(what, watch, name=name, **how.options)
 
 
 @contextlib.contextmanager
@@ -167,6 +170,21 @@ def _about(name: str) -> Iterator[None]:
     except OptionError as error:
         error.add_note(f"in the quantizer of '{name}'")
         raise
+
+
+@contextlib.contextmanager
+def _making(what: str, called: str, takes: str, given: str) -> Iterator[None]:
+    """Errors of a constructor say whose it is: its code and its options are the user's."""
+    try:
+        yield
+    except OnnxqError:
+        raise
+    except Exception as error:
+        raise OptionError(
+            f"the {what} '{called}' cannot be made: {type(error).__name__}: {error}",
+            fix=f"check the types of its options. If it is your own: its __init__ takes {takes} "
+            f"and calls super().__init__({given}) first",
+        ) from error
 
 
 def _check_options(kind: type[nn.Module], name: str, options: Mapping[str, Any]) -> None:

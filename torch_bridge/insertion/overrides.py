@@ -10,9 +10,9 @@ from onnxq.errors import OptionError, near_matches
 from onnxq.quant.layer_spec import symmetric_spec, with_powers_of_two
 from onnxq.quant.scheme import QSpec
 from onnxq.quant.settings import LayerSettings
-from torch_bridge.fake_quant import algorithm
+from torch_bridge.fake_quant import ALGORITHMS, algorithm
 from torch_bridge.insertion.selector_words import words
-from torch_bridge.observers import Observer, observer
+from torch_bridge.observers import OBSERVERS, Observer, observer
 
 MOST_LEARNED_BITS = 8
 """Codes with more bits keep the scale that was observed, even if a backend would let it learn.
@@ -108,6 +108,12 @@ class Override:
         """The rules with these changes; `what` and `backend` are for messages."""
         spec = spec.trained()
         if self.algorithm is not None:
+            if self.algorithm in OBSERVERS and self.algorithm not in ALGORITHMS:
+                argument = "weight" if what == "weights" else "activation"
+                raise OptionError(
+                    f"'{self.algorithm}' is an observer, not a quantization algorithm",
+                    fix=f'give it as {argument}={{"observer": "{self.algorithm}"}}',
+                )
             algorithm(self.algorithm)
             if spec.algorithm_is_grid and self.algorithm != spec.algorithm:
                 raise OptionError(

@@ -25,6 +25,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from onnxq.backend import Backend
 from onnxq.discovery import PATTERNS_GROUP
 from onnxq.errors import OptionError
 from torch_bridge import nn as qnn
@@ -99,6 +100,35 @@ def own_patterns(given: Iterable[Pattern | str]) -> dict[str, Pattern]:
     if len(found) < len(every):
         raise OptionError("patterns: two have the same name", fix="give each a name of its own")
     return found
+
+
+def unmatched(
+    given: Iterable[Pattern], model: nn.Module, prepared: nn.Module, backend: Backend
+) -> list[str]:
+    """A sentence for each pattern that a user gave and that made no layer of `prepared`."""
+    made = {getattr(module, "fused_pattern", "") for module in prepared.modules()}
+    return [
+        f"the pattern '{pattern.name}', given by patterns=, matched nothing: "
+        + _why_unmatched(pattern, model, backend)
+        for pattern in given
+        if pattern.name not in made
+    ]
+
+
+def _why_unmatched(pattern: Pattern, model: nn.Module, backend: Backend) -> str:
+    if pattern.backends and backend.name not in pattern.backends:
+        return f"it is for {', '.join(pattern.backends)} only"
+    if len(pattern.chain) > 1 and not backend.placement.fuse:
+        return f"{backend.name} trains layers unfused"
+    for link in pattern.chain:
+        held = any(isinstance(module, link.types) for module in model.modules())
+        if not (held or link.functions or link.methods):
+            kinds = " or ".join(kind.__name__ for kind in link.types)
+            return f"the model holds no {kinds}, and the link '{link.name}' names no functions"
+    if len(pattern.chain) > 1:
+        links = ", ".join(link.name for link in pattern.chain)
+        return f"no {links} in a row, with one reader each and arguments that the links take"
+    return f"no {pattern.chain[0].name} is quantized"
 
 
 def _check(pattern: object) -> None:

@@ -6,7 +6,8 @@
     Linear            (C_out, C_in)                0      once
     Embedding         (entries, features)          none: one scale per tensor by default
 
-The axes are those of `onnxq.operators.weight_axis` for the exported nodes.
+A class that is none of these has the layout of the op kind that it was registered with. The axes
+are those of `onnxq.operators.weight_axis` for the exported nodes.
 """
 
 from __future__ import annotations
@@ -17,23 +18,31 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from onnxq.errors import UnsupportedModelError
 from onnxq.operators.weight_axis import WeightAxis
+from torch_bridge.nn.module_kinds import module_kind
 
 
 def weight_layout(layer: nn.Module) -> WeightAxis:
-    """The output channels in the weight of `layer` (a convolution or Linear)."""
+    """The output channels in the weight of `layer`, which computes a convolution or Linear."""
     if isinstance(layer, _ConvTransposeNd):
         return WeightAxis(1, layer.groups)
     if isinstance(layer, _ConvNd | nn.Linear):
         return WeightAxis(0, 1)
+    kind = module_kind(layer)
+    if kind == "ConvTranspose":
+        return WeightAxis(1, getattr(layer, "groups", 1))
+    if kind in ("Conv", "Linear"):
+        return WeightAxis(0, 1)
     raise UnsupportedModelError(
         f"{type(layer).__name__} has no output-channel axis",
-        fix="only convolutions, transposed convolutions and Linear have one",
+        fix="only convolutions, transposed convolutions and Linear have one; a class of your own "
+        f"has it after torch_bridge.register_op_kind({type(layer).__name__}, 'Conv')",
     )
 
 
 def channel_axis(layer: nn.Module) -> int | None:
     """The axis for one weight scale per output channel; None for one scale per tensor."""
-    return None if isinstance(layer, nn.Embedding) else weight_layout(layer).axis
+    is_table = isinstance(layer, nn.Embedding) or module_kind(layer) == "Embedding"
+    return None if is_table else weight_layout(layer).axis
 
 
 def out_channels(layer: nn.Module) -> int:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from onnxq.errors import QParamsError
+from onnxq.errors import OptionError, QParamsError
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers import scales
 from torch_bridge.observers.reduce import largest
@@ -104,7 +104,8 @@ class Observer(nn.Module):
             raise self._not_finite(x)
         if state == _EMPTY:
             return
-        self.min_val, self.max_val = self.merge(*self.propose(rows, low, high))
+        proposed = self._pair("propose", self.propose(rows, low, high), low.shape)
+        self.min_val, self.max_val = self._pair("merge", self.merge(*proposed), low.shape)
         self.batches = self.batches + 1
 
     @torch.no_grad()
@@ -117,6 +118,7 @@ class Observer(nn.Module):
                 f"has {self.min_val.numel()} ranges, but quantizes per tensor",
                 "load a checkpoint of the same scheme, or call reset() and calibrate again",
             )
+        self._pair("range", self.range(), self.min_val.shape)
         scale, zero_point = self.grid()
         return scale.float(), zero_point
 
@@ -155,6 +157,11 @@ class Observer(nn.Module):
 
     def remember(self, name: str, initial: Tensor) -> None:
         """Make `name` part of the state, saved in checkpoints and restored by `reset`."""
+        if not isinstance(initial, Tensor):
+            raise OptionError(
+                f"the {type(self).__name__} observer remembers {initial!r} as '{name}'",
+                fix=f"give a tensor: self.remember('{name}', torch.tensor({initial!r}))",
+            )
         self._initial[name] = initial
         self.register_buffer(name, initial.clone())
 
@@ -223,6 +230,24 @@ class Observer(nn.Module):
         rest, state = packed[:-1], packed[-1]
         half = len(rest) // 2
         return -rest[:half].reshape(shape), rest[half:].reshape(shape), state.item()
+
+    def _pair(self, method: str, found: Any, shape: torch.Size) -> tuple[Tensor, Tensor]:
+        """What a method of a subclass gave, if it is a range: (low, high), one for each scale."""
+        fix = f"{method}() of {type(self).__name__} must return (low, high), one value per scale"
+        tensors = isinstance(found, tuple | list) and all(isinstance(f, Tensor) for f in found)
+        if not tensors or len(found) != 2:
+            words = [type(f).__name__ for f in found] if isinstance(found, tuple) else found
+            is_one = isinstance(found, Tensor)
+            given = "one tensor" if is_one else "None" if found is None else f"{words}"
+            raise self._error(f"got {given} from {method}(), not two tensors", fix)
+        low, high = found
+        if low.shape != shape or high.shape != shape:
+            shapes = f"{list(low.shape)} and {list(high.shape)}"
+            raise self._error(f"got shapes {shapes} from {method}(), not {list(shape)}", fix)
+        if not bool((low <= high).all()):
+            broken = "NaN" if bool((low.isnan() | high.isnan()).any()) else "low > high"
+            raise self._error(f"got {broken} from {method}(), though the data is finite", fix)
+        return low, high
 
     def _not_finite(self, x: Tensor) -> QParamsError:
         nan, inf = int(x.isnan().sum()), int(x.isinf().sum())

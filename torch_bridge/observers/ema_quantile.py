@@ -58,4 +58,4 @@ class EmaQuantile(EmaMinMax):
         counts = total(count_bins(index, self.bins))
         share = counts.cumsum(-1).double() / counts.sum(-1, keepdim=True)
         clip = ((share < self.quantile).sum(-1) + 0.5) * width
-        return torch.maximum(low, -clip), torch.minimum(high, clip)
+        return low.clamp(-clip, clip), high.clamp(-clip, clip)

@@ -47,13 +47,25 @@ def test_a_runtime_that_does_not_run_is_not_healthy(
     assert "onnxruntime does not run a model: RuntimeError: illegal instruction" in out
 
 
+def installed(monkeypatch: pytest.MonkeyPatch, *entries: importlib.metadata.EntryPoint) -> None:
+    every = importlib.metadata.EntryPoints(entries)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **by: every.select(**by))
+
+
+def test_a_misspelt_group_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, importlib.metadata.EntryPoint("mine", "b:A", "onnxq.pases"))
+    (found,) = doctor().plug_ins
+    assert found.problem.startswith(
+        "nothing reads the group 'onnxq.pases': did you mean 'onnxq.pass"
+    )
+
+
 def test_plug_ins_found_and_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [
         importlib.metadata.EntryPoint(name, f"some_package:{name}", module.BACKENDS_GROUP)
         for name in ("good", "bad")
     ]
-    groups = {module.BACKENDS_GROUP: entries}
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: groups.get(group, []))
+    installed(monkeypatch, *entries)
     sick = Broken("bad", "ImportError: no licence", "some_package:bad")
     monkeypatch.setattr(module, "backends", lambda: {"bad": sick})
     found = doctor()
@@ -71,11 +83,24 @@ def test_plug_ins_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
         importlib.metadata.EntryPoint("good", "json:loads", group),
         importlib.metadata.EntryPoint("bad", "no_such_module:Thing", group),
     ]
-    groups = {group: entries}
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: groups.get(group, []))
+    installed(monkeypatch, *entries)
     good, bad = doctor().plug_ins
     assert (good.kind, good.name, good.problem) == ("observer", "good", "")
     assert "no_such_module" in bad.problem
+
+
+class Twin:
+    """Stands for an observer that two packages provide."""
+
+    observer = "twin"
+
+
+def test_two_plug_ins_of_training_of_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = discovery.OBSERVERS_GROUP
+    entries = (importlib.metadata.EntryPoint(n, f"{__name__}:Twin", group) for n in ("a", "b"))
+    installed(monkeypatch, *entries)
+    assert all("'twin' is provided by both" in each.problem for each in doctor().plug_ins)
+    assert len(doctor().plug_ins) == 2
 
 
 def test_two_plug_ins_of_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,8 +108,7 @@ def test_two_plug_ins_of_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
         raise module.OnnxqError("format 'a' is provided by both b and c", fix="uninstall one")
 
     entry = importlib.metadata.EntryPoint("a", "b:A", module.FORMATS_GROUP)
-    groups = {module.FORMATS_GROUP: [entry]}
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: groups.get(group, []))
+    installed(monkeypatch, entry)
     monkeypatch.setattr(module, "formats", clash)
     (found,) = doctor().plug_ins
     assert "both b and c" in found.problem

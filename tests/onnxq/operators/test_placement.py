@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from onnxq.backend import Backend, backends
@@ -37,6 +39,25 @@ def test_kinds_are_written_in_groups() -> None:
 def test_a_misspelt_kind_is_refused(wrong: dict[str, frozenset[str]]) -> None:
     with pytest.raises(ValueError, match=r"^unknown op kinds: (Convolution|ReLU|Scale) \("):
         Placement(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fix"),
+    [
+        ({"inputs": "Conv"}, 'give a frozenset({"Conv"})'),
+        ({"inputs": {"Conv"}}, 'give a frozenset({"Conv"})'),
+        ({"inputs": LAYERS, "merged": kinds("Add")}, "of (consumer, producer)"),
+    ],
+)
+def test_fields_of_other_kinds_are_refused(wrong: dict[str, Any], fix: str) -> None:
+    with pytest.raises(OptionError, match="Placement: ") as caught:
+        Placement(**wrong)
+    assert fix in caught.value.fix
+
+
+def test_an_operator_of_another_kind_is_told() -> None:
+    with pytest.raises(ValueError, match="Gemm is of the kind 'Linear'"):
+        Placement(inputs=kinds("Gemm"))
 
 
 def test_the_common_rules() -> None:

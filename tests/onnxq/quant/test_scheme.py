@@ -200,3 +200,10 @@ def test_types_with_a_zero_point_are_rules_of_their_own() -> None:
     assert first == QSpec(("int8",), symmetric=True, per_channel=True)
     assert second == QSpec(("uint8",))
     assert str(EXEMPT).endswith("uint8 per tensor with any zero point")
+
+
+@pytest.mark.parametrize("types", ["int8", (), ["int8"]])
+def test_types_are_a_tuple(types: Any) -> None:
+    with pytest.raises(OptionError, match="QSpec: types=") as caught:
+        QSpec(types)
+    assert caught.value.fix == 'give a tuple: ("int8",)'

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from onnxq.errors import LoadError, SaveError
+from onnxq.errors import LoadError, OptionError, SaveError
 from onnxq.graph import new_model
 from onnxq.quant.log_params import LogParams
 from onnxq.quant.qparam_table import QParamTable
@@ -21,6 +23,7 @@ BINARY = SideFile(
     lambda table, model: b"\xff\x00",
     lambda data, model: QParamTable(),
     recognises=lambda data: data[:1] == b"\xff",
+    detection="bytes that start with 255",
     binary=True,
 )
 
@@ -100,3 +103,24 @@ def test_formats_say_whether_a_row_may_be_for_some_readers(name: str) -> None:
             return
     assert not side_file.readers
     assert any("only some of its consumers" in refusal for refusal in refusals), refusals
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fix"),
+    [({"suffix": "csv"}, "write '.csv'"), ({"detection": ""}, "say in `detection`")],
+)
+def test_half_a_format_is_refused(wrong: dict[str, str], fix: str) -> None:
+    with pytest.raises(OptionError, match="format 'b'") as caught:
+        replace(BINARY, **wrong)
+    assert fix in caught.value.fix
+
+
+def test_functions_that_return_nothing_are_named() -> None:
+    model = new_model("empty")
+    mute = replace(TEXT, write=lambda table, model: None, read=lambda text, model: None)
+    with pytest.raises(OptionError, match=r"format 't': write\(\) returned nothing"):
+        mute.write_some(QParamTable(), model)
+    with pytest.raises(OptionError, match=r"format 't': read\(\) returned nothing"):
+        mute.read_table("", model)
+    with pytest.raises(OptionError, match=r"format 't': write\(\) returned a bytes"):
+        replace(TEXT, write=BINARY.write).write_some(QParamTable(), model)

@@ -50,6 +50,13 @@ class Failing(qnn.QatConv2d):
         raise TypeError("no")
 
 
+class Mute(qnn.QatConv2d):
+    """Forgets to return what it computes."""
+
+    def apply_weights(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        super().apply_weights(x, weight, bias)
+
+
 FORGETFUL = tb.Pattern("forgetful", (CONV, LEAKY), fused=Forgetful, qat=qnn.FusedQatConv2d)
 
 
@@ -80,6 +87,7 @@ def test_the_first_wrong_fused_layer_is_named() -> None:
     assert what.startswith("'b' (a FusedQatConv2d, made by the pattern 'forgetful') computes")
     assert "instead of" in what
     assert "of the largest value" in what
+    assert "leave it out of patterns=" in fix
     assert "PATTERNS.remove('forgetful')" in fix
 
 
@@ -104,6 +112,13 @@ def test_however_it_is_captured(capture: str) -> None:
 def test_other_faults_are_told_in_words(kind: type[nn.Module], what: str) -> None:
     with pytest.raises(UnsupportedModelError, match=what):
         tb.prepare(nn.Sequential(nn.Conv2d(3, 4, 1)), "tensorrt", X, patterns=[layer(kind)])
+
+
+@pytest.mark.parametrize("capture", ["fx", "export", "modules"])
+def test_a_layer_that_returns_nothing_is_told(capture: str) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 1))
+    with pytest.raises(UnsupportedModelError, match=r"'0' .a Mute.* returns None"):
+        tb.prepare(model, "tensorrt", X, patterns=[layer(Mute)], capture=capture)
 
 
 @pytest.mark.filterwarnings("ignore:prepare for")

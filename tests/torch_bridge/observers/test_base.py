@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="training needs torch")
 from onnxq.errors import OptionError, QParamsError  # noqa: E402
 from onnxq.quant.qparams import QParams  # noqa: E402
 from tests.torch_bridge.observers.oracle import SPECS, batches, make_spec  # noqa: E402
+from torch_bridge.fake_quant import FakeQuantize  # noqa: E402
 from torch_bridge.observers import OBSERVERS, Observer, observer  # noqa: E402
 
 each_observer = pytest.mark.parametrize("kind", OBSERVERS.values(), ids=OBSERVERS)
@@ -321,3 +322,37 @@ def test_the_names_are_the_documented_ones():
         *("lsq", "lsq-plus", "minmax-floor", "pot-mode", "histogram-kl"),
     }
     assert all(issubclass(kind, Observer) for kind in OBSERVERS.values())
+
+
+# -- observers that do it wrong ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "found", "what"),
+    [
+        ("propose", lambda low, high: (high, low), "low > high from propose"),
+        ("merge", lambda low, high: (high, low), "low > high from merge"),
+        ("range", lambda low, high: (high, low), "low > high from range"),
+        ("propose", lambda low, high: (low * torch.nan, high), "NaN from propose"),
+        ("propose", lambda low, high: None, "None from propose"),
+        ("propose", lambda low, high: low, "one tensor from propose"),
+        ("propose", lambda low, high: (0.0, 1.0), "not two tensors"),
+        ("propose", lambda low, high: (low.expand(3), high.expand(3)), "not []"),
+    ],
+)
+def test_what_is_no_range_is_an_error_that_names_the_method(method, found, what):
+    class Wrong(Observer):
+        def _found(self, *given):
+            return found(torch.tensor(-1.0), torch.tensor(2.0))
+
+    setattr(Wrong, method, Wrong._found)
+    out = Wrong(SPECS["uint8"])
+    with pytest.raises(QParamsError, match="the Wrong observer of 'input'") as caught:
+        FakeQuantize(out.spec, out, "input").observe(torch.tensor([-1.0, 2.0]))
+    assert what in caught.value.what
+    assert caught.value.fix.startswith(f"{method}() of Wrong must return (low, high)")
+
+
+def test_only_tensors_are_remembered():
+    with pytest.raises(OptionError, match="remembers 3 as 'k'"):
+        Observer(SPECS["uint8"]).remember("k", 3)

@@ -1,4 +1,4 @@
-"""A backend from outside: one value, made from the phases and passes of onnxq and own ones.
+"""A third-party backend: one value, made from the phases and passes of onnxq and own ones.
 
 `placement` says which tensors the chip holds as codes, the scheme which types they have and how
 training finds them: `torch_bridge.prepare(model, "mychip", ...)` needs nothing else.
@@ -42,7 +42,7 @@ BACKEND = Backend(
         ),
         TableFile("_scales.csv", FORMAT, beside="_clean.onnx"),
     ),
-    proof="consumer",
+    proof="format",
     sessions=("reference", "deployed"),
     lint=(CHANNEL_COUNT,),
 )

@@ -1,4 +1,4 @@
-"""A layer and a fusion pattern from outside: a causal convolution, with what may follow it.
+"""A third-party layer and fusion pattern: a causal convolution, with what may follow it.
 
     torch.nn         fused (float)         quantized         fused and quantized
     CausalConv1d     FusedCausalConv1d     QatCausalConv1d   FusedQatCausalConv1d

@@ -1,4 +1,4 @@
-"""A lint rule from outside: mychip computes eight channels at a time."""
+"""A third-party lint rule: mychip computes eight channels at a time."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Element-wise gradient scaling (Lee et al., 2021): a fake-quantize algorithm from outside.
+"""Element-wise gradient scaling (Lee et al., 2021): a third-party fake-quantize algorithm.
 
     v  = x / s + z
     y  = (clamp(round(v), lo, hi) - z) * s

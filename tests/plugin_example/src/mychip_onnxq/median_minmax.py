@@ -1,4 +1,4 @@
-"""An observer from outside: the median, over batches, of the extremes of a batch.
+"""A third-party observer: the median, over batches, of the extremes of a batch.
 
     min = median of the minima of the latest `window` batches
     max = median of their maxima

@@ -1,4 +1,4 @@
-"""A pass from outside: one file, one class."""
+"""A third-party pass: one file, one class."""
 
 from dataclasses import dataclass
 from typing import ClassVar

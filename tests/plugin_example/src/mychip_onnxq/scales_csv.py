@@ -1,4 +1,4 @@
-"""A side file from outside: the scale of every activation, as a table.
+"""A third-party side file: the scale of every activation, as a table.
 
 tensor,scale
 conv1.out,0.029999999329447746

@@ -1,0 +1,125 @@
+"""Algorithms of one's own that do it wrong are named, at the earliest moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch_bridge needs torch")
+
+from torch import Tensor, nn  # noqa: E402
+
+import torch_bridge as tb  # noqa: E402
+from onnxq.errors import OptionError, QParamsError, VerifyError  # noqa: E402
+from tests.torch_bridge import registries  # noqa: E402
+from torch_bridge.fake_quant import FakeQuantize  # noqa: E402
+from torch_bridge.observers import Observer  # noqa: E402
+
+X = (torch.randn(8, 4, generator=torch.Generator().manual_seed(0)),)
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Any:
+    with registries.restored():
+        yield
+
+
+def prepared(**given: Any) -> nn.Module:
+    return tb.prepare(nn.Sequential(nn.Linear(4, 2)), "onnxruntime", X, **given)
+
+
+def mine(**methods: Any) -> type[FakeQuantize]:
+    return type("Mine", (FakeQuantize,), {"algorithm": "mine", **methods})
+
+
+def test_an_algorithm_that_overrides_nothing_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"'mine' .Mine. overrides none of quantize"):
+        tb.register_algorithm(mine(quantise=lambda self, x: x))
+
+
+@pytest.mark.parametrize("per", ["tensor", (), ("tensors",)])
+def test_unknown_granularities_are_refused(per: object) -> None:
+    with pytest.raises(OptionError, match=r"'mine' .Mine. has ranges_per"):
+        tb.register_algorithm(mine(ranges_per=per, quantize=lambda self, x: x))
+
+
+def test_a_wrong_granularity_is_told_with_what_to_write() -> None:
+    tb.register_algorithm(mine(ranges_per=("tensor",), quantize=FakeQuantize.on_grid))
+    with pytest.raises(OptionError, match="'mine' cannot be") as caught:
+        prepared(weight="mine")
+    assert 'weight={"algorithm": "mine", "per_channel": False}' in caught.value.fix
+
+
+@pytest.mark.parametrize("method", ["quantize", "transform"])
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (lambda self, x: None, "None"),
+        (lambda self, x: (x, x), "a tuple"),
+        (lambda self, x: x[:1], "shape [1, 4]"),
+    ],
+)
+def test_what_is_no_tensor_of_the_same_shape(
+    method: str, found: Callable[..., Any], words: str
+) -> None:
+    tb.register_algorithm(mine(**{method: found}))
+    q = prepared(weight="mine")
+    with tb.calibrating(q):
+        q(*X)
+    tb.enable_quantization(q)
+    with pytest.raises(QParamsError, match=r"'0.weight.*mine") as caught:
+        q(*X)
+    assert f"got {words} from {method}(x)" in caught.value.what
+
+
+class Nameless(FakeQuantize):
+    """Takes no name."""
+
+    algorithm = "mine"
+
+    def __init__(self, spec: Any, observer: Observer) -> None:
+        super().__init__(spec, observer)
+
+    def quantize(self, x: Tensor) -> Tensor:
+        return self.on_grid(x)
+
+
+class Hasty(Observer):
+    """Forgets to call the constructor of its base."""
+
+    observer = "hasty"
+
+    def __init__(self, spec: Any) -> None:
+        self.remember("k", torch.zeros(()))
+
+
+def test_a_constructor_that_fails_is_named() -> None:
+    tb.register_algorithm(Nameless)
+    tb.register_observer(Hasty)
+    with pytest.raises(OptionError, match="algorithm 'mine' cannot be made: TypeError"):
+        prepared(weight="mine")
+    with pytest.raises(OptionError, match="observer 'hasty' cannot be made") as caught:
+        prepared(activation={"observer": "hasty"})
+    assert "super().__init__(spec) first" in caught.value.fix
+    how = {"observer": "ema-quantile", "observer_options": {"quantile": "0.9"}}
+    with pytest.raises(OptionError, match="observer 'ema-quantile' cannot be made: TypeError"):
+        prepared(activation=how)
+
+
+def test_an_observer_is_no_algorithm() -> None:
+    with pytest.raises(OptionError, match="'minmax' is an observer") as caught:
+        prepared(activation="minmax")
+    assert caught.value.fix == 'give it as activation={"observer": "minmax"}'
+
+
+def test_values_that_the_file_does_not_have_are_traced_to_the_algorithm(tmp_path: Any) -> None:
+    tb.register_algorithm(mine(quantize=lambda self, x: self.on_grid(x) * 1.5))
+    q = prepared(activation="mine")
+    with tb.calibrating(q):
+        q(*X)
+    tb.enable_quantization(q)
+    with pytest.raises(VerifyError) as caught:
+        tb.deploy(q.eval(), X, tmp_path)
+    assert "Look at 'mine': in eval mode quantize() must" in caught.value.fix
