@@ -6,6 +6,8 @@ tensors have one name each. What it computes is the same.
 
 from __future__ import annotations
 
+import onnx_graphsurgeon as gs
+
 from onnxq.calibration.single_precision import in_single_precision
 from onnxq.canonical.quantizers import QUANTIZERS, row_of
 from onnxq.dialects.quantizing_operators import unreadable
@@ -29,7 +31,7 @@ def float_form(model: Model, single: bool = False) -> tuple[Model, list[Trace]]:
     left = [node for node, _ in unreadable(found)]
     if quantizers or left:
         count = len(quantizers) or len(left)
-        first = f"of '{row_of(quantizers[0]).tensor}'" if quantizers else describe(left[0])
+        first = _named(quantizers[0], model) if quantizers else describe(left[0])
         raise UnsupportedModelError(
             f"the model is quantized already: {count} quantizer{'s' * (count != 1)}, the first is "
             f"{first}",
@@ -43,6 +45,13 @@ def float_form(model: Model, single: bool = False) -> tuple[Model, list[Trace]]:
     trace = Trace("unique-names")
     make_names_unique(result.model, trace)
     return result.model, [*traces, *result.traces, widened, trace]
+
+
+def _named(quantizer: gs.Node, source: Model) -> str:
+    """A quantizer by the name of its tensor, or its own, if that is what the file has."""
+    tensor = row_of(quantizer).tensor
+    known = {t.name for node in source.nodes() for t in (*node.inputs, *node.outputs)}
+    return f"of '{tensor}'" if tensor in known else f"'{quantizer.name or tensor}'"
 
 
 __all__ = ["float_form"]

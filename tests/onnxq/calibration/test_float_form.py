@@ -28,3 +28,13 @@ def test_a_quantized_model_is_refused() -> None:
     model = quantize(parse("g (float[2] x) => (float[2] y) { y = Relu(x) }"), "x")
     with pytest.raises(UnsupportedModelError, match="already: 1 quantizer, the first is of 'x'"):
         float_form(model)
+
+
+def test_a_stored_weight_is_told_by_the_name_of_its_operator() -> None:
+    model = parse("""g (float[N, 2] x) => (float[N, 2] y)
+        <int8[2, 2] codes = {1, 2, 3, 4}, float scale = {0.5}> {
+        [stored] w = DequantizeLinear(codes, scale)
+        y = MatMul(x, w)
+    }""")
+    with pytest.raises(UnsupportedModelError, match="the first is 'stored'"):
+        float_form(model)
