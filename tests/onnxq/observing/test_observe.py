@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -284,8 +286,6 @@ def test_a_kill_loses_no_more_than_the_time_between_saves(
 def test_a_sample_is_taken_in_whole_when_the_interrupt_comes_in_the_middle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import _thread
-
     resume = tmp_path / "a.partial"
     add = observing._Run.add
 
@@ -295,8 +295,13 @@ def test_a_sample_is_taken_in_whole_when_the_interrupt_comes_in_the_middle(
         add(self, sample, values, found)
 
     monkeypatch.setattr(observing._Run, "add", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        observe(MODEL, WANTED, DATA, resume=resume)
+    # A shell starts what runs in the background with interrupts ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            observe(MODEL, WANTED, DATA, resume=resume)
+    finally:
+        signal.signal(signal.SIGINT, before)
     monkeypatch.setattr(observing._Run, "add", add)
     assert Statistics.load(resume).samples == 5
     assert observe(MODEL, WANTED, DATA, resume=resume).dumps() == WHOLE

@@ -146,6 +146,7 @@ BINARY = SideFile(
     in_bytes,
     lambda data, model: QParamTable.loads(data[1:].decode()),
     recognises=lambda data: data[:1] == b"\xff",
+    detection="its first byte is 255",
     binary=True,
     suffix=".bin",
 )
