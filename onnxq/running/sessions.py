@@ -308,6 +308,8 @@ def _started(
     if opened.path is not None and not taps:
         return start(os.fspath(opened.path), opened.label, options), opened.spill
     model = _message(opened, opened.proto, taps)
+    # A plan of all memory of a run is taken by each of several at once, and on top of its results.
+    options.enable_mem_pattern = not taps
     return start(model, opened.label, _in_folder(options, opened.folder)), opened.spill
 
 
