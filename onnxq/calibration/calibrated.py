@@ -61,7 +61,7 @@ class Calibrated:
             self.smoothed += equalize(self.model, self._channels, statistics.tensors, smoothing)
         for each in self.smoothed:
             self._channels[each.smoothed] = self._channels[each.tensor].divided(each.factors)
-        self._smooth = {each.smoothed for each in self.smoothed}
+        self._margins = {each.smoothed: each.margin for each in self.smoothed}
         self._observed: dict[tuple[str, QSpec, Method], KnownRange] = {}
         self._rounding = WeightRounding(self.model, feeds, progress)
 
@@ -105,13 +105,14 @@ class Calibrated:
     def _range(
         self, tensor: gs.Tensor, place: Place[gs.Node, gs.Tensor], spec: QSpec, method: Method
     ) -> KnownRange | None:
-        if tensor.name in self._smooth:
+        if tensor.name in self._margins:
             # Smoothing makes the channels' extremes alike: clipping would cut all of them.
-            seen = self._channels[tensor.name]
+            seen, margin = self._channels[tensor.name], self._margins[tensor.name]
+            source = f"extremes over {self.statistics.samples} samples, smoothed"
             return KnownRange.of(
-                float(seen.low.min()),
-                float(seen.high.max()),
-                f"extremes over {self.statistics.samples} samples, smoothed",
+                margin * float(seen.low.min()),
+                margin * float(seen.high.max()),
+                source if margin == 1 else f"{source}, with a margin: {margin:g} x",
             )
         stats = self.statistics.tensors.get(tensor.name)
         if stats is None or not stats.extremes.count:
@@ -149,7 +150,7 @@ class Calibrated:
         whole = TensorStatistics(Wanted(distribution=False))
         for tensor in place.tensors:
             stats = self.statistics.tensors.get(tensor.name)
-            if tensor.name in self._smooth or stats is None or stats.is_empty:
+            if tensor.name in self._margins or stats is None or stats.is_empty:
                 return None
             whole.merge(stats)
         return Look.of_activation(whole, method)

@@ -66,6 +66,7 @@ def observe(
     resume: Path | None = None,
     may_be_empty: bool = False,
     cores: int | None = None,
+    of_model: bool = True,
     progress: Callable[[str], None] = lambda _: None,
     watch: Callable[[Feed], None] = lambda _: None,
 ) -> Statistics:
@@ -74,10 +75,11 @@ def observe(
     `resume` is a file that receives what is known from time to time, and on an interrupt. If it
     exists, its samples are not run again. The caller removes it. Whoever merges parts allows
     one to be empty (`may_be_empty`). All cores work, or as many as `cores`. `watch` is called with
-    every sample that was run.
+    every sample that was run. Statistics that are neither saved nor merged need not know their
+    model (`of_model`): its fingerprint takes as long as reading all weights.
     """
     check_given(data)
-    found = Statistics.of(fingerprint(model), wanted)
+    found = Statistics.of(fingerprint(model) if of_model else "", wanted)
     found.unfinished = name_of_run(data, part, most)
     if resume is not None and resume.exists():
         found = earlier_run(resume, found)

@@ -36,7 +36,7 @@ from onnxq.views.shown_result import ShownResult
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-VERSION = 1
+VERSION = 2
 _FIX = "give a file written by 'onnxq calibrate'"
 _BROKEN = (KeyError, ValueError, TypeError, IndexError, EOFError)
 

@@ -131,13 +131,14 @@ class Channels:
     high: Array
     average: Array
     squares: Array
+    values: int
+    """The number of values of one channel."""
 
     def divided(self, factors: Array) -> Channels:
         """The same for the tensor divided by positive factors, one per channel."""
         each = factors.astype(np.float64)
-        return Channels(
-            self.low / each, self.high / each, self.average / each, self.squares / each**2
-        )
+        ends = self.low / each, self.high / each
+        return Channels(*ends, self.average / each, self.squares / each**2, self.values)
 
 
 class ChannelStatistics:
@@ -154,6 +155,8 @@ class ChannelStatistics:
         """The average of each sample."""
         self.squares = ExactSum(size)
         """The average square of each sample."""
+        self.values = 0
+        """The number of values of one channel."""
 
     def add(self, values: Array, *, spread: bool = True) -> None:
         """Take in one sample, channels first; without `spread` only its averages."""
@@ -161,6 +164,7 @@ class ChannelStatistics:
             self._forget()
             return
         self.sum.add(values.mean(axis=1, dtype=np.float64))
+        self.values += values.shape[1]
         if not spread:
             return
         self._widen(values.min(axis=1), values.max(axis=1))
@@ -171,7 +175,7 @@ class ChannelStatistics:
     def numbers(self) -> Channels:
         """As plain numbers."""
         low, high = self.low.astype(np.float64), self.high.astype(np.float64)
-        return Channels(low, high, self.sum.mean(), self.squares.mean())
+        return Channels(low, high, self.sum.mean(), self.squares.mean(), self.values)
 
     def merge(self, other: ChannelStatistics) -> None:
         """Take in what another part of the data gave."""
@@ -181,11 +185,12 @@ class ChannelStatistics:
         self._widen(other.low, other.high)
         self.sum.merge(other.sum)
         self.squares.merge(other.squares)
+        self.values += other.values
 
     def _forget(self) -> None:
         # Not the size that came first: the result must not depend on the order.
         self.low = self.high = np.zeros(0, np.float32)
-        self.sum, self.squares = ExactSum(0), ExactSum(0)
+        self.sum, self.squares, self.values = ExactSum(0), ExactSum(0), 0
 
     def _widen(self, low: Array, high: Array) -> None:
         self.low = np.minimum(self.low, low) + np.float32(0)  # 0 and -0 are one number
@@ -199,6 +204,7 @@ class ChannelStatistics:
             "channel_sum": self.sum.limbs,
             "channel_squares": self.squares.limbs,
             "channel_samples": self.sum.count,
+            "channel_values": self.values,
         }
 
     @classmethod
@@ -210,6 +216,9 @@ class ChannelStatistics:
         count = int(state["channel_samples"])
         made.sum = ExactSum(made.low.size, np.asarray(state["channel_sum"]), count)
         made.squares = ExactSum(made.low.size, np.asarray(state["channel_squares"]), count)
+        made.values = int(state["channel_values"])
+        if made.values < 0:
+            raise ValueError("the number of values of a channel is negative")
         return made
 
 

@@ -42,6 +42,7 @@ from onnxq.quant.settings import Settings
 from onnxq.workflows.artifacts import Artifact
 from onnxq.workflows.convert import Conversion, convert
 from onnxq.workflows.quantizing.choices import METHODS_TRIED, Choices
+from onnxq.workflows.quantizing.few_values import few_values_note
 from onnxq.workflows.quantizing.fitting_recipe import check_network
 from onnxq.workflows.quantizing.float_layers import Goal, Metric, TradeOff, choose_float_layers
 from onnxq.workflows.quantizing.kept_samples import KeptSamples, statistics_for
@@ -324,6 +325,7 @@ def _notes(
     if same:
         more = f" and {len(same) - 1} more" if len(same) > 1 else ""
         notes.append(f"'{same[0]}'{more} had the same value in all samples: are the data typical?")
+    notes += few_values_note(found, (row.tensor for row in placed.table.of(Role.ACTIVATION)))
     if calibrated.smoothed:
         count = len(calibrated.smoothed)
         notes.append(f"smoothed channels: {count} tensor{'' if count == 1 else 's'}")

@@ -67,9 +67,11 @@ def statistics_for(
     if whole.places:  # float activations have no ranges
         asked = wanted(whole, distribution=distribution, channels=channels)
     if given is None and data is None and not asked:
-        return Statistics.of(fingerprint(model), asked)
+        return Statistics.of("", asked)
     if given is None:
-        return observe(model, asked, data, most=most, progress=progress, watch=kept.add)
+        return observe(
+            model, asked, data, most=most, of_model=False, progress=progress, watch=kept.add
+        )
     found = given if isinstance(given, Statistics) else Statistics.load(Path(given))
     if found.model != fingerprint(model):
         raise LoadError(

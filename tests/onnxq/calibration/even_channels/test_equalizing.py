@@ -73,7 +73,8 @@ def seen(made: Model, names: str) -> dict[str, Channels]:
     for name in names:
         each = np.concatenate([row[name] for row in rows]).transpose(1, 0, 2, 3).reshape(4, -1)
         low, high = each.min(axis=1), each.max(axis=1)
-        found[name] = Channels(low, high, each.mean(axis=1), np.square(each).mean(axis=1))
+        squares = np.square(each).mean(axis=1)
+        found[name] = Channels(low, high, each.mean(axis=1), squares, each.shape[1])
     return found
 
 
@@ -128,7 +129,7 @@ def test_a_group_is_left_unless_all_of_it_is_known() -> None:
 
 def test_even_channels_are_left() -> None:
     made = parse_filled(ONE, **{name: SHAPES[name] for name in "wbv"})
-    even = Channels(np.zeros(4), np.ones(4), np.full(4, 0.5), np.full(4, 0.3))
+    even = Channels(np.zeros(4), np.ones(4), np.full(4, 0.5), np.full(4, 0.3), 10000)
     assert equalize(made, {"c": even}, "c") == []
 
 

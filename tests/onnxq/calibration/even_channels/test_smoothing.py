@@ -26,9 +26,9 @@ def filled(text: str) -> Model:
     return parse_filled(text, **used)
 
 
-def channels(reach: list[float]) -> Channels:
+def channels(reach: list[float], values: int = 10000) -> Channels:
     size = np.array(reach)
-    return Channels(-size, size, np.zeros_like(size), (size / 3) ** 2)
+    return Channels(-size, size, np.zeros_like(size), (size / 3) ** 2, values)
 
 
 OUTLIERS = channels([1, 1, 60, 1, 1, 1])
@@ -71,16 +71,60 @@ def test_the_noise_estimate_matches_measured_noise() -> None:
     weight = rng.normal(size=(6, 40))
     x = rng.uniform(-1, 1, size=(4000, 6)) * OUTLIERS.high
 
-    def noise(factors: np.ndarray) -> float:
+    def noise(factors: np.ndarray, margin: float = 1.0) -> float:
         scaled, w = x / factors, weight * factors[:, None]
-        dx, dw = 2 * np.abs(scaled).max() / 255, np.abs(w).max(axis=0) / 127
+        dx, dw = 2 * margin * np.abs(scaled).max() / 255, np.abs(w).max(axis=0) / 127
         made = (np.rint(scaled / dx) * dx) @ (np.rint(w / dw) * dw)
         return float(np.square(made - x @ weight).sum())
 
-    seen = Channels(x.min(axis=0), x.max(axis=0), x.mean(axis=0), np.square(x).mean(axis=0))
-    _, factors, gain = best_factors([weight], seen, find_backend("onnxruntime").scheme)
-    measured = noise(np.ones(6)) / noise(factors.astype(np.float64))
-    assert 0.6 < gain / measured < 1.7
+    ends, squares = (x.min(axis=0), x.max(axis=0)), np.square(x).mean(axis=0)
+    seen = Channels(*ends, x.mean(axis=0), squares, len(x))
+    best = best_factors([weight], seen, find_backend("onnxruntime").scheme)
+    measured = noise(np.ones(6)) / noise(best.factors.astype(np.float64), best.margin)
+    assert 0.6 < best.gain / measured < 1.7
+
+
+@pytest.mark.parametrize("count", [16, 64, 1024])
+@pytest.mark.parametrize("tails", ["normal", "laplace"])
+def test_a_margin_leaves_room_for_what_few_values_have_not_shown(count: int, tails: str) -> None:
+    """Data that were not seen lose no more than without smoothing."""
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(6, 40))
+    x = getattr(rng, tails)(size=(count + 100000, 6)) * OUTLIERS.high
+    known, fresh = x[:count], x[count:]
+    seen = Channels(
+        known.min(axis=0),
+        known.max(axis=0),
+        known.mean(axis=0),
+        np.square(known).mean(axis=0),
+        count,
+    )
+    best = best_factors([weight], seen, find_backend("onnxruntime").scheme)
+
+    def noise(factors: np.ndarray, margin: float) -> float:
+        low, high = ((margin * each / factors) for each in (seen.low, seen.high))
+        step = (high.max() - low.min()) / 255
+        w = weight * factors[:, None]
+        dw = np.abs(w).max(axis=0) / 127
+        made = np.rint(np.clip(fresh / factors, low.min(), high.max()) / step) * step
+        return float(np.square(made @ (np.rint(w / dw) * dw) - fresh @ weight).sum())
+
+    factors = best.factors.astype(np.float64)
+    assert noise(factors, best.margin) < noise(np.ones(6), 1.0)
+    if count < 100:
+        assert best.margin >= 1.25
+        assert noise(factors, best.margin) < 0.5 * noise(factors, 1.0)
+
+
+def test_a_silent_channel_may_wake_up() -> None:
+    """That none of a few values is large says little: the edge is not at the largest of them."""
+    best = best_factors(
+        [np.ones((6, 4), np.float32)],
+        channels([1, 1, 1, 1, 1, 1e-3], 64),
+        find_backend("onnxruntime").scheme,
+    )
+    edges = best.margin * (np.array([1, 1, 1, 1, 1, 1e-3]) / best.factors).max() * best.factors
+    assert edges[-1] > 0.1
 
 
 @pytest.mark.parametrize("turned", [(False,), (True,), (False, True), (True, True)])
@@ -96,5 +140,9 @@ def test_factors_of_large_weights_are_found_from_slices(
     whole = best_factors(weights, seen, scheme)
     monkeypatch.setattr(pieces, "ROWS", 500)
     sliced = best_factors(weights, seen, scheme)
-    np.testing.assert_array_equal(sliced[1], whole[1])
-    assert (sliced[0], sliced[2]) == (whole[0], whole[2])
+    np.testing.assert_array_equal(sliced.factors, whole.factors)
+    assert (sliced.exponent, sliced.gain, sliced.margin) == (
+        whole.exponent,
+        whole.gain,
+        whole.margin,
+    )
