@@ -34,6 +34,7 @@ from onnxq.proof.trusted import Running, Trusted
 from onnxq.proof.verify import Report, compare, saturation
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.quant.qparams import QParams, Role
+from onnxq.running.freed_memory import give_back
 from onnxq.running.sessions import Kind, OpenModel, open_model
 from onnxq.side_files.native_format import models
 from onnxq.side_files.side_file import Content
@@ -127,6 +128,7 @@ def prove(
     deployed = Trusted(opened(first), data, kind="deployed")
     for kind in kinds:
         progress(f"proving {shown} in onnxruntime ({kind} session)")
+        give_back()
         if kind == "reference":
             proofs.append(_meaning(shown, deployed.model, trusted, limits[kind]))
         else:
@@ -140,6 +142,7 @@ def prove(
                 proofs.append(Proof(f"{shown} ({kind}: refused)", report, why))
     if "deployed" in backend.sessions:
         progress("looking for sums that saturate in onnxruntime's default session")
+        give_back()
         notes += _saturation(deployed)
     del deployed  # its session holds memory
     for output in backend.outputs:

@@ -39,6 +39,7 @@ from onnxq.observing.statistics import Statistics
 from onnxq.parsing.argument_types import FLAG, INTEGER, PATH, takes
 from onnxq.quant.qparams import Role
 from onnxq.quant.settings import Settings
+from onnxq.running.freed_memory import give_back
 from onnxq.workflows.artifacts import Artifact
 from onnxq.workflows.convert import Conversion, convert
 from onnxq.workflows.quantizing.choices import METHODS_TRIED, Choices
@@ -197,8 +198,11 @@ def quantize(
     cheap, picked, first = list[str](), list[str](), list[str]()
     chosen, noise = stored, None
     by_trial = stored is None and bool((method is None and placing.places) or few or goal.is_set)
-    progress("running the float model")
-    trial = Trial(model, kept.feeds) if kept.feeds and (verify or by_trial) else None
+    trial = None
+    if kept.feeds and (verify or by_trial):
+        progress("running the float model")
+        give_back()
+        trial = Trial(model, kept.feeds)
     if chosen is None:
         chosen = Recipe(
             target.name,
