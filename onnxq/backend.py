@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from onnxq.lint.rule import LintRule
 
 BACKENDS_GROUP = "onnxq.backends"
+"""The entry points of packages that provide backends."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class TableFile:
 
 
 Output = OnnxFile | TableFile | NativeFile
+"""One file that a backend writes."""
 
 
 @dataclass(frozen=True)
