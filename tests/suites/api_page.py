@@ -9,6 +9,7 @@ import ast
 import functools
 import importlib
 import inspect
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -33,8 +34,8 @@ def lines() -> Iterator[str]:
     yield "# Public names"
     yield ""
     yield "What `__all__` of each package lists, and the passes: `passes.to_qdq.ToQdq` is `to-qdq`,"
-    yield "and so on (`onnxq passes`). Everything else may move without notice. Of values that plug-ins"
-    yield "make, such as a backend, the fields are listed below."
+    yield "and so on (`onnxq passes`). Everything else may move without notice. Of values that"
+    yield "plug-ins make, such as a backend, the fields are listed below."
     for package in PACKAGES:
         module = importlib.import_module(package)
         yield ""
@@ -122,7 +123,7 @@ def _described(module: str, kind: str = "") -> dict[str, str]:
         found = (n for n in body if isinstance(n, ast.ClassDef) and n.name == kind)
         body = next((node.body for node in found), [])
     said = {}
-    for node, below in zip(body, body[1:], strict=False):
+    for node, below in itertools.pairwise(body):
         literal = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
         if literal and isinstance(below.value.value, str):
             for name in _assigned(node):
