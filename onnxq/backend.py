@@ -35,6 +35,15 @@ class OnnxFile:
     clean: bool = False
     """Whether it is the float model, with all of its quantization in side files."""
 
+    def __post_init__(self) -> None:
+        """Refuse a suffix that is no ending: it would be glued to the name of the model."""
+        if not self.suffix.endswith(".onnx"):
+            raise OptionError(
+                f"OnnxFile: suffix={self.suffix!r} does not end with '.onnx'",
+                fix=f"give the ending after the model's name: '_{self.suffix.strip('_') or 'qdq'}"
+                ".onnx'",
+            )
+
 
 @dataclass(frozen=True)
 class TableFile:
@@ -114,9 +123,12 @@ class Backend:
         """Reject a backend that could not be run, so that a wrong file fails on import."""
         self._check_fields()
         if bool(self.outputs) != (self.proof is not None):
-            raise ValueError(
+            raise OptionError(
                 f"backend '{self.name}': written files need a level of proof, and only "
-                "written files have one"
+                "written files have one",
+                fix="add proof='format', or 'consumer' if the real runtime was compared"
+                if self.outputs
+                else "leave out proof= and sessions=: without outputs, it is for training only",
             )
         for name in self.variants:
             self.variant(name)

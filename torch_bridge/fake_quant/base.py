@@ -216,6 +216,11 @@ class FakeQuantize(nn.Module):
             raise
         self._set("calibrated_scale", scale)
         self.set_range(scale, zero_point)
+        if not self.initialised:
+            raise self._error(
+                f"({self.algorithm}) has no range after set_range(scale, zero_point)",
+                f"call super().set_range(scale, zero_point) in set_range of {type(self).__name__}",
+            )
 
     def adopt_range(self) -> bool:
         """Start from the range in buffers that were copied from a calibrated model, if they were.
