@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -155,3 +156,19 @@ def test_the_base_to_derive_from_is_named_as_it_is_imported() -> None:
     with pytest.raises(OptionError) as caught:
         tb.register_observer(nn.Linear)  # type: ignore[arg-type]
     assert "derive it from torch_bridge.observers.Observer" in caught.value.fix
+
+
+def test_scales_that_leave_the_powers_of_two_name_the_attribute(tmp_path: Path) -> None:
+    def refresh(self: FakeQuantize) -> None:
+        self.scale = torch.full_like(self.scale, 0.3)
+
+    tb.register_algorithm(mine(refresh=refresh))
+    net = nn.Sequential(nn.Conv2d(3, 4, 3))
+    x = (torch.randn(2, 3, 5, 5),)
+    q = tb.prepare(net, "vitis", x, weight="mine")
+    with tb.calibrating(q):
+        q(*x)
+    tb.enable_quantization(q)
+    with pytest.raises(QParamsError, match=r"\(mine\) has scales that are not powers") as caught:
+        tb.deploy(q.eval(), x, tmp_path)
+    assert "learns_any_scale = True in Mine" in caught.value.fix
