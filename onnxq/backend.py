@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from onnxq.lint.rule import LintRule
 
 BACKENDS_GROUP = "onnxq.backends"
+"""The entry points of packages that provide backends."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,15 @@ class OnnxFile:
     summary: str
     clean: bool = False
     """Whether it is the float model, with all of its quantization in side files."""
+
+    def __post_init__(self) -> None:
+        """Refuse a suffix that is no ending: it would be glued to the name of the model."""
+        if not self.suffix.endswith(".onnx"):
+            raise OptionError(
+                f"OnnxFile: suffix={self.suffix!r} does not end with '.onnx'",
+                fix=f"give the ending after the model's name: '_{self.suffix.strip('_') or 'qdq'}"
+                ".onnx'",
+            )
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,7 @@ class TableFile:
 
 
 Output = OnnxFile | TableFile | NativeFile
+"""One file that a backend writes."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +123,12 @@ class Backend:
         """Reject a backend that could not be run, so that a wrong file fails on import."""
         self._check_fields()
         if bool(self.outputs) != (self.proof is not None):
-            raise ValueError(
+            raise OptionError(
                 f"backend '{self.name}': written files need a level of proof, and only "
-                "written files have one"
+                "written files have one",
+                fix="add proof='format', or 'consumer' if the real runtime was compared"
+                if self.outputs
+                else "leave out proof= and sessions=: without outputs, it is for training only",
             )
         for name in self.variants:
             self.variant(name)

@@ -123,14 +123,18 @@ def discover(
 def plug_ins(
     group: str, collect: Callable[[Any], dict[str, Any]], kind: str
 ) -> tuple[Provided, list[Broken]]:
-    """What `collect` finds in the entry points of installed packages, and those that fail."""
+    """What `collect` finds in the entry points of installed packages, and those that fail.
+
+    An empty tuple says that there is nothing to find: loading the module was the purpose.
+    """
     found: list[tuple[str, Any, str]] = []
     broken: list[Broken] = []
     for entry in importlib.metadata.entry_points(group=group):
         distribution = entry.dist.name if entry.dist is not None else entry.value
         try:
-            things = collect(entry.load())
-            if not things:
+            thing = entry.load()
+            things = collect(thing)
+            if not things and thing != ():
                 raise TypeError(f"'{entry.value}' contains no {kind}")
         except Exception as error:  # a plug-in may fail in any way; the listing shows how
             broken.append(Broken(entry.name, f"{type(error).__name__}: {error}", distribution))

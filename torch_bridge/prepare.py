@@ -34,7 +34,7 @@ from torch_bridge.insertion.insert_quantizers import (
 from torch_bridge.insertion.layer_choices import FloatParts, LayerChoices
 from torch_bridge.insertion.overrides import Override
 from torch_bridge.insertion.pattern import Pattern
-from torch_bridge.insertion.patterns import PATTERNS, own_patterns, unmatched
+from torch_bridge.insertion.patterns import PATTERNS, own_patterns, replacing, unmatched
 from torch_bridge.insertion.selectors import Selector, parts_of, product_parts, select
 from torch_bridge.insertion.training_recipe import TrainingRecipe
 from torch_bridge.nn import freeze_bn_stats, replace_foreign_frozen
@@ -117,7 +117,7 @@ def prepare(
         capture: how the model becomes a graph: 'fx' (torch.fx), 'export' (torch.export), 'modules'
             (no graph, layer by layer), or 'auto': the first of these that captures the model.
         patterns: patterns of fusion for this model, beside those that `register_pattern` and
-            packages add and before those of the same names.
+            packages add and in place of those of the same names, which the report then says.
 
     Returns:
         The prepared model, with `onnxq_report` (a record of it) and `onnxq_backend` (the name of
@@ -211,6 +211,7 @@ def prepare(
         report.cautions += check_modules(prepared, model, call)
     else:
         report.cautions += check_graph(graph_module, call)
+    report.notes += replacing(given.values(), backend)
     report.notes += unmatched(given.values(), model, prepared, backend)
     if plan.freeze_bn:
         freeze_bn_stats(prepared)

@@ -58,9 +58,10 @@ class Registry(Mapping[str, type[T]]):
         try:
             name = self._name(kind)
         except TypeError as error:
+            base = _public(self._base)
             raise OptionError(
                 str(error),
-                fix=f"derive it from {_words(self._base)}, and set {self._attribute} = '...' in it",
+                fix=f"derive it from {base}, and set {self._attribute} = '...' in it",
             ) from None
         self._check(kind)
         before = self._registered.get(name, self._built_in.get(name))
@@ -171,6 +172,11 @@ def table(rows: list[tuple[str, str, str]]) -> str:
     """Names, what they are and who provides them, in columns."""
     widths = [max((len(row[at]) for row in rows), default=0) for at in (0, 1)]
     return "\n".join(f"{a:{widths[0]}}  {b:{widths[1]}}  {c}" for a, b, c in rows)
+
+
+def _public(kind: type) -> str:
+    """A class by the package that lists it: torch_bridge.observers.Observer."""
+    return f"{kind.__module__.removesuffix('.base')}.{kind.__qualname__}"
 
 
 def _words(kind: type) -> str:

@@ -130,9 +130,10 @@ class Placement:
                 self._check(field.name, pairs, '{("Add", "Mul")}, of (consumer, producer)')
                 named.update(kind for pair in rule for kind in pair)
         if unknown := sorted(name for name in named if not is_op_kind(name)):
-            raise ValueError(
-                f"unknown op kinds: {', '.join(unknown)} ({_near_kinds(unknown[0])} Other "
-                "operators of ONNX: onnxq.backend.add_op_kind)"
+            raise OptionError(
+                f"unknown op kinds: {', '.join(unknown)}",
+                fix=f"{_near_kinds(unknown[0])} Kinds are names of ONNX operators, and Linear, "
+                "MatMul and Embedding; onnxq.backend.add_op_kind makes another operator one",
             )
 
     def _check(self, field: str, fits: bool, example: str) -> None:

@@ -123,7 +123,7 @@ def _in_parts(judge: OpenModel, points: list[_Point], given: Mapping[str, Array]
     cut = cut_at(judge, {p.name: p.given for p in points}, given)
     made = {name for node in cut.proto.graph.node for name in node.output}
     names = {p.name for p in points}
-    reads = (p.grid.read for p in points)
+    reads = dict.fromkeys(p.grid.read for p in points)
     return runtime.reference(cut, [r for r in reads if r in made and r not in names])
 
 

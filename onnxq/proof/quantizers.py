@@ -1,12 +1,14 @@
 """The quantizers of a graph that work on activations, with their grids.
 
-A quantizer is a FakeQuantize, or a QuantizeLinear with the DequantizeLinear nodes after it. Left
-out are those of constants (weights), those whose scale is computed, and those with float codes.
+A quantizer is a FakeQuantize, or a QuantizeLinear with the DequantizeLinear nodes after it. Codes
+of a narrower range are clamped in between: QuantizeLinear, Clip, DequantizeLinear is a quantizer,
+too. Left out are those of constants (weights), those whose scale is computed, and those with float
+codes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -72,9 +74,12 @@ def quantizers(model: OpenModel) -> list[Quantizer]:
     alive = varying(graph)
     producers = {name: node for node in graph.node for name in node.output if name}
     readers: dict[str, list[str]] = {}
+    clips: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.node:
         if node.op_type == "DequantizeLinear" and node.input:
             readers.setdefault(node.input[0], []).append(node.output[0])
+        elif node.op_type == "Clip" and node.input:
+            clips.setdefault(node.input[0], []).append(node)
     found = []
     for node in graph.node:
         fake = (node.domain, node.op_type) == ("onnxq", "FakeQuantize")
@@ -82,10 +87,32 @@ def quantizers(model: OpenModel) -> list[Quantizer]:
             continue
         (made,) = node.output
         grid = _grid(node, steps, fake)
+        if grid is None:
+            continue
+        kernel = _kernel(node, producers)
         values = (made,) if fake else tuple(readers.get(made, ()))
-        if grid is not None and values:
-            found.append(Quantizer(node.input[0], made, values, *grid, *_kernel(node, producers)))
+        if values:
+            found.append(Quantizer(node.input[0], made, values, *grid, *kernel))
+        for clip in () if fake else clips.get(made, ()):
+            ends, values = _clamped(clip, steps, *grid[2:]), tuple(readers.get(clip.output[0], ()))
+            if ends is not None and values:
+                step = replace(grid[0], bits=(ends[1] - ends[0]).bit_length())
+                narrow = step, grid[1], *ends
+                found.append(Quantizer(node.input[0], clip.output[0], values, *narrow, *kernel))
     return found
+
+
+def _clamped(clip: onnx.NodeProto, steps: Steps, lo: int, hi: int) -> tuple[int, int] | None:
+    """The lowest and highest code that a Clip leaves; None if its bounds are no constants."""
+    ends = [lo, hi]
+    for at, name in enumerate(clip.input[1:3]):
+        bound = steps.constant(name) if name else None
+        if name and (bound is None or bound.size != 1):
+            return None
+        if bound is not None:
+            ends[at] = int(bound.item())
+    low, high = max(lo, ends[0]), min(hi, ends[1])
+    return (low, high) if low < high else None
 
 
 def _grid(

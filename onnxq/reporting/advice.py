@@ -144,7 +144,7 @@ def _command(names: Names, rule: str, tensor: str, fix: str) -> str:
     known = {
         "scheme": names.convert("--allow-requantize"),
         "missing-range": names.quantize(),
-        "equal-parameters": names.run("propagate-ranges"),
+        "equal-parameters": names.quantize(),
         "pair-saturation": names.convert("--variant", "avx2") if "--variant avx2" in fix else "",
         "onnxruntime-refuses": names.convert(),
         "weight-requantized": names.convert(),

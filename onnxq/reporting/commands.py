@@ -40,10 +40,6 @@ class Names:
         target = ("--backend", self.backend, *variant)
         return _line("convert", self.model, *target, *options, "-o", OUT)
 
-    def run(self, passes: str) -> str:
-        """Run passes on the model."""
-        return _line("run", self.model, "-p", passes, "-o", "new.onnx")
-
     def explain(self, tensor: str) -> str:
         """Explain one tensor."""
         # After a double dash nothing is an option.

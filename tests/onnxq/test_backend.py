@@ -70,7 +70,6 @@ def test_the_proof_runs_in_the_reference_session_unless_told_otherwise() -> None
 @pytest.mark.parametrize(
     ("outputs", "why"),
     [
-        ((), "written files need a level of proof"),
         ((RANGES, CLEAN), "the first output must be an OnnxFile"),
         ((MODEL, RANGES), "'_ranges.json' belongs to '_clean.onnx'"),
         ((CLEAN, RANGES, replace(RANGES, suffix="_old.json", legacy=True)), "cannot be left out"),
@@ -101,8 +100,18 @@ def test_a_target_may_be_trained_for_before_it_has_a_writer() -> None:
 
 
 def test_a_proof_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="written files need a level of proof"):
+    with pytest.raises(OptionError, match="written files need a level of proof") as caught:
         Backend("chip", "a chip", SCHEME, outputs=(MODEL,))
+    assert "add proof='format'" in caught.value.fix
+    with pytest.raises(OptionError, match="only written files have one") as caught:
+        Backend("chip", "a chip", SCHEME, proof="format")
+    assert "leave out proof= and sessions=" in caught.value.fix
+
+
+def test_a_file_needs_an_ending() -> None:
+    with pytest.raises(OptionError, match="suffix='tiny' does not end") as caught:
+        OnnxFile("tiny", Pipeline(), "a model")
+    assert "'_tiny.onnx'" in caught.value.fix
 
 
 def test_a_clean_model_needs_a_file_that_tells_its_quantization() -> None:

@@ -129,3 +129,41 @@ def test_float8_is_left_with_the_reason(to: str) -> None:
     made, trace = apply(model, RetypeActivations(to=to))
     assert params_of(made.nodes(FAKE_QUANTIZE)[0]).qtype.name == "float8e5m2"
     assert f"float8e5m2, which do not fit {to}" in trace.skips[0].reason
+
+
+def joined(zero_point: int = 125) -> Model:
+    """A Relu, that and another tensor joined on one grid, and the Relu joined with an Abs."""
+    model = parse(
+        """g (float[2,3,4,4] x) => (float[2,6,4,4] y, float[2,6,4,4] z) {
+            r = Relu(x) n = Neg(x) a = Abs(x) c = Tanh(x)
+            both = Concat <axis = 1> (r, n) y = Neg(both)
+            more = Concat <axis = 1> (r, a) z = Add(more, c)
+        }"""
+    )
+    for name in ("r", "n", "a", "c"):
+        quantize(model, name, qtype="uint8", zero_point=zero_point)
+    return model
+
+
+@pytest.mark.parametrize("zero_point", [125, 128])
+@pytest.mark.parametrize("whole", [False, True])
+def test_inputs_of_one_operator_keep_their_grid_together(zero_point: int, whole: bool) -> None:
+    model = joined(zero_point)
+    made, _ = apply(model, RetypeActivations(whole=whole, together=True))
+    found = {int(params_of(n).zero_point) for n in made.nodes(FAKE_QUANTIZE)}
+    assert found == {zero_point}, "also the Abs, which is joined with the Relu"
+    apart, _ = apply(model, RetypeActivations())
+    assert {int(params_of(n).zero_point) for n in apart.nodes(FAKE_QUANTIZE)} == {0, zero_point}
+
+
+def test_together_counts_from_zero_where_all_inputs_can() -> None:
+    model = parse(
+        """g (float[2,3,4,4] x) => (float[2,6,4,4] y) {
+            r = Relu(x) a = Abs(x) both = Concat <axis = 1> (r, a) y = Neg(both)
+        }"""
+    )
+    for name in ("r", "a"):
+        quantize(model, name, qtype="uint8", zero_point=125)
+    made, _ = apply(model, RetypeActivations(together=True))
+    assert {int(params_of(n).zero_point) for n in made.nodes(FAKE_QUANTIZE)} == {0}
+    assert bit_equal(run(made, X), run(model, X))

@@ -216,6 +216,11 @@ class FakeQuantize(nn.Module):
             raise
         self._set("calibrated_scale", scale)
         self.set_range(scale, zero_point)
+        if not self.initialised:
+            raise self._error(
+                f"({self.algorithm}) has no range after set_range(scale, zero_point)",
+                f"call super().set_range(scale, zero_point) in set_range of {type(self).__name__}",
+            )
 
     def adopt_range(self) -> bool:
         """Start from the range in buffers that were copied from a calibrated model, if they were.
@@ -240,6 +245,7 @@ class FakeQuantize(nn.Module):
         """The grid of the file, for the tensor of that name."""
         self._require_range()
         self.refresh()
+        self._require_powers_of_two()
         scale = (self.scale if self.gain is None else self.scale * self.gain).detach().cpu()
         zero_point = self.zero_point.detach().cpu().expand(scale.shape)
         axis = self.spec.axis
@@ -348,6 +354,16 @@ class FakeQuantize(nn.Module):
             raise self._error(
                 f"observed negative values, which {self.spec.qtype} with zero point 0 cannot hold",
                 "give it a signed type, or a zero point (symmetric=False)",
+            )
+
+    def _require_powers_of_two(self) -> None:
+        """Refuse scales that an algorithm moved, though the target shifts by them."""
+        if self.spec.power_of_two and not bool((self.scale.frexp().mantissa == 0.5).all()):
+            kind = type(self).__name__
+            raise self._error(
+                f"({self.algorithm}) has scales that are not powers of two, as the target needs",
+                f"set learns_any_scale = True in {kind}, so that prepare refuses '{self.algorithm}'"
+                " for such targets, or round the scale in refresh()",
             )
 
     def _require_range(self) -> None:

@@ -192,7 +192,14 @@ def _check_options(kind: type[nn.Module], name: str, options: Mapping[str, Any])
     known = [p.name for p in accepted if p.kind is p.KEYWORD_ONLY]
     for option in options:
         if option not in known:
-            raise OptionError(f"'{name}' has no option '{option}'", fix=near_matches(option, known))
+            positional = option in inspect.signature(kind).parameters
+            raise OptionError(
+                f"'{name}' has no option '{option}'",
+                fix=f"write a * before '{option}' in __init__ of {kind.__name__}: options are "
+                "keyword-only arguments"
+                if positional
+                else near_matches(option, known),
+            )
 
 
 def insert_activation_quantizers(

@@ -25,9 +25,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from onnxq.backend import Backend
+from onnxq.backend import Backend, backends
 from onnxq.discovery import PATTERNS_GROUP
 from onnxq.errors import OptionError
+from onnxq.near_words import closest
 from torch_bridge import nn as qnn
 from torch_bridge.insertion.pattern import Link, Pattern
 from torch_bridge.insertion.pattern_table import PatternTable
@@ -115,9 +116,31 @@ def unmatched(
     ]
 
 
+def replacing(given: Iterable[Pattern], backend: Backend) -> list[str]:
+    """A sentence for each pattern that a user gave and that is used in place of a known one."""
+    known = {pattern.name: pattern for pattern in PATTERNS.of(backend.name)}
+    return [
+        f"the pattern '{new.name}', given by patterns=, takes the place of the one with the same "
+        f"name ({known[new.name]}): to have both, give it another name"
+        for new in given
+        if known.get(new.name, new) != new
+    ]
+
+
+def _meant(names: Iterable[str]) -> str:
+    """What misspelt names of backends may mean."""
+    near = [
+        each
+        for name in names
+        if name not in backends()
+        for each in closest(name, tuple(backends()))
+    ]
+    return f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
+
+
 def _why_unmatched(pattern: Pattern, model: nn.Module, backend: Backend) -> str:
     if pattern.backends and backend.name not in pattern.backends:
-        return f"it is for {', '.join(pattern.backends)} only"
+        return f"it is for {', '.join(pattern.backends)} only" + _meant(pattern.backends)
     if len(pattern.chain) > 1 and not backend.placement.fuse:
         return f"{backend.name} trains layers unfused"
     for link in pattern.chain:

@@ -90,7 +90,7 @@ class Observer(nn.Module):
 
     def grid(self) -> tuple[Tensor, Tensor]:
         """The scale in float64 and the zero point in int32."""
-        scale = self.scale()
+        scale = self._one_tensor("scale", self.scale())
         return scale, scales.zero_point_of(self.range()[0], scale, self.spec)
 
     # -- methods that owners call -------------------------------------------------------------
@@ -119,8 +119,8 @@ class Observer(nn.Module):
                 "load a checkpoint of the same scheme, or call reset() and calibrate again",
             )
         self._pair("range", self.range(), self.min_val.shape)
-        scale, zero_point = self.grid()
-        return scale.float(), zero_point
+        scale, zero_point = self._usable(self.grid())
+        return scale.float(), zero_point.to(torch.int32)
 
     @property
     def ready(self) -> bool:
@@ -248,6 +248,36 @@ class Observer(nn.Module):
             broken = "NaN" if bool((low.isnan() | high.isnan()).any()) else "low > high"
             raise self._error(f"got {broken} from {method}(), though the data is finite", fix)
         return low, high
+
+    def _one_tensor(self, method: str, found: Any) -> Tensor:
+        """What a method of a subclass gave, if it is one positive number per scale."""
+        fix = f"{method}() of {type(self).__name__} must return a float64 tensor of positive scales"
+        if not isinstance(found, Tensor):
+            raise self._error(f"got a {type(found).__name__} from {method}(), not a tensor", fix)
+        if found.shape != self.min_val.shape:
+            shapes = f"{list(found.shape)} from {method}(), not {list(self.min_val.shape)}"
+            raise self._error(f"got shape {shapes}", fix)
+        if not bool((torch.isfinite(found) & (found > 0)).all()):
+            raise self._error(f"got a scale from {method}() that is not positive and finite", fix)
+        return found
+
+    def _usable(self, found: Any) -> tuple[Tensor, Tensor]:
+        """What `grid` gave, if it is scales and whole zero points among the codes."""
+        kind, spec = type(self).__name__, self.spec
+        fix = f"grid() of {kind} must return (scale, zero_point), two tensors, a value per scale"
+        if not isinstance(found, tuple | list) or len(found) != 2:
+            raise self._error("got no pair from grid()", fix)
+        scale, zero_point = self._one_tensor("grid", found[0]), found[1]
+        if not isinstance(zero_point, Tensor) or zero_point.shape != scale.shape:
+            raise self._error("got no tensor of zero points from grid(), one for each scale", fix)
+        inside = (zero_point >= spec.lo) & (zero_point <= spec.hi)
+        if not bool((inside & (zero_point == zero_point.round())).all()):
+            given = zero_point[~(inside & (zero_point == zero_point.round()))].flatten()[0].item()
+            raise self._error(
+                f"got the zero point {given:g} from grid(), which is no code",
+                f"{fix}; zero points are whole numbers from {spec.lo} to {spec.hi}",
+            )
+        return scale, zero_point
 
     def _not_finite(self, x: Tensor) -> QParamsError:
         nan, inf = int(x.isnan().sum()), int(x.isinf().sum())

@@ -22,6 +22,7 @@ from onnxq.proof.trusted import Running, Trusted
 from onnxq.proof.verify import verify
 from onnxq.quant.qparam_table import QParamTable
 from onnxq.running.optimizer import optimize
+from onnxq.running.sessions import Kind
 from tests.models.build import parse, quantize, weight
 from tests.models.deep_networks import NETWORKS, quantized, samples
 from tests.models.faults import FAULTS, broken, within_reach
@@ -152,6 +153,21 @@ def test_a_kernel_that_is_wrong_is_named() -> None:
     assert found is not None
     assert "Softmax" in found[0]
     assert "the file is right, but the kernel that onnxruntime's optimiser chooses" in found[1]
+
+
+@pytest.mark.parametrize("kind", ["reference", "deployed"])
+def test_a_quantizer_of_a_narrower_range_is_a_cut(kind: Kind) -> None:
+    """Its codes are clamped before they are values; no later kernel pays for its flips."""
+    model = parse("g (float[4,8] x) => (float[4,8] z) { y = Relu(x) z = Neg(y) }")
+    quantize(model, "x", qtype="uint8", scale=np.float32(0.05), zero_point=128)
+    quantize(model, "y", qtype="uint8", scale=np.float32(0.05), lo=0, hi=100)
+    quantize(model, "z", qtype="int8", scale=np.float32(0.05))
+    file = onnxq.convert(model, BACKEND, verify=False).model
+    assert file.nodes("Clip")
+    x = np.random.default_rng(0).normal(0, 4, (4, 8)).astype(np.float32)
+    found = kernels(Trusted(model, [{"x": x}]), Running(file.to_proto(), kind), 0.02)
+    assert [each.op for each in found] == ["", "Relu", "Neg"]
+    assert all(each.passed for each in found)
 
 
 @pytest.mark.parametrize("scale", [1 / 255, 1 / 256])

@@ -62,7 +62,7 @@ def test_a_node_without_a_name_is_named_by_its_tensor() -> None:
     ("rule", "starts"),
     [
         ("scheme", "onnxq convert m.onnx --backend onnxruntime --allow-requantize"),
-        ("equal-parameters", "onnxq run m.onnx -p propagate-ranges"),
+        ("equal-parameters", "onnxq quantize f.onnx"),
         ("pair-saturation", "onnxq convert m.onnx --backend onnxruntime --variant avx2"),
         ("a-rule-of-a-plug-in", "onnxq explain m.onnx --backend onnxruntime stem.bn.out"),
     ],

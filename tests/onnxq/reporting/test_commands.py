@@ -36,7 +36,6 @@ def parsed(line: str) -> dict[str, object]:
         NAMES.quantize("--report", "report.html"),
         NAMES.convert("--allow-requantize"),
         NAMES.convert("--variant", "avx2"),
-        NAMES.run("propagate-ranges"),
         NAMES.explain("a tensor"),
         NAMES.report(bench="2"),
         NAMES.verify(),

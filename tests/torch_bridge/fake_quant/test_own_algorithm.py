@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,3 +124,51 @@ def test_values_that_the_file_does_not_have_are_traced_to_the_algorithm(tmp_path
     with pytest.raises(VerifyError) as caught:
         tb.deploy(q.eval(), X, tmp_path)
     assert "Look at 'mine': in eval mode quantize() must" in caught.value.fix
+
+
+def test_a_set_range_that_forgets_the_base_is_named_in_calibration() -> None:
+    tb.register_algorithm(mine(set_range=lambda self, scale, zero_point: None))
+    q = prepared(weight="mine")
+    with tb.calibrating(q), pytest.raises(QParamsError, match=r"\(mine\) has no range") as caught:
+        q(*X)
+    assert "call super().set_range(scale, zero_point) in set_range of Mine" in caught.value.fix
+
+
+def test_an_option_that_is_no_keyword_is_told_with_the_star() -> None:
+    class Positional(FakeQuantize):
+        algorithm = "positional"
+
+        def __init__(self, spec: Any, observer: Any, name: str = "", strength: float = 1.0) -> None:
+            super().__init__(spec, observer, name)
+
+        quantize = FakeQuantize.on_grid
+
+    tb.register_algorithm(Positional)
+    with pytest.raises(OptionError, match="'positional' has no option 'strength'") as caught:
+        prepared(weight={"algorithm": "positional", "options": {"strength": 2.0}})
+    assert "write a * before 'strength'" in caught.value.fix
+
+
+def test_the_base_to_derive_from_is_named_as_it_is_imported() -> None:
+    with pytest.raises(OptionError) as caught:
+        tb.register_algorithm(nn.Linear)  # type: ignore[arg-type]
+    assert "derive it from torch_bridge.fake_quant.FakeQuantize" in caught.value.fix
+    with pytest.raises(OptionError) as caught:
+        tb.register_observer(nn.Linear)  # type: ignore[arg-type]
+    assert "derive it from torch_bridge.observers.Observer" in caught.value.fix
+
+
+def test_scales_that_leave_the_powers_of_two_name_the_attribute(tmp_path: Path) -> None:
+    def refresh(self: FakeQuantize) -> None:
+        self.scale = torch.full_like(self.scale, 0.3)
+
+    tb.register_algorithm(mine(refresh=refresh))
+    net = nn.Sequential(nn.Conv2d(3, 4, 3))
+    x = (torch.randn(2, 3, 5, 5),)
+    q = tb.prepare(net, "vitis", x, weight="mine")
+    with tb.calibrating(q):
+        q(*x)
+    tb.enable_quantization(q)
+    with pytest.raises(QParamsError, match=r"\(mine\) has scales that are not powers") as caught:
+        tb.deploy(q.eval(), x, tmp_path)
+    assert "learns_any_scale = True in Mine" in caught.value.fix

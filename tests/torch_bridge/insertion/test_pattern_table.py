@@ -100,6 +100,17 @@ def test_patterns_for_one_model_and_for_all() -> None:
     assert "Linear+Tanh" in str(tb.PATTERNS)
 
 
+def test_a_pattern_for_one_model_that_replaces_another_is_told() -> None:
+    own = Pattern("Linear", (LINEAR,), qat=qnn.QatLinear, axis=lambda layer: None)
+    notes = tb.prepare(net(), "tensorrt", X, patterns=[own]).onnxq_report.notes
+    (told,) = [note for note in notes if "takes the place" in note]
+    assert "'Linear', given by patterns=" in told
+    assert "Linear: trained as QatLinear" in told
+    tb.register_pattern(OWN)
+    notes = tb.prepare(net(), "tensorrt", X, patterns=[OWN]).onnxq_report.notes
+    assert not any("takes the place" in note for note in notes)
+
+
 def test_a_recipe_names_the_patterns_of_its_model() -> None:
     q = tb.prepare(net(), "tensorrt", X, patterns=[OWN])
     recipe = tb.recipe(q.state_dict())
@@ -149,6 +160,17 @@ def test_packages_provide_patterns(publish: Callable[..., None], form: str) -> N
     assert "chips" in str(tb.PATTERNS)
     tb.PATTERNS.remove("Linear+Tanh")
     assert not fused(tb.prepare(net(), "tensorrt", X))
+
+
+def test_a_package_without_patterns_says_so(publish: Callable[..., None]) -> None:
+    """Its module is loaded all the same, and registers kinds of operators."""
+    publish("kinds", PATTERNS_GROUP, none=())
+    publish("forgetful", PATTERNS_GROUP, no_pattern=[])
+    with pytest.warns(UserWarning, match="could not be loaded") as caught:
+        tb.prepare(net(), "tensorrt", X)
+    (warning,) = caught
+    assert "'no_pattern'" in str(warning.message)
+    assert "'none'" not in str(warning.message)
 
 
 def test_a_clash_names_both(publish: Callable[..., None]) -> None:

@@ -44,7 +44,7 @@ def test_unknown_names_get_near_matches() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"backends": ("tensort",)}, "it is for tensort only"),
+        ({"backends": ("tensort",)}, "it is for tensort only (did you mean 'tensorrt'"),
         ({"chain": (LINEAR, Link("GELU", (nn.GELU,)))}, "the model holds no GELU"),
         ({"chain": (LINEAR, LEAKY)}, "no Linear, LeakyReLU in a row"),
         ({"chain": (LINEAR, RELU)}, ""),

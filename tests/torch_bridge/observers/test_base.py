@@ -356,3 +356,23 @@ def test_what_is_no_range_is_an_error_that_names_the_method(method, found, what)
 def test_only_tensors_are_remembered():
     with pytest.raises(OptionError, match="remembers 3 as 'k'"):
         Observer(SPECS["uint8"]).remember("k", 3)
+
+
+@pytest.mark.parametrize(
+    ("method", "gives", "message"),
+    [
+        ("scale", -1.0, r"got a float from scale\(\), not a tensor"),
+        ("scale", torch.tensor(-1.0), r"scale from scale\(\) that is not positive"),
+        ("scale", (torch.tensor(1.0),) * 2, r"got a tuple from scale\(\)"),
+        ("scale", torch.ones(3), r"got shape \[3\] from scale\(\), not \[\]"),
+        ("grid", torch.tensor(1.0), r"no pair from grid\(\)"),
+        ("grid", (torch.tensor(1.0), 3), r"no tensor of zero points from grid\(\)"),
+        ("grid", (torch.tensor(1.0), torch.tensor(300)), r"zero point 300 from grid\(\)"),
+        ("grid", (torch.tensor(1.0), torch.tensor(3.4)), r"zero point 3.4 from grid\(\)"),
+    ],
+)
+def test_a_wrong_grid_names_the_method(method, gives, message):
+    kind = type("Mine", (Observer,), {method: lambda self: gives})
+    with pytest.raises(QParamsError, match=rf"the Mine observer .*{message}") as caught:
+        observed(kind, SPECS["uint8"], batches()).calculate()
+    assert f"{method}() of Mine must return" in caught.value.fix
