@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 import onnx
 from onnx import helper
 
+from onnxq.proof.bias_rounding import bias_rounding
 from onnxq.proof.difference import RunningDiff, Tolerance
 from onnxq.proof.kernel_difference import KernelDiff, RunningKernel
 from onnxq.proof.quantizers import Quantizer, quantizers
@@ -74,8 +75,13 @@ def kernels(trusted: Trusted, other: Running, limit: float) -> list[KernelDiff]:
     if not points:
         return []
     telling = runtime.session(other.model, other.kind, [p.name for p in points])
-    least = _APPROXIMATE if judge is not trusted.model else {}
-    found = {p.name: _running(p, max(limit, least.get(p.grid.op, 0.0))) for p in points}
+    limits = {p.name: limit for p in points}
+    if judge is not trusted.model:
+        biases = bias_rounding(judge)
+        for p in points:
+            least = max(_APPROXIMATE.get(p.grid.op, 0.0), biases.get(p.grid.made, 0.0))
+            limits[p.name] = max(limit, least)
+    found = {p.name: _running(p, limits[p.name]) for p in points}
     covered = {value for p in points for value in (p.name, *p.grid.values)}
     outputs = {
         pair: RunningDiff(*pair, None)
