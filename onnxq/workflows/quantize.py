@@ -300,7 +300,7 @@ def _check_alone(recipe: Recipe, backend: str | Backend | None, *others: Any) ->
 
 
 def _check_something(placing: Placing) -> None:
-    if not placing.places and not placing.weights:
+    if placing.is_empty:
         if placing.before_logs:
             raise LoadError(
                 f"nothing in the model can be quantized for {placing.backend.name}: "
