@@ -7,12 +7,13 @@ import io
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from onnxq import process
 from onnxq.cli.options import show_verdict
 from onnxq.errors import OnnxqError
 from onnxq.proof.judging import fault
@@ -23,6 +24,20 @@ from onnxq.workflows.convert import Conversion
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """The exception typer raises for invalid usage; it has no public name."""
+
+INTERRUPTED = "interrupted; nothing was written"
+
+
+@contextlib.contextmanager
+def nothing_written() -> Iterator[None]:
+    """Say of a command that takes long, if it is interrupted here, that it left nothing."""
+    try:
+        yield
+    except BaseException as error:
+        # A library may turn the interrupt into an error of its own.
+        if isinstance(error, KeyboardInterrupt) or process.was_interrupted():
+            _tell_person([INTERRUPTED])
+        raise
 
 
 def tell_usage(error: Any, as_json: bool) -> None:

@@ -108,27 +108,28 @@ def quantize_(
     rules = None if settings is None else Settings.loads(_text(settings))
     rated = None if metric is None else _metric(metric)
     with progress_line(as_json) as progress:
-        done = quantize(
-            model,
-            backend,
-            data,
-            variant=variant,
-            settings=rules,
-            recipe=recipe,
-            statistics=statistics,
-            method=method,
-            smooth=not no_smooth,
-            bias_correction=not no_bias_correction,
-            rounding=rounding,
-            keep_float=keep_float,
-            target_sqnr=target_sqnr,
-            metric=rated,
-            max_drop=max_drop,
-            samples=samples,
-            verify=not no_verify,
-            measure_latency=not no_verify,
-            progress=progress,
-        )
+        with failures.nothing_written():
+            done = quantize(
+                model,
+                backend,
+                data,
+                variant=variant,
+                settings=rules,
+                recipe=recipe,
+                statistics=statistics,
+                method=method,
+                smooth=not no_smooth,
+                bias_correction=not no_bias_correction,
+                rounding=rounding,
+                keep_float=keep_float,
+                target_sqnr=target_sqnr,
+                metric=rated,
+                max_drop=max_drop,
+                samples=samples,
+                verify=not no_verify,
+                measure_latency=not no_verify,
+                progress=progress,
+            )
         progress("writing files")
         folder = failures.save(done, output)
         if report_file is not None:

@@ -128,3 +128,17 @@ def test_weights_alone(net: Path, tmp_path: Path, onnxq: Run) -> None:
     code, _, err = onnxq("quantize", net, *chosen, "--rounding", "gptq", "-o", tmp_path / "c")
     assert code == 2
     assert "needs samples" in err
+
+
+def test_an_interrupt_says_that_nothing_was_written(
+    net: Path, tmp_path: Path, onnxq: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("onnxq.cli.quantize.quantize", interrupted)
+    words = ("-b", "onnxruntime", "--data", tmp_path / "data.npz", "-o", tmp_path / "out")
+    code, _, err = onnxq("quantize", net, *words)
+    assert code == 130
+    assert "interrupted; nothing was written" in err
+    assert not (tmp_path / "out").exists()

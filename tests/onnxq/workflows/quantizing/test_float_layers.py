@@ -32,7 +32,8 @@ def test_goals() -> None:
 
 
 @pytest.mark.parametrize(
-    ("goal", "fix"), [({"keep_float": 1000}, r"keep \d+ or fewer"), ({"target_sqnr": 130.0}, "lower")]
+    ("goal", "fix"),
+    [({"keep_float": 1000}, r"keep \d+ or fewer"), ({"target_sqnr": 130.0}, "lower")],
 )
 def test_a_goal_that_leaves_nothing_to_quantize_is_told(goal: Any, fix: str) -> None:
     network, data = from_proto(NETWORKS["conv1d"]()), samples("conv1d", 4)
