@@ -30,12 +30,16 @@ def quantization(found: Quantization, explain: bool) -> RenderableType:
             rows.add_row(shown(tensor), shown(source))
         parts.append(rows)
     if found.noise is not None:
-        rows = new_table("Cost of quantization", "output", "SQNR", right=("SQNR",))
+        unproven = bool(found.proofs) and not found.proven
+        title = "Cost of quantization" + " (in the reference session)" * unproven
+        rows = new_table(title, "output", "SQNR", right=("SQNR",))
         for name in found.noise.shares:
             rows.add_row(shown(name), _db(found.noise.decibels(name)))
         parts.append(rows)
         text = f"signal to noise {_db(found.noise.sqnr)} against the float model, measured on "
         text += _samples(found.measured)
+        if unproven:
+            text += " in the reference session; the files are unproven, and may be far worse"
         if found.latency is not None:
             text += f", {found.latency:.2f} x its time"
         if found.has_ranges:

@@ -193,7 +193,7 @@ def _workers(
 
 @contextlib.contextmanager
 def _processes(jobs: int) -> Iterator[Executor]:
-    """A pool that ends on an error or an interrupt: its workers save what they know, and no more."""
+    """A pool that ends on an error or an interrupt: workers save what they know."""
     # Not forked: a copy of a process with the threads of onnxruntime may wait for ever.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, context, initializer=worker_interrupts.watch)

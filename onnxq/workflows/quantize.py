@@ -75,6 +75,8 @@ class Quantization(Conversion):
     def headline(self) -> str:
         """What it is, whether it is proven and what it costs, in one line."""
         cost = "" if self.noise is None else f", {self.noise.sqnr:.1f} dB against float"
+        if cost and self.proofs and not self.proven:  # other sessions may compute something else
+            cost += " in the reference session"
         speed = "" if self.latency is None else f", {self.latency:.2f} x its time"
         return super().headline + cost + speed
 

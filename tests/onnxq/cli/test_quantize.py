@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -142,3 +143,15 @@ def test_an_interrupt_says_that_nothing_was_written(
     assert code == 130
     assert "interrupted; nothing was written" in err
     assert not (tmp_path / "out").exists()
+
+
+def test_the_cost_of_unproven_files_does_not_reassure(
+    net: Path, tmp_path: Path, onnxq: Run, spoil: Callable[[], None]
+) -> None:
+    spoil()
+    words = ("-b", "onnxruntime", "--data", tmp_path / "data.npz", "-o", tmp_path / "out")
+    code, out, _ = onnxq("quantize", net, *words)
+    assert code == 1
+    told = " ".join(out.split())
+    assert "Cost of quantization (in the reference session)" in told
+    assert "in the reference session; the files are unproven" in told

@@ -71,7 +71,8 @@ def test_arithmetic_of_shapes_needs_no_range() -> None:
     """Indices are not quantized; a file seldom says of them that they are integers."""
     model = parse(
         """g (float[N,3,H,W] x) => (float[N,C] y)
-        <float[3,1] w = {1, 2, 3}, int64 first = {0}, int64 last = {2}, int64 two = {2}, int64[1] axis = {0}> {
+        <float[3,1] w = {1, 2, 3}, int64 first = {0}, int64 last = {2}, int64 two = {2},
+        int64[1] axis = {0}> {
             [size] s = Shape(x)
             [pick] n = Gather<axis=0>(s, first)
             [high] h = Gather<axis=0>(s, last)

@@ -77,6 +77,6 @@ def test_embeddings_are_refused_by_name() -> None:
         "g (int64[1,8] x) => (float[1,8,1] y) <float[3,1] table = {1, 2, 3}> { "
         "y = Gather<axis=0>(table, x) }"
     )
-    with pytest.raises(BackendError, match="rows up in the constant 'table'.*embedding") as caught:
+    with pytest.raises(BackendError, match=r"rows up in the constant 'table'.*embedding") as caught:
         writer.layers_of(apply(model, InferShapes())[0])
     assert "in the application" in caught.value.fix
