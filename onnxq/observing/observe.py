@@ -238,7 +238,7 @@ class _Run:
 
 
 def _named(sample: Sample) -> str:
-    return f"sample {sample.number + 1} ({sample.where})"
+    return f"sample {sample.number + 1} (index {sample.number}, {sample.where})"
 
 
 def constant_tensors(statistics: Statistics) -> list[str]:
