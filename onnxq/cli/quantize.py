@@ -105,7 +105,7 @@ def quantize_(
     """Quantize a float model for a backend with typical data, prove the files, measure the cost."""
     check_folder(output)
     check_report_file(report_file)
-    rules = None if settings is None else Settings.loads(_text(settings))
+    rules = None if settings is None else _rules(settings)
     rated = None if metric is None else _metric(metric)
     with progress_line(as_json) as progress:
         with failures.nothing_written():
@@ -139,9 +139,9 @@ def quantize_(
     failures.finish(done, folder, as_json)
 
 
-def _text(path: Path) -> str:
+def _rules(path: Path) -> Settings:
     try:
-        return read_bytes(path).decode()
+        return Settings.loads(read_bytes(path).decode())
     except UnicodeDecodeError:
         raise OptionError(f"'{path}' is not a text file", fix="give a JSON file") from None
     except OnnxqError as error:

@@ -94,6 +94,8 @@ def test_a_goal_shows_what_was_tried(net: Path, tmp_path: Path, onnxq: Run) -> N
         (("--metric", "nothing"), "names no function"),
         (("--metric", "no_such_module:f"), "cannot be loaded"),
         (("--settings", "{tmp}/no.json"), "no.json"),
+        (("--settings", "{tmp}/cut.json"), "cut.json': not a list of settings"),
+        (("--settings", "{tmp}/bits.json"), "bits.json': rule 1 of the settings ('Conv'): weight"),
         (("--recipe", "{tmp}/no.json"), "no.json"),
         (("--data", "{tmp}/empty"), "no .npy or .npz"),
         (("--data", "{tmp}/other.npz"), "no array for input 'x'"),
@@ -104,6 +106,8 @@ def test_bad_input(
     more: tuple[str, ...], words: str, net: Path, tmp_path: Path, onnxq: Run
 ) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "cut.json").write_text('[["Conv", ', encoding="utf-8")
+    (tmp_path / "bits.json").write_text('[["Conv", {"weight_bits": 99}]]', encoding="utf-8")
     wrong = np.zeros((2, 4, 32), np.float32)
     np.savez(tmp_path / "other.npz", z=wrong, u=wrong)
     np.savez(tmp_path / "shape.npz", x=np.zeros((2, 3), np.float32))
