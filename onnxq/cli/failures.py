@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import sys
 import traceback
@@ -15,6 +14,7 @@ import typer
 
 from onnxq import process
 from onnxq.cli.options import show_verdict
+from onnxq.cli.usage_errors import in_words
 from onnxq.errors import OnnxqError
 from onnxq.proof.judging import fault
 from onnxq.proof.prove import COST
@@ -42,12 +42,12 @@ def nothing_written() -> Iterator[None]:
 
 def tell_usage(error: Any, as_json: bool) -> None:
     """Print the usage of a command and what is wrong; with `as_json` also as JSON."""
+    what, fix = in_words(error)
     if as_json:
-        command = "onnxq" if error.ctx is None else error.ctx.command_path
-        _tell_program(error.format_message(), f"see '{command} --help'")
-    usage = io.StringIO()
-    error.show(file=usage)
-    _tell_person(usage.getvalue().splitlines())
+        _tell_program(what, fix)
+    usage = [] if error.ctx is None else error.ctx.get_usage().splitlines()
+    _tell_person(usage)
+    _tell_person([f"error: {what}", f"  next: {fix}"], style="red")
 
 
 def tell(error: Exception, as_json: bool, debug: bool = False) -> None:

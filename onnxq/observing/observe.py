@@ -117,8 +117,8 @@ def check_given(data: Data) -> None:
     if data is None:
         raise LoadError(
             "ranges of activations need data",
-            fix="give typical inputs with --data: an .npz file, a folder of .npy or .npz files, or "
-            "pictures; ranges from random inputs would be wrong",
+            fix="give typical inputs (--data; in Python data): an .npz file, a folder of .npy or "
+            ".npz files, or pictures; ranges from random inputs would be wrong",
         )
 
 

@@ -161,7 +161,10 @@ def quantize(
         _check_alone(stored, backend, *others, not smooth, not bias_correction)
         backend, variant = stored.backend, stored.variant
     if backend is None:
-        raise OptionError("no backend is given", fix="give --backend; 'onnxq backends' lists them")
+        raise OptionError(
+            "no backend is given",
+            fix="give one (--backend; in Python backend); 'onnxq backends' lists them",
+        )
     goal = Goal(keep_float, target_sqnr, metric, max_drop)
     target = chosen_backend(backend, variant)
     check_writer(target)
@@ -192,7 +195,7 @@ def quantize(
     if rounds and asked == "gptq" and not kept.feeds:
         raise OptionError(
             "GPTQ rounds weights by what their layers compute, which needs samples",
-            fix="give --data, or --rounding nearest",
+            fix="give data as well, or let weights be rounded to 'nearest'",
         )
     tradeoff: list[TradeOff] = []
     cheap, picked, first = list[str](), list[str](), list[str]()
@@ -333,7 +336,7 @@ def _notes(
         count = len(placed.corrected)
         notes.append(f"{count} bias{' makes' if count == 1 else 'es make'} up for rounded weights")
     if found.samples and not has_data:
-        notes.append("the cost is not measured: that needs --data beside the statistics")
+        notes.append("the cost is not measured: that needs data beside the statistics")
     return notes
 
 

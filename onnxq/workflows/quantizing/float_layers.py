@@ -9,8 +9,10 @@ layers fewer stay float if that is better.
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from onnxq.calibration.calibrated import Calibrated
@@ -117,7 +119,8 @@ def choose_float_layers(
         return recipe, []
     if trial is None:
         raise OptionError(
-            "finding the layers that cost most needs samples", fix="give --data as well"
+            "finding the layers that cost most needs samples",
+            fix="give typical inputs as well (--data; in Python data)",
         )
     search = _Search(calibrated, recipe, trial, goal)
     first = search.tried(())
@@ -202,6 +205,16 @@ _METRIC = (
 )
 
 
+def _place(error: BaseException) -> str:
+    """Where in the user's own file an error comes from, in words."""
+    here = Path(__file__)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) != here]
+    if not frames:
+        return ""
+    own = [f for f in frames if Path(f.filename) == Path(frames[0].filename)][-1]
+    return f" at {own.filename}, line {own.lineno}"
+
+
 class _Search:
     def __init__(self, calibrated: Calibrated, recipe: Recipe, trial: Trial, goal: Goal) -> None:
         self._calibrated, self._recipe, self._trial, self._goal = calibrated, recipe, trial, goal
@@ -219,7 +232,7 @@ class _Search:
             raise  # of the run
         except Exception as error:
             raise OptionError(
-                f"the metric failed: {type(error).__name__}: {error}", fix=_METRIC
+                f"the metric failed{_place(error)}: {type(error).__name__}: {error}", fix=_METRIC
             ) from error
         if math.isnan(value):
             raise OptionError("the metric is not a number (NaN)", fix=_METRIC)
