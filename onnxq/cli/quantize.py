@@ -90,8 +90,8 @@ def quantize_(
         str | None,
         typer.Option(
             "--rounding",
-            help="How weights of fewer than 8 bits are rounded: gptq (needs data) or nearest. "
-            "Default: the better one, measured.",
+            help="How weights of fewer than 8 bits, and those of small windows, are rounded: gptq "
+            "(needs data) or nearest. Default: what is better.",
         ),
     ] = None,
     samples: Annotated[

@@ -148,7 +148,8 @@ def quantize(
     `data` are typical inputs, as for `convert`; `statistics` of them can be given as well, or
     instead (see `onnxq calibrate`). `settings` is a list of rules for layers, and `recipe` one that
     was written before: then all choices are taken from it. `rounding` of weights of fewer than
-    8 bits is 'gptq', which needs data, or 'nearest'; by default what is better.
+    8 bits, and of small windows, is 'gptq', which needs data, or 'nearest'; by default what is
+    better.
 
     The worst layers stay float: `keep_float` of them, or as few as reach `target_sqnr` in dB, or
     as few as keep `metric` within `max_drop` of the float model. `metric` is called with a
@@ -268,7 +269,7 @@ def quantize(
                 *_float_note(cheap, "as fast there, and more accurate"),
                 *_float_note(first, "it takes little time there, and much of the noise away"),
                 *_float_note(picked, "before a maximum, which hands on all of a value's error"),
-                *([_SEEN] if few and placed.rounded and not kept.is_enough else []),
+                *([_SEEN] if trial is not None and placed.rounded and not kept.is_enough else []),
                 *done.notes,
                 *judged,
                 *slow,
@@ -287,6 +288,8 @@ def quantize(
     )
 
 
+FEW = SAMPLES
+"""Fewer samples are no basis for ranges, and a note says so."""
 _SEEN = (
     "the cost is measured on samples that GPTQ has seen, and looks less than it is: give "
     f"{2 * SAMPLES} samples or more to measure it on others"
@@ -325,6 +328,12 @@ def _notes(
     found: Statistics, placed: Placed, calibrated: Calibrated, *, has_data: bool
 ) -> list[str]:
     notes = list(placed.notes)
+    if placed.table.of(Role.ACTIVATION) and 0 < found.samples < FEW:
+        some = "1 sample" if found.samples == 1 else f"{found.samples} samples"
+        notes.append(
+            f"the ranges come from {some}, and others may go beyond them: give a hundred or more "
+            "typical ones"
+        )
     same = constant_tensors(found)
     if same:
         more = f" and {len(same) - 1} more" if len(same) > 1 else ""
