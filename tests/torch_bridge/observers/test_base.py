@@ -356,3 +356,9 @@ def test_what_is_no_range_is_an_error_that_names_the_method(method, found, what)
 def test_only_tensors_are_remembered():
     with pytest.raises(OptionError, match="remembers 3 as 'k'"):
         Observer(SPECS["uint8"]).remember("k", 3)
+
+
+def test_a_method_given_as_an_observer_is_told_to_be_one() -> None:
+    with pytest.raises(OptionError, match="belongs to a method") as caught:
+        observer("percentile:99.9")
+    assert '{"method": "percentile:99.9"}' in caught.value.fix
