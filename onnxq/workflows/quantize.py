@@ -21,9 +21,8 @@ from onnxq.backend import Backend, chosen_backend
 from onnxq.calibration.calibrated import Calibrated
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.kernel_biases import round_biases
-from onnxq.calibration.placing import Placed, Placing
+from onnxq.calibration.placing import Placing
 from onnxq.calibration.recipe import Recipe
-from onnxq.calibration.rounding.weight_cost import weight_cost
 from onnxq.calibration.rounding.weight_rounding import SAMPLES as ROUNDING_SAMPLES
 from onnxq.calibration.rounding.weight_rounding import is_small_window
 from onnxq.calibration.trials.before_maxima import layers_before_maxima
@@ -33,7 +32,6 @@ from onnxq.canonical.metadata_texts import FLOAT_LAYERS, RANGE_SOURCES, note_tex
 from onnxq.edit import describe
 from onnxq.errors import LoadError, OptionError
 from onnxq.graph import Model, load
-from onnxq.observing.observe import constant_tensors
 from onnxq.observing.range_methods import Method
 from onnxq.observing.statistics import Statistics
 from onnxq.parsing.argument_types import FLAG, INTEGER, PATH, takes
@@ -41,6 +39,7 @@ from onnxq.quant.qparams import Role
 from onnxq.quant.settings import Settings
 from onnxq.workflows.artifacts import Artifact
 from onnxq.workflows.convert import Conversion, convert
+from onnxq.workflows.quantizing import notes
 from onnxq.workflows.quantizing.choices import METHODS_TRIED, Choices
 from onnxq.workflows.quantizing.fitting_recipe import check_network
 from onnxq.workflows.quantizing.float_layers import Goal, Metric, TradeOff, choose_float_layers
@@ -263,13 +262,19 @@ def quantize(
             "proofs": proofs,
             "notes": [
                 *(r for t in traces if t.name == "single-precision" for r in t.rewrites),
-                *_training_note(rules),
-                *_notes(found, placed, calibrated, has_data=bool(kept.feeds)),
-                *_rounding_notes(chosen, placing, placed, calibrated, trial),
-                *_float_note(cheap, "as fast there, and more accurate"),
-                *_float_note(first, "it takes little time there, and much of the noise away"),
-                *_float_note(picked, "before a maximum, which hands on all of a value's error"),
-                *([_SEEN] if trial is not None and placed.rounded and not kept.is_enough else []),
+                *notes.training_note(rules),
+                *notes.of_data(found, placed, calibrated, has_data=bool(kept.feeds)),
+                *notes.rounding_notes(chosen, placing, placed, calibrated, trial),
+                *notes.float_note(cheap, "as fast there, and more accurate"),
+                *notes.float_note(first, "it takes little time there, and much of the noise away"),
+                *notes.float_note(
+                    picked, "before a maximum, which hands on all of a value's error"
+                ),
+                *(
+                    [notes.SEEN]
+                    if trial is not None and placed.rounded and not kept.is_enough
+                    else []
+                ),
                 *done.notes,
                 *judged,
                 *slow,
@@ -286,14 +291,6 @@ def quantize(
         latency=ratio,
         float_model=source,
     )
-
-
-FEW = SAMPLES
-"""Fewer samples are no basis for ranges, and a note says so."""
-_SEEN = (
-    "the cost is measured on samples that GPTQ has seen, and looks less than it is: give "
-    f"{2 * SAMPLES} samples or more to measure it on others"
-)
 
 
 def _check_alone(recipe: Recipe, backend: str | Backend | None, *others: Any) -> None:
@@ -324,76 +321,8 @@ def _check_something(placing: Placing) -> None:
         )
 
 
-def _notes(
-    found: Statistics, placed: Placed, calibrated: Calibrated, *, has_data: bool
-) -> list[str]:
-    notes = list(placed.notes)
-    if placed.table.of(Role.ACTIVATION) and 0 < found.samples < FEW:
-        some = "1 sample" if found.samples == 1 else f"{found.samples} samples"
-        notes.append(
-            f"the ranges come from {some}, and others may go beyond them: give a hundred or more "
-            "typical ones"
-        )
-    same = constant_tensors(found)
-    if same:
-        more = f" and {len(same) - 1} more" if len(same) > 1 else ""
-        notes.append(f"'{same[0]}'{more} had the same value in all samples: are the data typical?")
-    if calibrated.smoothed:
-        count = len(calibrated.smoothed)
-        notes.append(f"smoothed channels: {count} tensor{'' if count == 1 else 's'}")
-    if placed.corrected:
-        count = len(placed.corrected)
-        notes.append(f"{count} bias{' makes' if count == 1 else 'es make'} up for rounded weights")
-    if found.samples and not has_data:
-        notes.append("the cost is not measured: that needs data beside the statistics")
-    return notes
-
-
-def _training_note(rules: Settings) -> list[str]:
-    """Fields of rules that say nothing here."""
-    used = [
-        f"'{name}'"
-        for name in ("algorithm", "observer")
-        if any(
-            getattr(rule.change, f"{part}_{name}") is not None
-            for rule in rules.rules
-            for part in ("weight", "activation")
-        )
-    ]
-    return [f"{' and '.join(used)} of the rules had no effect: for training alone"] if used else []
-
-
-def _rounding_notes(
-    recipe: Recipe, placing: Placing, placed: Placed, calibrated: Calibrated, trial: Trial | None
-) -> list[str]:
-    """What is to be known about weights of few bits."""
-    count = len(placed.rounded)
-    notes = [f"GPTQ rounds the weights of {count} layer{'s' * (count != 1)}"] if count else []
-    if not placing.has_few_bits:
-        if not count and recipe.rounding == "gptq":
-            notes.append("no weight has few enough bits or inputs to be rounded by GPTQ")
-        return notes
-    cost = weight_cost(calibrated.model, placed.model)
-    if cost is not None:
-        notes.append(cost.text)
-    if cost is not None and trial is None:
-        notes.append(
-            f"the weights are {cost.sqnr:.1f} dB from the float ones; what that costs at the "
-            "outputs is not measured, and weights are rounded to their nearest codes: --data lets "
-            "GPTQ round them better, and measures"
-        )
-    return notes
-
-
 def _has_small_windows(placing: Placing) -> bool:
     return any(is_small_window(node, weight.shape) for node, weight in placing.weights)
-
-
-def _float_note(layers: list[str], why: str) -> list[str]:
-    if not layers:
-        return []
-    more = f" and {len(layers) - 1} more" if len(layers) > 1 else ""
-    return [f"'{layers[0]}'{more} in float: {why}"]
 
 
 def _recipe_file(recipe: Recipe) -> Artifact:

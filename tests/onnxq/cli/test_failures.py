@@ -156,24 +156,3 @@ def test_a_code_that_training_lacked_may_cost_too_much(onnxq: Run, tmp_path: Pat
     told = " ".join((out + err).split())
     assert "tensorrt has one code more than 1 activations were trained with" in told
     assert "--data" in told
-
-
-@pytest.mark.parametrize(
-    ("words", "what", "step"),
-    [
-        (("quantize", "m", "-o", "o", "--keep-float", "fc"), "takes a whole number", "--settings"),
-        (("quantize", "m", "-o", "o", "--keep-float", "-1"), "takes 0 or more", "--help"),
-        (("quantize", "m", "-o", "o", "--target-sqnr", "x"), "it takes a number", "--help"),
-        (("quantize", "m"), "Missing option '--output'", "quantize --help"),
-        (("verify", "a", "b", "--session", "fast"), "'fast' is not one of", "--help"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
-def test_bad_usage_has_a_next_step(
-    onnxq: Run, words: tuple[str, ...], what: str, step: str
-) -> None:
-    code, _, err = onnxq(*words)
-    assert code == 2
-    assert "Input should" not in err
-    assert what in err[err.index("error: ") :]
-    assert step in err[err.index("next: ") :]
