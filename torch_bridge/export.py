@@ -157,6 +157,12 @@ def unwrapped(q: nn.Module) -> nn.Module:
             return q
 
 
+_CALIBRATE = (
+    "calibrate it first: run batches within 'with calibrating(model):', then call "
+    "enable_quantization(model)"
+)
+
+
 def check_exportable(model: nn.Module) -> None:
     """Refuse a model that is not prepared, still observes, or does not quantize."""
     found = quantizers(model)
@@ -165,13 +171,16 @@ def check_exportable(model: nn.Module) -> None:
         raise UnsupportedModelError(
             f"{len(observing)} of {len(found)} quantizers still observe ranges, "
             f"'{observing[0]}' first, so the exported ranges would change with the next batch",
-            fix="call enable_quantization(model) before the export",
+            fix="end the calibration and call enable_quantization(model) before the export; "
+            "'with calibrating(model):' ends by itself",
         )
     used = {name: quantizer for name, quantizer in found.items() if quantizer.quantizing}
     if not used:
         raise UnsupportedModelError(
             f"none of the {len(found)} quantizers is on, so the float model would be exported",
-            fix="call enable_quantization(model) before the export",
+            fix=_CALIBRATE
+            if not any(quantizer.initialised for quantizer in found.values())
+            else "call enable_quantization(model) before the export",
         )
     blind = [name for name, quantizer in used.items() if not quantizer.initialised]
     if blind:

@@ -79,6 +79,13 @@ class Registry(Mapping[str, type[T]]):
         """The class of that name; an error lists near matches."""
         known = self._all()
         if name not in known:
+            base = name.partition(":")[0]
+            if self.kind == "observer" and name != base and base in known:
+                raise OptionError(
+                    f"there is no observer '{name}': a number behind a name belongs to a method",
+                    fix=f'write {{"method": "{name}"}} in a rule of settings=, or the observer '
+                    f"'{base}' with its observer_options",
+                )
             raise OptionError(
                 f"there is no {self.kind} '{name}'",
                 fix=f"{near_matches(name, known)} (one of your own is known after "

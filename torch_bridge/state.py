@@ -170,7 +170,7 @@ def uninitialised_error(names: list[str]) -> QParamsError:
     return QParamsError(
         f"{len(names)} {'quantizer has' if len(names) == 1 else 'quantizers have'} no range yet "
         f"(uninitialised): {_listed(names)}",
-        fix="run calibration data through the model between enable_calibration(model) and "
+        fix="run calibration data through the model within 'with calibrating(model):', then call "
         "enable_quantization(model); a branch that never runs can be left in float with "
         "enable_quantization(model, uninitialised='skip'). A copy (an average) made before "
         "calibration needs the buffers of the calibrated model: copy them, then enable it again",

@@ -238,5 +238,9 @@ def readable(path: Path) -> Iterator[None]:
         raise LoadError(f"'{path}': {error.what}", fix=error.fix) from error
     try:
         yield
+    except PermissionError as error:
+        raise LoadError(
+            f"'{path}' cannot be read: {error.strerror or error}", fix="check its permissions"
+        ) from error
     except _UNREADABLE as error:
         raise LoadError(f"'{path}' cannot be read: {error}", fix=_SAVE_AGAIN) from error

@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from onnxq.calibration import worker_interrupts
 from onnxq.calibration.float_form import float_form
 from onnxq.errors import OnnxqError, VerifyError
 from onnxq.graph import Model, load
@@ -55,18 +56,19 @@ def observe_part(task: Task, part: Part) -> bytes | Exception:
     So whatever is raised on the way is a fault of the worker or of the connection to it.
     """
     try:
-        model = _float_model(task.source, task.single)
-        found = observe(
-            model,
-            task.wanted,
-            task.data,
-            part=part,
-            most=task.most,
-            resume=None if task.files is None else task.files.of(part),
-            may_be_empty=True,
-            cores=task.cores,
-        )
-        return found.dumps()
+        with worker_interrupts.task():
+            model = _float_model(task.source, task.single)
+            found = observe(
+                model,
+                task.wanted,
+                task.data,
+                part=part,
+                most=task.most,
+                resume=None if task.files is None else task.files.of(part),
+                may_be_empty=True,
+                cores=task.cores,
+            )
+            return found.dumps()
     except OnnxqError as error:
         return error
     except Exception as error:

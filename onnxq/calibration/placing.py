@@ -91,6 +91,11 @@ class Placing:
         self.weights = list(self.walk.weights())
         self._boundary = self._boundary_layers()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is quantized: all layers stay float, or the target has none of them."""
+        return not self.places and not self.weights
+
     def _stays_float(self, node: gs.Node) -> bool:
         if self.chosen.get(id(node), _PLAIN).float:
             return True

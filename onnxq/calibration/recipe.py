@@ -48,7 +48,7 @@ class Recipe(ShownResult):
     settings: Settings = field(default_factory=Settings)
     """Rules for layers; those that stay float are among them."""
     rounding: str = "nearest"
-    """How weights of fewer than 8 bits are rounded: one of `ROUNDINGS`. Others go to nearest."""
+    """How weights of few bits and of small windows are rounded: one of `ROUNDINGS`."""
     grids: tuple[RecordedGrid, ...] = ()
     """What the choices gave on the data, for those who calibrate by them in another runtime."""
 

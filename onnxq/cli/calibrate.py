@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from onnxq.cli import failures
 from onnxq.cli.options import (
     MODEL,
     PATH,
@@ -76,11 +77,17 @@ def calibrate(
                 progress=progress,
             )
     except KeyboardInterrupt:
-        if kept := files.found():
-            typer.echo(f"what is known is in '{kept[0]}': continue with --resume", err=True)
+        typer.echo(_kept(files.found()), err=True)
         raise
     _finish(found, output, as_json)
     files.remove()
+
+
+def _kept(files: list[Path]) -> str:
+    if not files:
+        return failures.INTERRUPTED
+    others = f" and {len(files) - 1} more beside it" if len(files) > 1 else ""
+    return f"interrupted; what is known is in '{files[0]}'{others}: continue with --resume"
 
 
 def merge(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from onnxq import process
 from onnxq.cli.options import show_verdict
+from onnxq.cli.usage_errors import in_words
 from onnxq.errors import OnnxqError
 from onnxq.proof.judging import fault
 from onnxq.proof.prove import COST
@@ -24,15 +25,29 @@ from onnxq.workflows.convert import Conversion
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """The exception typer raises for invalid usage; it has no public name."""
 
+INTERRUPTED = "interrupted; nothing was written"
+
+
+@contextlib.contextmanager
+def nothing_written() -> Iterator[None]:
+    """Say of a command that takes long, if it is interrupted here, that it left nothing."""
+    try:
+        yield
+    except BaseException as error:
+        # A library may turn the interrupt into an error of its own.
+        if isinstance(error, KeyboardInterrupt) or process.was_interrupted():
+            _tell_person([INTERRUPTED])
+        raise
+
 
 def tell_usage(error: Any, as_json: bool) -> None:
     """Print the usage of a command and what is wrong; with `as_json` also as JSON."""
+    what, fix = in_words(error)
     if as_json:
-        command = "onnxq" if error.ctx is None else error.ctx.command_path
-        _tell_program(error.format_message(), f"see '{command} --help'")
-    usage = io.StringIO()
-    error.show(file=usage)
-    _tell_person(usage.getvalue().splitlines())
+        _tell_program(what, fix)
+    usage = [] if error.ctx is None else error.ctx.get_usage().splitlines()
+    _tell_person(usage)
+    _tell_person([f"error: {what}", f"  next: {fix}"], style="red")
 
 
 def tell(error: Exception, as_json: bool, debug: bool = False) -> None:

@@ -49,7 +49,7 @@ DataPath = Annotated[
     typer.Option(
         "--data",
         help="Inputs: a .npz or .npy file, or a folder of them or of pictures (--image-size). "
-        "Default: random, but not for ranges.",
+        "quantize and calibrate need it for ranges; others take random values without it.",
         **PATH,
     ),
 ]

@@ -90,8 +90,8 @@ def quantize_(
         str | None,
         typer.Option(
             "--rounding",
-            help="How weights of fewer than 8 bits are rounded: gptq (needs data) or nearest. "
-            "Default: the better one, measured.",
+            help="How weights of fewer than 8 bits, and those of small windows, are rounded: gptq "
+            "(needs data) or nearest. Default: what is better.",
         ),
     ] = None,
     samples: Annotated[
@@ -105,30 +105,31 @@ def quantize_(
     """Quantize a float model for a backend with typical data, prove the files, measure the cost."""
     check_folder(output)
     check_report_file(report_file)
-    rules = None if settings is None else Settings.loads(_text(settings))
+    rules = None if settings is None else _rules(settings)
     rated = None if metric is None else _metric(metric)
     with progress_line(as_json) as progress:
-        done = quantize(
-            model,
-            backend,
-            data,
-            variant=variant,
-            settings=rules,
-            recipe=recipe,
-            statistics=statistics,
-            method=method,
-            smooth=not no_smooth,
-            bias_correction=not no_bias_correction,
-            rounding=rounding,
-            keep_float=keep_float,
-            target_sqnr=target_sqnr,
-            metric=rated,
-            max_drop=max_drop,
-            samples=samples,
-            verify=not no_verify,
-            measure_latency=not no_verify,
-            progress=progress,
-        )
+        with failures.nothing_written():
+            done = quantize(
+                model,
+                backend,
+                data,
+                variant=variant,
+                settings=rules,
+                recipe=recipe,
+                statistics=statistics,
+                method=method,
+                smooth=not no_smooth,
+                bias_correction=not no_bias_correction,
+                rounding=rounding,
+                keep_float=keep_float,
+                target_sqnr=target_sqnr,
+                metric=rated,
+                max_drop=max_drop,
+                samples=samples,
+                verify=not no_verify,
+                measure_latency=not no_verify,
+                progress=progress,
+            )
         progress("writing files")
         folder = failures.save(done, output)
         if report_file is not None:
@@ -138,9 +139,9 @@ def quantize_(
     failures.finish(done, folder, as_json)
 
 
-def _text(path: Path) -> str:
+def _rules(path: Path) -> Settings:
     try:
-        return read_bytes(path).decode()
+        return Settings.loads(read_bytes(path).decode())
     except UnicodeDecodeError:
         raise OptionError(f"'{path}' is not a text file", fix="give a JSON file") from None
     except OnnxqError as error:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import onnx_graphsurgeon as gs
 
+from onnxq.canonical.metadata_texts import FLOAT_LAYERS, texts_of
 from onnxq.edit import describe
 from onnxq.lint.rule import Finding, LintRule, Subject
 from onnxq.operators.float_guard import is_float_guard
@@ -45,6 +46,7 @@ def _check(subject: Subject) -> Iterator[Finding]:
             f"onnxruntime {verb}: {refusal.reason}",
             refusal.fix,
         )
+    on_purpose = _float_on_purpose(subject)
     for found in outlook.nodes.values():
         node = nodes.get(found.output)
         if node is None or is_float_guard(node):
@@ -59,7 +61,7 @@ def _check(subject: Subject) -> Iterator[Finding]:
                 "the weight to int8 itself, with one scale for all channels",
                 "quantize the weight in training, or run 'onnxq convert', which guards the layer",
             )
-        if not found.integer and _reads_codes(node):
+        if not found.integer and _reads_codes(node) and node.name not in on_purpose:
             yield Finding(
                 "info" if found.rule == "no-integer-kernel" else "warning",
                 where,
@@ -67,6 +69,13 @@ def _check(subject: Subject) -> Iterator[Finding]:
                 f"runs in float: {found.reason}",
                 _FIXES.get(found.rule, "nothing to do: onnxruntime has no integer kernel for it"),
             )
+
+
+def _float_on_purpose(subject: Subject) -> set[str]:
+    """Names of layers that the file says were kept in float: `missing-range` lists them."""
+    texts = texts_of(subject.canonical, FLOAT_LAYERS)
+    layers = subject.plain.nodes() if texts else []
+    return {n.name for n in layers if n.name and n.outputs and n.outputs[0].name in texts}
 
 
 def _reads_codes(node: gs.Node) -> bool:

@@ -13,6 +13,7 @@ from onnxq.graph import Model
 from onnxq.ort_fusion.prediction import Outlook, predict
 from onnxq.pipeline import Pipeline
 from passes.collect_qparams import CollectQParams
+from passes.infer_shapes import InferShapes
 from passes.remove_fake_quant import RemoveFakeQuant
 
 if TYPE_CHECKING:
@@ -75,8 +76,11 @@ class Subject:
 
     @functools.cached_property
     def plain(self) -> Model:
-        """The float network beneath its quantizers, with the names that the table uses."""
-        return Pipeline(RemoveFakeQuant()).run(self.collected).model
+        """The float network beneath its quantizers, with the names that the table uses.
+
+        Types are inferred: without them the arithmetic of shapes looks like that of activations.
+        """
+        return Pipeline(RemoveFakeQuant(), InferShapes()).run(self.collected).model
 
     @functools.cached_property
     def bounds(self) -> tuple[Bounds, ...]:

@@ -179,6 +179,12 @@ def _stated(net: Network, node: gs.Node, rank: int) -> list[tuple[int, int, int,
 
 def gather(net: Network, node: gs.Node) -> None:
     """One index, or consecutive ones, that are constants."""
+    if net.constant(node.inputs[0]) is not None:
+        raise NotInNcnn(
+            f"it looks rows up in the constant '{node.inputs[0].name}' (an embedding), which is "
+            "not written for ncnn",
+            "look them up in the application, and let the model begin behind this part",
+        )
     axis, shape = along(net, node, 0), net.shape(node.inputs[0])
     stated = array(node.inputs[1])
     if stated is None:

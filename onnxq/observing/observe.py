@@ -119,8 +119,8 @@ def check_given(data: Data) -> None:
     if data is None:
         raise LoadError(
             "ranges of activations need data",
-            fix="give typical inputs with --data: an .npz file, a folder of .npy or .npz files, or "
-            "pictures; ranges from random inputs would be wrong",
+            fix="give typical inputs (--data; in Python data): an .npz file, a folder of .npy or "
+            ".npz files, or pictures; ranges from random inputs would be wrong",
         )
 
 
@@ -240,7 +240,7 @@ class _Run:
 
 
 def _named(sample: Sample) -> str:
-    return f"sample {sample.number + 1} ({sample.where})"
+    return f"sample {sample.number + 1} (index {sample.number}, {sample.where})"
 
 
 def constant_tensors(statistics: Statistics) -> list[str]:

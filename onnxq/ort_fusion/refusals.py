@@ -113,9 +113,9 @@ def of_bias(graph: OrtGraph, operation: Operation, key: str, bias: Array | None)
     return Refusal(
         key,
         f"it rounds the float bias to int32 codes with step input scale x weight scale, and "
-        f"channel {worst} has {abs(steps[worst]):.3g} of them; int32 ends at 2.1e9",
+        f"channel {worst} has {abs(steps[worst]):,.0f} of them; int32 ends at {2**31 - 1:,}",
         loads=True,
-        fix="convert with --variant int32-bias: the bias is stored in steps that fit"
+        fix="convert or quantize with --variant int32-bias: the bias is stored in steps that fit"
         if wide
         else "give the weight of that channel, or the input, a larger scale",
     )

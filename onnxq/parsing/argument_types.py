@@ -59,7 +59,14 @@ def check(function: str, name: str, value: object, kinds: tuple[Kind, ...]) -> N
     names = ("None" if kind is type(None) else kind.__name__ for kind in named)
     given = type(value).__name__
     given = "None" if value is None else f"{'an' if given[0] in 'aeiou' else 'a'} {given}"
-    raise TypeError(f"{function}() expects {' or '.join(names)} for '{name}', not {given}")
+    hint = "; make a Model of it with onnxq.from_proto" if _is_proto(value, known) else ""
+    raise TypeError(f"{function}() expects {' or '.join(names)} for '{name}', not {given}{hint}")
+
+
+def _is_proto(value: object, known: tuple[type[Any], ...]) -> bool:
+    """Whether a model is given as `onnx` has it, and a graph is wanted."""
+    wanted = {kind.__name__ for kind in known}
+    return type(value).__name__ == "ModelProto" and "Model" in wanted
 
 
 def field_kinds(**kinds: Kind | tuple[Kind, ...]) -> dict[str, tuple[type[Any], ...]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import onnx
 
-from onnxq.errors import OptionError, VerifyError, near_matches
+from onnxq.errors import OnnxqError, OptionError, VerifyError, near_matches
 from onnxq.graph import Model
 from onnxq.parsing.argument_types import FLAG, INTEGER, NUMBER, PATH, takes
 from onnxq.proof.difference import RunningDiff, TensorDiff, Tolerance
@@ -22,7 +22,7 @@ from onnxq.proof.kernel_difference import KernelDiff
 from onnxq.proof.trusted import Running, Trusted, float_outputs
 from onnxq.quant.qparams import Array
 from onnxq.running import sessions as runtime
-from onnxq.running.ort_tensors import TensorSpec
+from onnxq.running.ort_tensors import TensorSpec, is_size
 from onnxq.running.samples import Data, cast
 from onnxq.running.sessions import Kind, ModelSource, OpenModel, Session, open_model
 from onnxq.storage.node_order import ordered, reads
@@ -201,8 +201,14 @@ def compare(
     number = 0
     for feed, values in trusted.results():
         number += 1
-        twin = {spec.name: cast("input", spec, feed[name]) for name, spec in renamed.items()}
-        made = values, runs[1].run(twin, other.wanted)
+        try:
+            twin = {spec.name: cast("input", spec, feed[name]) for name, spec in renamed.items()}
+            made = values, runs[1].run(twin, other.wanted)
+        except OnnxqError as error:
+            why = _of_other_inputs(runs[0], renamed)
+            if why is None:
+                raise
+            raise why from error
         _add(outputs, made)
         if inner and tapped is not runs:
             names = [name for name, _ in inner]
@@ -280,6 +286,22 @@ def pair_inputs(first: Session, second: Session) -> dict[str, TensorSpec]:
             fix="compare models with the same inputs",
         )
     return dict(zip(names, second.inputs, strict=True))
+
+
+def _of_other_inputs(first: Session, renamed: Mapping[str, TensorSpec]) -> VerifyError | None:
+    """The error for models whose inputs differ, as the reason why the second one does not run."""
+    given = {spec.name: spec for spec in first.inputs}
+    for name, spec in renamed.items():
+        one, two = given[name], spec
+        sizes = zip(one.shape, two.shape, strict=False)
+        ranked = bool(one.shape and two.shape) and len(one.shape) != len(two.shape)
+        if ranked or any(is_size(a) and is_size(b) and a != b for a, b in sizes):
+            return VerifyError(
+                f"the second model does not run with the inputs of the first: '{name}' is {one} "
+                f"in the first, '{two.name}' is {two} in the second",
+                fix="compare models with the same inputs",
+            )
+    return None
 
 
 def shared_tensors(models: tuple[OpenModel, OpenModel], plain: bool = True) -> list[str]:

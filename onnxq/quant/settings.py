@@ -216,7 +216,12 @@ class Settings:
         for rule in given:
             if isinstance(rule, str | Mapping) or not isinstance(rule, Sequence) or len(rule) != 2:
                 raise OptionError(f"{rule!r} is not a rule", fix=_FIX)
-            rules.append(Rule.of(*rule))
+            selector, change = rule
+            try:
+                rules.append(Rule.of(selector, change))
+            except OptionError as error:
+                where = f"rule {len(rules) + 1} of the settings ('{_shown(selector)}')"
+                raise OptionError(f"{where}: {error.what}", fix=error.fix) from error
         return cls(tuple(rules))
 
     @classmethod

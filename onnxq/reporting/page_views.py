@@ -91,7 +91,8 @@ def severities(contents: Contents) -> dict[str, int]:
 
 def unit(diff: TensorDiff) -> str:
     """The largest difference in words."""
-    words = {"steps": "steps", "relative": "of the largest value", "exact": "apart"}
+    steps = "step" if diff.max == 1 else "steps"
+    words = {"steps": steps, "relative": "of the largest value", "exact": "apart"}
     return f"{number(diff.max)} {words[diff.unit]}"
 
 

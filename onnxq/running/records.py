@@ -23,6 +23,8 @@ from onnxq.running.ort_tensors import TensorSpec, is_size
 Data: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | Array | Iterable[Any] | None"
 Record: TypeAlias = "tuple[str, Mapping[str, Stack]]"
 
+_ARRAYS = (".npy", ".npz")
+
 
 def records(data: Data, inputs: Sequence[TensorSpec]) -> Iterator[Record]:
     """Each record with where it comes from, in words, and its arrays by the names of inputs."""
@@ -30,6 +32,8 @@ def records(data: Data, inputs: Sequence[TensorSpec]) -> Iterator[Record]:
         files = files_of(data)
         if not files:
             raise _no_files(Path(data), inputs)
+        if os.path.isdir(data):
+            _check_one_kind(Path(data))
         for file in files:
             yield _file_record(file, inputs)
     elif isinstance(data, Pictures):
@@ -37,8 +41,8 @@ def records(data: Data, inputs: Sequence[TensorSpec]) -> Iterator[Record]:
     elif isinstance(data, (Mapping, np.ndarray)):
         yield _item_record("data", data, inputs)
     else:
-        for number, item in enumerate(data or (), 1):
-            yield _item_record(f"item {number} of the data", item, inputs)
+        for index, item in enumerate(data or ()):
+            yield _item_record(f"data[{index}]", item, inputs)
 
 
 def _pictures(data: Pictures, inputs: Sequence[TensorSpec]) -> Iterator[Record]:
@@ -57,6 +61,8 @@ def _pictures(data: Pictures, inputs: Sequence[TensorSpec]) -> Iterator[Record]:
             f"input '{name}' takes pixels as integers ({spec}), without a mean or a deviation",
             fix="leave --mean and --std out",
         )
+    if data.path.is_dir():
+        _check_one_kind(data.path)
     for file in data.files():
         yield f"'{file}'", {name: PictureStack(file, data, integers)}
 
@@ -76,7 +82,20 @@ def files_of(data: Data) -> list[Path]:
         raise LoadError(
             f"folder '{path}' cannot be read ({error.strerror})", fix="check its permissions"
         ) from error
-    return [p for p in found if p.suffix in (".npy", ".npz")]
+    return [p for p in found if p.suffix in _ARRAYS]
+
+
+def _check_one_kind(folder: Path) -> None:
+    """Refuse a folder of arrays and pictures: one of them would be left out in silence."""
+    names = sorted(folder.iterdir())
+    arrays = [p for p in names if p.suffix in _ARRAYS]
+    pictures = [p for p in names if is_picture(p)]
+    if arrays and pictures:
+        raise LoadError(
+            f"folder '{folder}' contains arrays ('{arrays[0].name}') and pictures "
+            f"('{pictures[0].name}'): only one kind can be the data",
+            fix="move one kind into a folder of its own",
+        )
 
 
 def _no_files(folder: Path, inputs: Sequence[TensorSpec]) -> LoadError:

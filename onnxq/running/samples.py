@@ -301,8 +301,23 @@ def _split(where: str, spec: TensorSpec, stack: Stack) -> tuple[int, Iterator[Ar
     raise LoadError(
         f"{where}: the array for input '{spec.name}' has shape {list(given)}, "
         f"but the input is {spec}",
-        fix="give the shape of the input, with one more leading axis for several samples",
+        fix=_shape_advice(given, spec),
     )
+
+
+def _shape_advice(given: Sequence[int], spec: TensorSpec) -> str:
+    """How to give arrays of the right shape; those with the channels elsewhere are transposed."""
+    wanted = spec.shape[1:]
+    front = len(given) - len(wanted)
+    if len(wanted) > 1 and 0 <= front <= 2:
+        own = tuple(given[front:])
+        if matches((own[-1], *own[:-1]), wanted):
+            return f"the last axis belongs in front: give numpy.moveaxis(x, -1, {front})"
+        if matches((*own[1:], own[0]), wanted):
+            return f"axis {front} belongs at the end: give numpy.moveaxis(x, {front}, -1)"
+    if len(spec.shape) > 1 and not is_size(spec.shape[0]):
+        return "give the shape of the input, whose first axis may count any number of samples"
+    return "give the shape of the input, with one more leading axis for several samples"
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:

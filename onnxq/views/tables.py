@@ -74,6 +74,8 @@ def proofs(proven: Iterable[Proof], title: str = "Proof") -> RenderableType:
 def _kernel_cells(found: Report, furthest: KernelDiff) -> list[RenderableType]:
     """The cells of all kernels together: the furthest of them."""
     unit = {"steps": "steps", "relative": "relative", "share": "moved"}[furthest.unit]
+    if furthest.unit == "steps" and furthest.deviation == 1:
+        unit = "step"
     return [
         f"{len(found.kernels)} kernels, each by itself",
         f"{number(furthest.deviation)} {unit}",
@@ -91,6 +93,7 @@ def _outputs(title: str, found: Report, judged: bool = True) -> RenderableType:
     table = _table(title, "output", *numbers, *verdict, right=numbers)
     for diff in found.outputs:
         ratio = f"{diff.sqnr:.1f} dB" if math.isfinite(diff.sqnr) else "-"
+        ratio = "exact" if diff.sqnr == math.inf and diff.max == 0 else ratio
         table.add_row(shown(diff.name), ratio, *diff_cells(diff)[: None if judged else -1])
     return table
 

@@ -12,7 +12,6 @@ import contextlib
 import importlib
 import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import AbstractContextManager
@@ -23,6 +22,7 @@ import numpy as np
 
 from onnxq.arrays.pictures import Pictures
 from onnxq.backend import Backend, chosen_backend
+from onnxq.calibration import worker_interrupts
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.in_parts import Task, Workers, observe_in_parts
 from onnxq.calibration.placing import Placing
@@ -193,10 +193,10 @@ def _workers(
 
 @contextlib.contextmanager
 def _processes(jobs: int) -> Iterator[Executor]:
-    """A pool that ends at once on an error or an interrupt: nobody wants its results any more."""
+    """A pool that ends on an error or an interrupt: workers save what they know."""
     # Not forked: a copy of a process with the threads of onnxruntime may wait for ever.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, context, initializer=_end_on_interrupt)
+    pool = ProcessPoolExecutor(jobs, context, initializer=worker_interrupts.watch)
     try:
         yield pool
     except BaseException:
@@ -206,11 +206,6 @@ def _processes(jobs: int) -> Iterator[Executor]:
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _end_on_interrupt() -> None:
-    """Let Ctrl-C end a worker without a traceback."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _client(address: str) -> AbstractContextManager[Any]:

@@ -21,9 +21,8 @@ from onnxq.backend import Backend, chosen_backend
 from onnxq.calibration.calibrated import Calibrated
 from onnxq.calibration.float_form import float_form
 from onnxq.calibration.kernel_biases import round_biases
-from onnxq.calibration.placing import Placed, Placing
+from onnxq.calibration.placing import Placing
 from onnxq.calibration.recipe import Recipe
-from onnxq.calibration.rounding.weight_cost import weight_cost
 from onnxq.calibration.rounding.weight_rounding import SAMPLES as ROUNDING_SAMPLES
 from onnxq.calibration.rounding.weight_rounding import is_small_window
 from onnxq.calibration.trials.before_maxima import layers_before_maxima
@@ -33,7 +32,6 @@ from onnxq.canonical.metadata_texts import FLOAT_LAYERS, RANGE_SOURCES, note_tex
 from onnxq.edit import describe
 from onnxq.errors import LoadError, OptionError
 from onnxq.graph import Model, load
-from onnxq.observing.observe import constant_tensors
 from onnxq.observing.range_methods import Method
 from onnxq.observing.statistics import Statistics
 from onnxq.parsing.argument_types import FLAG, INTEGER, PATH, takes
@@ -42,8 +40,8 @@ from onnxq.quant.settings import Settings
 from onnxq.running.freed_memory import give_back
 from onnxq.workflows.artifacts import Artifact
 from onnxq.workflows.convert import Conversion, convert
+from onnxq.workflows.quantizing import notes
 from onnxq.workflows.quantizing.choices import METHODS_TRIED, Choices
-from onnxq.workflows.quantizing.few_values import few_values_note
 from onnxq.workflows.quantizing.fitting_recipe import check_network
 from onnxq.workflows.quantizing.float_layers import Goal, Metric, TradeOff, choose_float_layers
 from onnxq.workflows.quantizing.kept_samples import KeptSamples, statistics_for
@@ -77,6 +75,8 @@ class Quantization(Conversion):
     def headline(self) -> str:
         """What it is, whether it is proven and what it costs, in one line."""
         cost = "" if self.noise is None else f", {self.noise.sqnr:.1f} dB against float"
+        if cost and self.proofs and not self.proven:  # other sessions may compute something else
+            cost += " in the reference session"
         speed = "" if self.latency is None else f", {self.latency:.2f} x its time"
         return super().headline + cost + speed
 
@@ -148,7 +148,8 @@ def quantize(
     `data` are typical inputs, as for `convert`; `statistics` of them can be given as well, or
     instead (see `onnxq calibrate`). `settings` is a list of rules for layers, and `recipe` one that
     was written before: then all choices are taken from it. `rounding` of weights of fewer than
-    8 bits is 'gptq', which needs data, or 'nearest'; by default what is better.
+    8 bits, and of small windows, is 'gptq', which needs data, or 'nearest'; by default what is
+    better.
 
     The worst layers stay float: `keep_float` of them, or as few as reach `target_sqnr` in dB, or
     as few as keep `metric` within `max_drop` of the float model. `metric` is called with a
@@ -161,7 +162,10 @@ def quantize(
         _check_alone(stored, backend, *others, not smooth, not bias_correction)
         backend, variant = stored.backend, stored.variant
     if backend is None:
-        raise OptionError("no backend is given", fix="give --backend; 'onnxq backends' lists them")
+        raise OptionError(
+            "no backend is given",
+            fix="give one (--backend; in Python backend); 'onnxq backends' lists them",
+        )
     goal = Goal(keep_float, target_sqnr, metric, max_drop)
     target = chosen_backend(backend, variant)
     check_writer(target)
@@ -192,7 +196,7 @@ def quantize(
     if rounds and asked == "gptq" and not kept.feeds:
         raise OptionError(
             "GPTQ rounds weights by what their layers compute, which needs samples",
-            fix="give --data, or --rounding nearest",
+            fix="give data as well, or let weights be rounded to 'nearest'",
         )
     tradeoff: list[TradeOff] = []
     cheap, picked, first = list[str](), list[str](), list[str]()
@@ -262,13 +266,19 @@ def quantize(
             "proofs": proofs,
             "notes": [
                 *(r for t in traces if t.name == "single-precision" for r in t.rewrites),
-                *_training_note(rules),
-                *_notes(found, placed, calibrated, has_data=bool(kept.feeds)),
-                *_rounding_notes(chosen, placing, placed, calibrated, trial),
-                *_float_note(cheap, "as fast there, and more accurate"),
-                *_float_note(first, "it takes little time there, and much of the noise away"),
-                *_float_note(picked, "before a maximum, which hands on all of a value's error"),
-                *([_SEEN] if few and placed.rounded and not kept.is_enough else []),
+                *notes.training_note(rules),
+                *notes.of_data(found, placed, calibrated, has_data=bool(kept.feeds)),
+                *notes.rounding_notes(chosen, placing, placed, calibrated, trial),
+                *notes.float_note(cheap, "as fast there, and more accurate"),
+                *notes.float_note(first, "it takes little time there, and much of the noise away"),
+                *notes.float_note(
+                    picked, "before a maximum, which hands on all of a value's error"
+                ),
+                *(
+                    [notes.SEEN]
+                    if trial is not None and placed.rounded and not kept.is_enough
+                    else []
+                ),
                 *done.notes,
                 *judged,
                 *slow,
@@ -287,12 +297,6 @@ def quantize(
     )
 
 
-_SEEN = (
-    "the cost is measured on samples that GPTQ has seen, and looks less than it is: give "
-    f"{2 * SAMPLES} samples or more to measure it on others"
-)
-
-
 def _check_alone(recipe: Recipe, backend: str | Backend | None, *others: Any) -> None:
     """A recipe holds all choices: refuse others beside it."""
     name = backend.name if isinstance(backend, Backend) else backend
@@ -305,7 +309,7 @@ def _check_alone(recipe: Recipe, backend: str | Backend | None, *others: Any) ->
 
 
 def _check_something(placing: Placing) -> None:
-    if not placing.places and not placing.weights:
+    if placing.is_empty:
         if placing.before_logs:
             raise LoadError(
                 f"nothing in the model can be quantized for {placing.backend.name}: "
@@ -321,71 +325,8 @@ def _check_something(placing: Placing) -> None:
         )
 
 
-def _notes(
-    found: Statistics, placed: Placed, calibrated: Calibrated, *, has_data: bool
-) -> list[str]:
-    notes = list(placed.notes)
-    same = constant_tensors(found)
-    if same:
-        more = f" and {len(same) - 1} more" if len(same) > 1 else ""
-        notes.append(f"'{same[0]}'{more} had the same value in all samples: are the data typical?")
-    notes += few_values_note(found, (row.tensor for row in placed.table.of(Role.ACTIVATION)))
-    if calibrated.smoothed:
-        count = len(calibrated.smoothed)
-        notes.append(f"smoothed channels: {count} tensor{'' if count == 1 else 's'}")
-    if placed.corrected:
-        count = len(placed.corrected)
-        notes.append(f"{count} bias{' makes' if count == 1 else 'es make'} up for rounded weights")
-    if found.samples and not has_data:
-        notes.append("the cost is not measured: that needs --data beside the statistics")
-    return notes
-
-
-def _training_note(rules: Settings) -> list[str]:
-    """Fields of rules that say nothing here."""
-    used = [
-        f"'{name}'"
-        for name in ("algorithm", "observer")
-        if any(
-            getattr(rule.change, f"{part}_{name}") is not None
-            for rule in rules.rules
-            for part in ("weight", "activation")
-        )
-    ]
-    return [f"{' and '.join(used)} of the rules had no effect: for training alone"] if used else []
-
-
-def _rounding_notes(
-    recipe: Recipe, placing: Placing, placed: Placed, calibrated: Calibrated, trial: Trial | None
-) -> list[str]:
-    """What is to be known about weights of few bits."""
-    count = len(placed.rounded)
-    notes = [f"GPTQ rounds the weights of {count} layer{'s' * (count != 1)}"] if count else []
-    if not placing.has_few_bits:
-        if not count and recipe.rounding == "gptq":
-            notes.append("no weight has few enough bits or inputs to be rounded by GPTQ")
-        return notes
-    cost = weight_cost(calibrated.model, placed.model)
-    if cost is not None:
-        notes.append(cost.text)
-    if cost is not None and trial is None:
-        notes.append(
-            f"the weights are {cost.sqnr:.1f} dB from the float ones; what that costs at the "
-            "outputs is not measured, and weights are rounded to their nearest codes: --data lets "
-            "GPTQ round them better, and measures"
-        )
-    return notes
-
-
 def _has_small_windows(placing: Placing) -> bool:
     return any(is_small_window(node, weight.shape) for node, weight in placing.weights)
-
-
-def _float_note(layers: list[str], why: str) -> list[str]:
-    if not layers:
-        return []
-    more = f" and {len(layers) - 1} more" if len(layers) > 1 else ""
-    return [f"'{layers[0]}'{more} in float: {why}"]
 
 
 def _recipe_file(recipe: Recipe) -> Artifact:

@@ -326,8 +326,17 @@ def test_quantizers_that_observe(tmp_path: Path) -> None:
 def test_quantizers_that_are_off(tmp_path: Path) -> None:
     model, args, _ = ready("conv1d")
     disable_all(model)
-    with pytest.raises(UnsupportedModelError, match="none of the 8 quantizers is on"):
+    with pytest.raises(UnsupportedModelError, match="none of the 8 quantizers is on") as caught:
         export(model, args, tmp_path / "m.onnx")
+    assert caught.value.fix.startswith("call enable_quantization")
+
+
+def test_quantizers_that_were_never_calibrated(tmp_path: Path) -> None:
+    model = hand_prepared(Conv1dNet())
+    disable_all(model)
+    with pytest.raises(UnsupportedModelError, match="none of the 8 quantizers is on") as caught:
+        export(model, torch.randn(2, 4, 32), tmp_path / "m.onnx")
+    assert caught.value.fix.startswith("calibrate it first")
 
 
 def test_quantizers_without_a_range(tmp_path: Path) -> None:

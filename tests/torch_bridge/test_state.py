@@ -115,7 +115,7 @@ def test_quantizing_before_calibration_names_every_quantizer(model: nn.Module) -
         enable_quantization(model)
     for path in quantizers(model):
         assert f"'{path}'" in e.value.what
-    assert "enable_calibration" in e.value.fix
+    assert "with calibrating(model)" in e.value.fix
     assert flags(model) == before
 
 

@@ -33,7 +33,7 @@ LOW_SQNR = 20.0
 """Below so many dB a loss of accuracy is to be expected."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Noise:
     """Sums of squares of the outputs and of their errors."""
 
@@ -47,6 +47,10 @@ class Noise:
     """How many of them differ."""
     by_sample: dict[str, list[float]] = field(default_factory=dict)
     """The error of each sample, by output."""
+
+    def __repr__(self) -> str:
+        count = len(self.signal)
+        return f"<Noise: {self.sqnr:.1f} dB at {count} output{'s' * (count != 1)}>"
 
     def add(self, trusted: Mapping[str, Array], other: Iterable[Array]) -> None:
         """Take in the outputs of one sample."""

@@ -9,8 +9,10 @@ layers fewer stay float if that is better.
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from onnxq.calibration.calibrated import Calibrated
@@ -45,19 +47,31 @@ class Goal:
 
     def __post_init__(self) -> None:
         if self.count < 0:
-            raise OptionError(f"keep_float {self.count} is negative", fix="give 0 or more")
-        for name, value in (("target_sqnr", self.sqnr), ("max_drop", self.max_drop)):
+            raise OptionError(
+                f"the number of layers to keep in float is negative ({self.count})",
+                fix="give 0 or more",
+            )
+        for what, value in (("target SQNR", self.sqnr), ("largest drop", self.max_drop)):
             if value is not None and math.isnan(value):
-                raise OptionError(f"{name} is not a number", fix="give a number, like 0.5 or 30")
+                raise OptionError(
+                    f"the {what} is not a number (NaN)", fix="give a number, like 0.5 or 30"
+                )
+        if self.sqnr is not None and self.sqnr <= 0:
+            raise OptionError(
+                f"a target SQNR of {self.sqnr:g} dB is no goal: at 0 dB the error is as large as "
+                "the outputs",
+                fix="give a number above 0, like 30",
+            )
         if (self.metric is None) != (self.max_drop is None):
             raise OptionError(
                 "a metric and the largest drop of it belong together",
-                fix="give both metric and max_drop",
+                fix="give both (--metric and --max-drop; in Python metric and max_drop)",
             )
         given = [bool(self.count), self.sqnr is not None, self.metric is not None]
         if sum(given) > 1:
             raise OptionError(
-                "keep_float, target_sqnr and max_drop are different goals", fix="give one of them"
+                "a number of float layers, a target SQNR and a metric are different goals",
+                fix="give one of them",
             )
 
     @property
@@ -105,7 +119,8 @@ def choose_float_layers(
         return recipe, []
     if trial is None:
         raise OptionError(
-            "finding the layers that cost most needs samples", fix="give --data as well"
+            "finding the layers that cost most needs samples",
+            fix="give typical inputs as well (--data; in Python data)",
         )
     search = _Search(calibrated, recipe, trial, goal)
     first = search.tried(())
@@ -122,7 +137,7 @@ def choose_float_layers(
         for layers in _prefixes(steps, goal.count):
             search.tried(layers)
         best = max(search.found, key=lambda each: (each.sqnr, -len(each.layers)))
-        return recipe.with_float(best.layers), search.found
+        return _checked(calibrated, recipe, best, goal), search.found
     progress("finding the fewest float layers")
     low, high = 0, 1  # `low` steps are too few
     while high < len(steps) and not search.tried(_of(steps[:high])).reached:
@@ -144,7 +159,27 @@ def choose_float_layers(
         if search.tried(_of(without)).reached:
             kept = without
     found = sorted(search.found, key=lambda each: len(each.layers))
-    return recipe.with_float(_of(kept)), found
+    best = next(each for each in found if each.layers == _of(kept))
+    return _checked(calibrated, recipe, best, goal), found
+
+
+def _checked(calibrated: Calibrated, recipe: Recipe, best: TradeOff, goal: Goal) -> Recipe:
+    """The recipe with these layers in float, which must leave something to quantize."""
+    chosen = recipe.with_float(best.layers)
+    if not calibrated.placing(chosen.settings).is_empty:
+        return chosen
+    if goal.count:
+        most = len(best.layers) - 1
+        raise OptionError(
+            f"with {goal.count} more in float all layers would stay float: nothing is left to "
+            "quantize",
+            fix=f"keep {most} or fewer in float, or use the float model",
+        )
+    raise OptionError(
+        f"all layers would stay float to reach the goal (then {best.text}): nothing is left to "
+        "quantize",
+        fix="choose a lower goal, see whether the data are typical, or use the float model",
+    )
 
 
 def _of(steps: list[FloatStep]) -> tuple[str, ...]:
@@ -170,6 +205,16 @@ _METRIC = (
 )
 
 
+def _place(error: BaseException) -> str:
+    """Where in the user's own file an error comes from, in words."""
+    here = Path(__file__)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) != here]
+    if not frames:
+        return ""
+    own = [f for f in frames if Path(f.filename) == Path(frames[0].filename)][-1]
+    return f" at {own.filename}, line {own.lineno}"
+
+
 class _Search:
     def __init__(self, calibrated: Calibrated, recipe: Recipe, trial: Trial, goal: Goal) -> None:
         self._calibrated, self._recipe, self._trial, self._goal = calibrated, recipe, trial, goal
@@ -187,7 +232,7 @@ class _Search:
             raise  # of the run
         except Exception as error:
             raise OptionError(
-                f"the metric failed: {type(error).__name__}: {error}", fix=_METRIC
+                f"the metric failed{_place(error)}: {type(error).__name__}: {error}", fix=_METRIC
             ) from error
         if math.isnan(value):
             raise OptionError("the metric is not a number (NaN)", fix=_METRIC)

@@ -199,3 +199,17 @@ def test_an_empty_array_in_fortran_order_has_no_pieces(tmp_path: Path) -> None:
     (tmp_path / "b.npy").write_bytes(npy(header("(0, 4)", fortran=True)))
     for name in "ab":
         assert list(StoredStack(tmp_path / f"{name}.npy").pieces(1)) == []
+
+
+def test_a_file_that_may_not_be_read_is_not_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros(2))
+
+    def denied(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("zipfile.ZipFile", denied)
+    with pytest.raises(LoadError, match=r"a\.npz' cannot be read: Permission denied") as caught:
+        open_npz(tmp_path / "a.npz")
+    assert "permissions" in caught.value.fix

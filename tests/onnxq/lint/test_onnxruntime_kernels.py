@@ -98,7 +98,7 @@ def test_a_bias_that_int32_does_not_hold(op: str, wide: bool, steps: float, lost
     assert bool(findings) is lost
     for finding in findings:
         assert finding.severity == "error"
-        assert f"channel 0 has {abs(steps):.3g} of them" in finding.message
+        assert f"channel 0 has {abs(steps):,.0f} of them" in finding.message
         assert ("--variant int32-bias" in finding.fix) is wide
 
 

@@ -7,6 +7,8 @@ import pytest
 from onnxq.errors import BackendError
 from onnxq.ncnn import writer
 from onnxq.ncnn.program import Layer
+from passes.infer_shapes import InferShapes
+from tests.models.build import apply, parse
 from tests.onnxq.ncnn.cases import graph, shaped
 
 
@@ -67,3 +69,14 @@ def test_refusals(body: str, why: str) -> None:
     batch = 2 if "Split" in body else 1
     with pytest.raises(BackendError, match="first axis of 2" if batch == 2 else why):
         writer.layers_of(shaped(f"g (float[{batch},4,4,4] x) => (float y) {body}"))
+
+
+def test_embeddings_are_refused_by_name() -> None:
+    """The first axis of a table counts words; it is no batch."""
+    model = parse(
+        "g (int64[1,8] x) => (float[1,8,1] y) <float[3,1] table = {1, 2, 3}> { "
+        "y = Gather<axis=0>(table, x) }"
+    )
+    with pytest.raises(BackendError, match=r"rows up in the constant 'table'.*embedding") as caught:
+        writer.layers_of(apply(model, InferShapes())[0])
+    assert "in the application" in caught.value.fix

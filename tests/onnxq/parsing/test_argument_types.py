@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
+import onnxq
 from onnxq.parsing.argument_types import FLAG, INTEGER, NUMBER, PATH, takes
 
 
@@ -61,3 +63,8 @@ def test_what_does_not_fit_is_named(call: Callable[[], object], told: str) -> No
 def test_python_says_what_is_missing_by_itself() -> None:
     with pytest.raises(TypeError, match="path"):
         function()
+
+
+def test_a_model_of_onnx_is_told_how_to_become_one_of_onnxq() -> None:
+    with pytest.raises(TypeError, match=r"not a ModelProto; make a Model .* onnxq\.from_proto"):
+        onnxq.quantize(onnx.ModelProto(), "onnxruntime")  # type: ignore[arg-type]

@@ -456,3 +456,13 @@ def test_a_watcher_sees_inputs_and_tensors_of_both() -> None:
     first, second = (Trusted(fake_quant(shift=s), count=2, taps=["moved"]) for s in (0.0, 0.1))
     compare(first, second, Tolerance(), watch=lambda a, b: seen.append((set(a), set(b))))
     assert seen == [({"x", "moved", "y"}, {"x", "moved", "y"})] * 2
+
+
+def test_models_whose_inputs_differ_are_told_so() -> None:
+    one = model("g (float[N,3,8] x) => (float[N,3,8] y) { y = Relu(x) }")
+    two = model("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }")
+    with pytest.raises(
+        VerifyError, match=r"'x' is .*\[N, 3, 8\] in the first, .*\[N, 4\]"
+    ) as caught:
+        verify(one, two)
+    assert "same inputs" in caught.value.fix

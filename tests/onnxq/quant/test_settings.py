@@ -148,3 +148,12 @@ def test_a_selector_of_a_front_end_matches_nothing_here_and_cannot_be_written() 
     assert not rule.matches(["int"], ["int"])
     with pytest.raises(OptionError, match="cannot be written"):
         Settings((rule,)).to_json()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [({"weight_bits": 99}, "weight_bits 99"), ({"bit": 4}, "no setting 'bit'"), ("flot", "'flot'")],
+)
+def test_the_error_names_the_rule(change: Any, why: str) -> None:
+    with pytest.raises(OptionError, match=rf"rule 2 of the settings \('Conv'\): .*{why}"):
+        Settings.of([["a", "float"], ["Conv", change]])

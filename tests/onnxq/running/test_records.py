@@ -30,9 +30,16 @@ def test_where_each_record_comes_from(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros(2))
     found = [where for where, _ in records(tmp_path, [spec(shape=(2,))])]
     assert found == [f"'{tmp_path / 'a.npz'}'", f"'{tmp_path / 'b.npy'}'"]
-    assert [where for where, _ in records([np.zeros(2)], [spec(shape=(2,))])] == [
-        "item 1 of the data"
-    ]
+    assert [where for where, _ in records([np.zeros(2)], [spec(shape=(2,))])] == ["data[0]"]
+
+
+def test_arrays_beside_pictures_are_refused(tmp_path: Path) -> None:
+    """Whatever is not read would be left out in silence."""
+    np.save(tmp_path / "b.npy", np.zeros((1, 3, 4, 6), np.float32))
+    picture(tmp_path / "a.png")
+    for data in (tmp_path, Pictures(tmp_path, (4, 6))):
+        with pytest.raises(LoadError, match=r"arrays \('b.npy'\) and pictures \('a.png'\)"):
+            list(records(data, [spec(shape=(1, 3, 4, 6))]))
 
 
 def test_files_of_data(tmp_path: Path) -> None:

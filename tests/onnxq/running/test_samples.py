@@ -329,3 +329,23 @@ def test_sizes_that_no_machine_holds_are_not_tried(monkeypatch: pytest.MonkeyPat
         fill_dims(run)
     assert len(fed) > 5
     assert max(fed) <= 10_000
+
+
+@pytest.mark.parametrize(
+    ("shape", "given", "advice"),
+    [
+        (("N", 3, 8, 9), (64, 8, 9, 3), "numpy.moveaxis(x, -1, 1)"),
+        (("N", 3, 8, 9), (8, 9, 3), "numpy.moveaxis(x, -1, 0)"),
+        ((1, 3, 8, 9), (64, 1, 8, 9, 3), "numpy.moveaxis(x, -1, 2)"),
+        (("N", 8, 9, 3), (64, 3, 8, 9), "numpy.moveaxis(x, 1, -1)"),
+        (("N", 3, 8, 9), (64, 3, 8, 7), "may count any number of samples"),
+        ((2, 3, 8, 9), (5, 3, 8, 9), "one more leading axis"),
+    ],
+)
+def test_advice_for_a_wrong_shape(
+    shape: tuple[int | str, ...], given: tuple[int, ...], advice: str
+) -> None:
+    spec = TensorSpec("x", shape, "tensor", np.dtype(np.float32))
+    with pytest.raises(LoadError) as caught:
+        list(samples([spec], {"x": np.zeros(given, np.float32)}))
+    assert advice in caught.value.fix

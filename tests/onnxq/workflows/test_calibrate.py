@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -128,6 +129,47 @@ def test_a_run_goes_on_where_it_was_interrupted(
         if executor:
             files.found()[3].unlink()
         assert run(folder, **options).dumps() == whole
+
+
+class Interrupting(Sequence[Any]):
+    """Samples the sixth of which interrupts the process that started the worker."""
+
+    def __init__(self, samples: list[Any], marker: Path) -> None:
+        self.samples, self.marker = samples, marker
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, at: Any) -> Any:
+        if at == 6:
+            try:
+                self.marker.touch(exist_ok=False)
+                os.kill(os.getppid(), signal.SIGINT)
+            except FileExistsError:
+                pass
+            else:
+                time.sleep(60)  # until this process is told to end
+        return self.samples[at]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows ends processes without a signal")
+def test_processes_keep_what_they_know_on_an_interrupt(
+    folder: Path, whole: bytes, tmp_path: Path
+) -> None:
+    with np.load(folder / "d.npz") as stored:
+        samples = [{name: stored[name][at] for name in stored} for at in range(SAMPLES)]
+    files = ProgressFiles.beside(tmp_path / "all.stats")
+    data = Interrupting(samples, tmp_path / "interrupted")
+    options: dict[str, Any] = {"backend": "onnxruntime", "resume": files.whole, "jobs": 2}
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            calibrate(folder / "m.onnx", data, **options)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    left = [Statistics.load(path) for path in files.found()]
+    assert any(each.samples and each.unfinished for each in left)
+    assert calibrate(folder / "m.onnx", data, **options).dumps() == whole
 
 
 def test_files_of_one_process_are_not_taken_by_several(folder: Path, tmp_path: Path) -> None:

@@ -28,6 +28,6 @@ def test_a_mask_is_not_rounded_where_nnie_cannot_tell_it_from_the_scores() -> No
 def test_a_sample_that_cannot_be_run_is_named() -> None:
     data = token_samples()
     data[6]["ids"][0, 3] = WORDS
-    with pytest.raises(LoadError, match=r"sample 7 \(item 7 of the data\): onnxrun") as caught:
+    with pytest.raises(LoadError, match=r"sample 7 \(index 6, data\[6\]\): onnxrun") as caught:
         quantize(token_encoder(), "onnxruntime", data)
     assert "remove the sample" in (caught.value.fix or "")

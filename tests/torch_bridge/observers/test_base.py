@@ -376,3 +376,9 @@ def test_a_wrong_grid_names_the_method(method, gives, message):
     with pytest.raises(QParamsError, match=rf"the Mine observer .*{message}") as caught:
         observed(kind, SPECS["uint8"], batches()).calculate()
     assert f"{method}() of Mine must return" in caught.value.fix
+
+
+def test_a_method_given_as_an_observer_is_told_to_be_one() -> None:
+    with pytest.raises(OptionError, match="belongs to a method") as caught:
+        observer("percentile:99.9")
+    assert '{"method": "percentile:99.9"}' in caught.value.fix

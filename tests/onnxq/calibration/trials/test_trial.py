@@ -22,6 +22,13 @@ TWO = """g (float[4] x) => (float[4] y, float[4] z, int64[1] k) {
 }"""
 
 
+def test_the_repr_is_short_whatever_the_samples() -> None:
+    noise = Noise()
+    for _ in range(100):
+        noise.add({"y": np.ones(4)}, [np.full(4, 1.1)])
+    assert repr(noise) == "<Noise: 20.0 dB at 1 output>"
+
+
 def test_the_definition() -> None:
     rng = np.random.default_rng(0)
     y, z = rng.normal(size=100), 100 * rng.normal(size=100)

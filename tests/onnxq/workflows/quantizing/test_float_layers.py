@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -17,20 +18,37 @@ from tests.models.networks import NETWORKS, samples
 def test_goals() -> None:
     assert not Goal().is_set
     assert Goal(count=2).is_set
-    assert Goal(sqnr=0.0).is_set
+    assert Goal(sqnr=0.5).is_set
     assert Goal(metric=lambda predict: 0.0, max_drop=0.0).is_set
     with pytest.raises(OptionError, match="belong together"):
         Goal(metric=lambda predict: 0.0)
-    with pytest.raises(OptionError, match="target_sqnr is not a number"):
+    with pytest.raises(OptionError, match="the target SQNR is not a number"):
         Goal(sqnr=float("nan"))
-    with pytest.raises(OptionError, match="max_drop is not a number"):
+    with pytest.raises(OptionError, match="the largest drop is not a number"):
         Goal(metric=lambda predict: 0.0, max_drop=float("nan"))
+    for nothing in (0.0, -5.0):
+        with pytest.raises(OptionError, match="is no goal"):
+            Goal(sqnr=nothing)
+
+
+@pytest.mark.parametrize(
+    ("goal", "fix"),
+    [({"keep_float": 1000}, r"keep \d+ or fewer"), ({"target_sqnr": 130.0}, "lower")],
+)
+def test_a_goal_that_leaves_nothing_to_quantize_is_told(goal: Any, fix: str) -> None:
+    network, data = from_proto(NETWORKS["conv1d"]()), samples("conv1d", 4)
+    with pytest.raises(OptionError, match="nothing is left to quantize") as caught:
+        quantize(network, "onnxruntime", data, method="min-max", **goal)
+    assert re.search(fix, caught.value.fix)
 
 
 @pytest.mark.parametrize(
     ("metric", "why"),
     [
-        (lambda predict: {}["hm"], "the metric failed: KeyError: 'hm'"),
+        (
+            lambda predict: {}["hm"],
+            r"the metric failed at .*test_float_layers\.py, line \d+: KeyError: 'hm'",
+        ),
         (lambda predict: "good", "the metric failed: ValueError"),
         (lambda predict: float("nan"), "the metric is not a number"),
     ],
