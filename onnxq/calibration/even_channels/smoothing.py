@@ -15,8 +15,8 @@ with d_x the step of x / s, and d_o that of column o of the scaled weight.
 Smoothing also takes the room away that small channels had in the range of the large ones: each now
 ends where its largest value in the data was, and a few samples have not seen the largest value yet.
 Beyond the largest magnitude M of n values lies the next one with a probability of 1/n. With tails
-that fall exponentially, at the rate that makes M what it is, t = M / ln n, a channel that is cut
-off at its edge e adds
+that fall exponentially, at the rate that makes M what it is, t = M / ln n (of nine channels in ten
+at least: a silent one may wake up), a channel that is cut off at its edge e adds
 
     C(e) = 2 t_j^2 / n * exp(-(e - M_j) / t_j) * \sum_o W_jo^2
 
@@ -54,7 +54,7 @@ WORTH = 4 / 3
 MARGINS = (1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 2.5, 3.0)
 """Ranges tried for x / s, as multiples of its extremes in the data."""
 USUAL = 0.9
-"""Share of the channels whose largest values are no larger than what a silent one may awake to."""
+"""Share of the channels that have no larger values than one that was silent may have."""
 
 
 @dataclass(frozen=True)
