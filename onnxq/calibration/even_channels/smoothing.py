@@ -14,9 +14,10 @@ with d_x the step of x / s, and d_o that of column o of the scaled weight.
 
 Smoothing also takes the room away that small channels had in the range of the large ones: each now
 ends where its largest value in the data was, and a few samples have not seen the largest value yet.
-Beyond the largest magnitude M of n values lies the next one with a probability of 1/n. With tails
-that fall exponentially, at the rate that makes M what it is, t = M / ln n (of nine channels in ten
-at least: a silent one may wake up), a channel that is cut off at its edge e adds
+Beyond the largest M of n values lies the next one with a probability of 1/n. With tails that fall
+exponentially from the average m on, at the rate that makes M what it is, t = (M - m) / ln n (of
+nine channels in ten at least: a silent one may wake up), a channel that is cut off at its edge e
+adds
 
     C(e) = 2 t_j^2 / n * exp(-(e - M_j) / t_j) * \sum_o W_jo^2
 
@@ -160,8 +161,8 @@ def best_factors(
         written = share * np.square(steps).sum() * (power / factors**2).sum()
         found = []
         for margin in margins:
-            cut = _beyond(-low, margin * ends[0] * factors, seen.values)
-            cut += _beyond(high, margin * ends[1] * factors, seen.values)
+            cut = _beyond(-low, -seen.average, margin * ends[0] * factors, seen.values)
+            cut += _beyond(high, seen.average, margin * ends[1] * factors, seen.values)
             found.append((float(margin**2 * read + written + 12 * (cut * rows).sum()), margin))
         return min(found)
 
@@ -175,11 +176,14 @@ def best_factors(
     return Best(exponent, factors.astype(np.float32), plain / max(left, 1e-30), margin)
 
 
-def _beyond(largest: Array, edges: Array, count: int) -> Array:
-    """The expected square of what an edge cuts off a value; the `largest` of `count` are known."""
+def _beyond(largest: Array, average: Array, edges: Array, count: int) -> Array:
+    """The expected square of what an edge cuts off a value; the `largest` of `count` are known.
+
+    Channels without values on this side of 0 have none there.
+    """
     count = max(count, 2)
-    usual = np.quantile(largest, USUAL)
-    tail = np.maximum(np.maximum(largest, usual) / np.log(count), 1e-12)
+    away = np.where(largest > 0, largest - average, 0.0)
+    tail = np.maximum(np.maximum(away, np.quantile(away, USUAL)) / np.log(count), 1e-12)
     return np.asarray(2 * tail**2 / count * np.exp(-np.maximum(edges - largest, 0.0) / tail))
 
 
