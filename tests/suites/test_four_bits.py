@@ -134,7 +134,7 @@ def test_gptq_without_samples_is_refused() -> None:
         backend = None if "recipe" in given else "onnxruntime"
         with pytest.raises(OptionError, match="needs samples") as caught:
             quantize(model, backend, **given)
-        assert "--data" in caught.value.fix
+        assert "give data" in caught.value.fix
     with pytest.raises(OptionError, match="no rounding 'gtpq'"):
         quantize(model, "onnxruntime", samples("transformer"), rounding="gtpq")
 
