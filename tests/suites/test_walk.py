@@ -100,7 +100,7 @@ def test_a_conversion_for_tensorrt(demo: Path, monkeypatch: pytest.MonkeyPatch) 
     # The source also finds the size of its batch.
     assert sorted(work.runs.values()) == [SAMPLES, SAMPLES, SAMPLES, SAMPLES + 1]
     # to_proto: shape inference, two files, three models that are run from memory.
-    assert work.methods == {"clone": 7, "to_proto": 6}
+    assert work.methods == {"clone": 8, "to_proto": 7}
     names = [trace.name for trace in done.traces]
     assert names[: len(READERS)] == list(READERS)
     assert len(names) == len({*names})
