@@ -25,10 +25,16 @@ def measure(kind: str, name: str, model: Path, limit: int = LIMIT_SECONDS) -> di
     if done.returncode == -_CPU_SIGNAL:
         return {"over": limit}
     if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        return {"failed": lines[-1] if lines else f"exit code {done.returncode}"}
+        return {"failed": why_it_failed(done.stderr, done.returncode)}
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return result
+
+
+def why_it_failed(said: str, code: int) -> str:
+    """One line of what a process said before it failed: its error, or the last one."""
+    lines = said.strip().splitlines()
+    errors = [line for line in lines if line.startswith("error: ")]
+    return next(iter([*errors[-1:], *lines[-1:]]), f"exit code {code}")
 
 
 _CPU_SIGNAL = 24

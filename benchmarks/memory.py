@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import with_onnxq
+from benchmarks.child import why_it_failed
 
 
 def peak_megabytes() -> float:
@@ -73,8 +74,8 @@ def sampled(module: str, *words: str) -> dict[str, Any]:
             time.sleep(0.005)
         if child.returncode:
             said.seek(0)
-            lines = said.read().decode(errors="replace").strip().splitlines()
-            return {"failed": lines[-1] if lines else f"exit code {child.returncode}"}
+            text = said.read().decode(errors="replace")
+            return {"failed": why_it_failed(text, child.returncode)}
     return {"megabytes": most * 1024 / 1e6, "elapsed": time.monotonic() - start}
 
 
