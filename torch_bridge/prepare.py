@@ -20,6 +20,7 @@ from torch_bridge.capture import ladder
 from torch_bridge.capture.blocks import capture_blocks
 from torch_bridge.capture.example_call import ExampleCall
 from torch_bridge.capture.float_comparison import check_graph, check_modules
+from torch_bridge.capture.given_weights import checked_weights
 from torch_bridge.capture.ladder import Asked
 from torch_bridge.capture.preserved_attributes import preserve
 from torch_bridge.capture.report import Report
@@ -207,10 +208,11 @@ def prepare(
         report.cautions += changed_hooks(ours, graph_module)
         preserve(ours, graph_module, preserve_attributes)
     _follow_device(prepared)
-    if graph_module is None:
-        report.cautions += check_modules(prepared, model, call)
-    else:
-        report.cautions += check_graph(graph_module, call)
+    with checked_weights(prepared):
+        if graph_module is None:
+            report.cautions += check_modules(prepared, model, call)
+        else:
+            report.cautions += check_graph(graph_module, call)
     report.notes += replacing(given.values(), backend)
     report.notes += unmatched(given.values(), model, prepared, backend)
     if plan.freeze_bn:
