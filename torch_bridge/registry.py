@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from onnxq.discovery import Broken, Provided, all_by_name, loaded, plug_ins
 from onnxq.errors import OptionError, near_matches
+from onnxq.near_words import closest
 
 T = TypeVar("T")
 BUILT_IN = "torch_bridge"
@@ -159,6 +160,21 @@ class Registry(Mapping[str, type[T]]):
                 f"{shown} is not a subclass of {self._base.__name__} with a name of its own"
             )
         return name
+
+
+def refuse_misspelt(kind: type, base: type, names: Iterable[str]) -> None:
+    """Raise if a class defines a name that `base` lacks and that looks like one of `names`."""
+    for given in vars(kind):
+        near = (
+            []
+            if given.startswith("_") or hasattr(base, given)
+            else closest(given, [*names], 1, 0.8)
+        )
+        if near:
+            raise OptionError(
+                f"{kind.__name__} defines '{given}', which {base.__name__} does not know",
+                fix=f"write '{near[0]}', or another name if it is something else",
+            )
 
 
 def named_classes(module: ModuleType, base: type[T], attribute: str) -> Iterator[type[T]]:

@@ -88,6 +88,7 @@ class FakeQuantize(nn.Module):
         self.gain: Tensor | None = None
         self.recipe = ""  # that of its model, if this is the first quantizer
         self.may_be_zero = False  # its owner knows whether zeros alone tell a fault
+        self._is_own = not type(self).__module__.startswith("torch_bridge.")  # code of a user
         self.register_load_state_dict_pre_hook(saved_state.fit)  # type: ignore[no-untyped-call]
         self.set_up()
 
@@ -188,6 +189,8 @@ class FakeQuantize(nn.Module):
         if not is_export():
             self.follow(x)
             self.refresh()
+            if self._is_own and not torch.compiler.is_compiling():
+                self._require_grid()
             if gain is None:
                 return self._like(x, self.quantize(x), "quantize")
             # In training without gradients, too: a checkpoint's two passes must agree.
@@ -245,6 +248,7 @@ class FakeQuantize(nn.Module):
         """The grid of the file, for the tensor of that name."""
         self._require_range()
         self.refresh()
+        self._require_grid()
         self._require_powers_of_two()
         scale = (self.scale if self.gain is None else self.scale * self.gain).detach().cpu()
         zero_point = self.zero_point.detach().cpu().expand(scale.shape)
@@ -354,6 +358,40 @@ class FakeQuantize(nn.Module):
             raise self._error(
                 f"observed negative values, which {self.spec.qtype} with zero point 0 cannot hold",
                 "give it a signed type, or a zero point (symmetric=False)",
+            )
+
+    def _require_grid(self) -> None:
+        """Refuse a grid that no file can hold, as a learned one may become."""
+        spec, kind = self.spec, type(self).__name__
+        scale, zero_point = self.scale.detach(), self.zero_point.detach()
+        if self._is_own and self.observer.ready and scale.numel() > 1:
+            observed = self.observer.min_val.shape
+            if scale.shape != observed:
+                raise self._error(
+                    f"({self.algorithm}) has scales of shape {list(scale.shape)}, where the range "
+                    f"that was observed has {list(observed)}",
+                    f"keep the shape of the scale in set_range and refresh of {kind}",
+                )
+        if not bool((torch.isfinite(scale) & (scale > 0)).all()):
+            wrong = scale[~(torch.isfinite(scale) & (scale > 0))].flatten()[0].item()
+            raise self._error(
+                f"({self.algorithm}) has the scale {wrong:g}, which is not positive and finite",
+                f"keep it so in refresh() of {kind}, such as by .clamp(min=1e-8), or look for NaN "
+                "in what it learns from",
+            )
+        codes = zero_point.double()
+        is_code = (codes == codes.round()) & (codes >= spec.lo) & (codes <= spec.hi)
+        fits = is_code & (codes == 0) if spec.symmetric else is_code
+        if not bool(fits.all()):
+            allowed = (
+                "0, since the quantizer is symmetric"
+                if spec.symmetric
+                else f"a whole number from {spec.lo} to {spec.hi}"
+            )
+            raise self._error(
+                f"({self.algorithm}) has the zero point {codes[~fits].flatten()[0].item():g}, "
+                f"which must be {allowed}",
+                f"let refresh() of {kind} keep it so",
             )
 
     def _require_powers_of_two(self) -> None:

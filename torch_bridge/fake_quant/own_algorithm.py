@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from onnxq.errors import OptionError, near_matches
 from torch_bridge.fake_quant.base import FakeQuantize
+from torch_bridge.registry import refuse_misspelt
 
 GRANULARITIES = ("tensor", "channel", "block")
 _OVERRIDDEN = ("quantize", "transform", "refresh", "set_range", "set_up", "follow")
 """Methods of which an algorithm overrides at least one."""
+_ATTRIBUTES = (
+    "learns_any_scale",
+    "symmetric_only",
+    "ranges_per",
+    "per_element",
+    "weights_only",
+    "takes_gain",
+    "powers_of_two",
+)
 
 
 def check_algorithm(kind: type[FakeQuantize]) -> None:
@@ -20,6 +30,7 @@ def check_algorithm(kind: type[FakeQuantize]) -> None:
             f"'{kind.algorithm}' ({kind.__name__}) has ranges_per = {per!r}",
             fix=f"give a tuple of 'tensor', 'channel' and 'block'{near}",
         )
+    refuse_misspelt(kind, FakeQuantize, _ATTRIBUTES)
     own = all(not vars(base).get("algorithm") for base in kind.__mro__[1:])
     if own and all(getattr(kind, name) is getattr(FakeQuantize, name) for name in _OVERRIDDEN):
         raise OptionError(

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import fx, nn
@@ -28,7 +28,10 @@ from torch_bridge.insertion.op_kinds import module_kind
 from torch_bridge.insertion.overrides import Override
 from torch_bridge.insertion.rules import Rules, Spot
 from torch_bridge.nn.attention import ActivationProduct
+from torch_bridge.observers import Observer
 from torch_bridge.observers.by_method import ByMethod, WeightByMethod
+
+M = TypeVar("M", bound=nn.Module)
 
 READS_SHAPE = frozenset({"size", "dim", "shape", "ndim", "dtype", "device", "numel", "ndimension"})
 """Names of methods and attributes that do not read values."""
@@ -147,19 +150,19 @@ class Maker:
                 "batch",
                 fix=f"give it as weight='{spec.algorithm}', and activations 'lsq' or 'pact'",
             )
-        _check_options(quantizing, spec.algorithm, how.options)
+        watching = how.observer_class(spec)
+        _check_options(quantizing, spec.algorithm, how.options, watching)
         if by is None:
-            watching = how.observer_class(spec)
             called = watching.__name__ if isinstance(how.observer, type) else spec.observer
             _check_options(watching, called, how.observer_options)
             with _making("observer", called, "(self, spec, *, ...)", "spec"):
-                watch = watching(what, **how.observer_options)
+                watch = _initialised(watching(what, **how.observer_options))
         else:
             logarithmic = spec.logarithmic
             watch = by.kind(what, logarithmic=logarithmic, record=self.record, **by.options)
         takes, given = '(self, spec, observer, name="", *, ...)', "spec, observer, name"
         with _making("algorithm", spec.algorithm, takes, given):
-            return quantizing(what, watch, name=name, **how.options)
+            return _initialised(quantizing(what, watch, name=name, **how.options))
 
 
 @contextlib.contextmanager
@@ -187,19 +190,39 @@ def _making(what: str, called: str, takes: str, given: str) -> Iterator[None]:
         ) from error
 
 
-def _check_options(kind: type[nn.Module], name: str, options: Mapping[str, Any]) -> None:
-    accepted = inspect.signature(kind).parameters.values()
-    known = [p.name for p in accepted if p.kind is p.KEYWORD_ONLY]
+def _initialised(made: M) -> M:
+    """What a constructor made, if that of its base ran."""
+    if not isinstance(vars(made).get("spec"), QuantizerSpec):
+        raise TypeError("its __init__ does not call super().__init__")
+    return made
+
+
+def _check_options(
+    kind: type[nn.Module],
+    name: str,
+    options: Mapping[str, Any],
+    watching: type[Observer] | None = None,
+) -> None:
+    known = _options_of(kind)
     for option in options:
-        if option not in known:
-            positional = option in inspect.signature(kind).parameters
-            raise OptionError(
-                f"'{name}' has no option '{option}'",
-                fix=f"write a * before '{option}' in __init__ of {kind.__name__}: options are "
+        if option in known:
+            continue
+        if option in inspect.signature(kind).parameters:
+            fix = (
+                f"write a * before '{option}' in __init__ of {kind.__name__}: options are "
                 "keyword-only arguments"
-                if positional
-                else near_matches(option, known),
             )
+        elif watching is not None and option in _options_of(watching):
+            given = {option: options[option]}
+            fix = f'it is one of the observer {watching.__name__}: "observer_options": {given}'
+        else:
+            fix = near_matches(option, known)
+        raise OptionError(f"'{name}' has no option '{option}'", fix=fix)
+
+
+def _options_of(kind: type[nn.Module]) -> list[str]:
+    accepted = inspect.signature(kind).parameters.values()
+    return [p.name for p in accepted if p.kind is p.KEYWORD_ONLY]
 
 
 def insert_activation_quantizers(

@@ -47,6 +47,13 @@ class Override:
     def __post_init__(self) -> None:
         if self.bits is not None and not isinstance(self.bits, int):
             raise OptionError(f"{self.bits!r} is not a number of bits", fix="choose 2 to 16")
+        if self.algorithm is not None and not isinstance(self.algorithm, str):
+            shown = getattr(self.algorithm, "__name__", repr(self.algorithm))
+            raise OptionError(
+                f"algorithm={shown} is not a name",
+                fix=f"call torch_bridge.register_algorithm({shown}), and give the name that it has "
+                "in its attribute 'algorithm'",
+            )
         watching = self.observer
         if watching is not None and not (
             isinstance(watching, str)

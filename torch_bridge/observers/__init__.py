@@ -13,6 +13,7 @@ from typing import TypeVar
 from onnxq.discovery import OBSERVERS_GROUP
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers.base import Observer
+from torch_bridge.observers.own_observer import check_observer
 from torch_bridge.registry import Registry, in_package
 
 __all__ = ["OBSERVERS", "Observer", "QuantizerSpec", "observer", "register_observer"]
@@ -25,6 +26,7 @@ OBSERVERS: Registry[Observer] = Registry(
     "observer",
     OBSERVERS_GROUP,
     in_package(__name__, __path__, Observer, "observer"),
+    check_observer,
 )
 """The observers by the names that schemes and options use."""
 

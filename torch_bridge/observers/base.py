@@ -118,7 +118,12 @@ class Observer(nn.Module):
                 f"has {self.min_val.numel()} ranges, but quantizes per tensor",
                 "load a checkpoint of the same scheme, or call reset() and calibrate again",
             )
-        self._pair("range", self.range(), self.min_val.shape)
+        low, high = self._pair("range", self.range(), self.min_val.shape)
+        if not (low.any() or high.any() or self.only_zeros):
+            raise self._error(
+                "got 0..0 from range(), though the data is not 0",
+                f"range() of {type(self).__name__} must return the range to quantize",
+            )
         scale, zero_point = self._usable(self.grid())
         return scale.float(), zero_point.to(torch.int32)
 
@@ -270,6 +275,12 @@ class Observer(nn.Module):
         scale, zero_point = self._one_tensor("grid", found[0]), found[1]
         if not isinstance(zero_point, Tensor) or zero_point.shape != scale.shape:
             raise self._error("got no tensor of zero points from grid(), one for each scale", fix)
+        if spec.symmetric and bool(zero_point.any()):
+            given = zero_point[zero_point != 0].flatten()[0].item()
+            raise self._error(
+                f"got the zero point {given:g} from grid(), but its quantizer is symmetric",
+                f"let grid() of {kind} return zeros where self.spec.symmetric is True",
+            )
         inside = (zero_point >= spec.lo) & (zero_point <= spec.hi)
         if not bool((inside & (zero_point == zero_point.round())).all()):
             given = zero_point[~(inside & (zero_point == zero_point.round()))].flatten()[0].item()

@@ -69,9 +69,7 @@ def patterns(kind: type[nn.Module]) -> list[tb.Pattern]:
 def prepared(kind: type[nn.Module], *after: nn.Module, x: Tensor | None = None) -> nn.Module:
     torch.manual_seed(0)
     x = torch.randn(4, 6) if x is None else x
-    return tb.prepare(
-        nn.Sequential(kind(6, 8), *after), "tensorrt", (x,), patterns=patterns(kind)
-    )
+    return tb.prepare(nn.Sequential(kind(6, 8), *after), "tensorrt", (x,), patterns=patterns(kind))
 
 
 @pytest.mark.parametrize("kind", [Doubling, Standardizing, OwnWeight, OwnBias])

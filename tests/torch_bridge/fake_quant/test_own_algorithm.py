@@ -172,3 +172,91 @@ def test_scales_that_leave_the_powers_of_two_name_the_attribute(tmp_path: Path) 
     with pytest.raises(QParamsError, match=r"\(mine\) has scales that are not powers") as caught:
         tb.deploy(q.eval(), x, tmp_path)
     assert "learns_any_scale = True in Mine" in caught.value.fix
+
+
+def trained(kind: type[FakeQuantize], **how: Any) -> nn.Module:
+    tb.register_algorithm(kind)
+    q = prepared(weight={"algorithm": "mine", **how})
+    with tb.calibrating(q):
+        q(*X)
+    tb.enable_quantization(q)
+    return q(*X)  # type: ignore[no-any-return]
+
+
+def refreshed(**found: Any) -> type[FakeQuantize]:
+    """An algorithm whose refresh leaves another scale or zero point."""
+
+    def refresh(self: FakeQuantize) -> None:
+        for name, change in found.items():
+            setattr(self, name, change(getattr(self, name)))
+
+    return mine(refresh=refresh)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "fix"),
+    [
+        (refreshed(scale=lambda s: -s.abs()), "has the scale -", "keep it so in refresh() of Mine"),
+        (refreshed(scale=lambda s: s * torch.nan), "has the scale nan", "NaN in what it learns"),
+        (refreshed(zero_point=lambda z: z * 0 + 3), "zero point 3, which must be 0", "refresh()"),
+        (refreshed(scale=lambda s: s.new_ones(3)), "scales of shape [3]", "keep the shape"),
+    ],
+)
+def test_a_grid_that_no_file_holds_is_found_in_training(
+    kind: type[FakeQuantize], words: str, fix: str
+) -> None:
+    with pytest.raises(QParamsError, match=r"quantizer '0.weight.*' \(mine\) has") as caught:
+        trained(kind)
+    assert words in caught.value.what
+    assert fix in caught.value.fix
+
+
+def test_a_class_is_no_name_of_an_algorithm() -> None:
+    with pytest.raises(OptionError, match="algorithm=Mine is not a name") as caught:
+        prepared(weight={"algorithm": mine(quantize=FakeQuantize.on_grid)})
+    assert "register_algorithm(Mine)" in caught.value.fix
+
+
+def test_a_misspelt_attribute_is_refused() -> None:
+    kind = mine(quantize=FakeQuantize.on_grid, symetric_only=True)
+    with pytest.raises(OptionError, match="Mine defines 'symetric_only'") as caught:
+        tb.register_algorithm(kind)
+    assert "write 'symmetric_only'" in caught.value.fix
+
+
+class Unfinished(FakeQuantize):
+    """Forgets to call the constructor of its base, and touches nothing."""
+
+    algorithm = "mine"
+
+    def __init__(self, spec: Any, observer: Any, name: str = "") -> None:
+        pass
+
+    quantize = FakeQuantize.on_grid
+
+
+class Blank(Observer):
+    """The same for an observer."""
+
+    observer = "blank"
+
+    def __init__(self, spec: Any) -> None:
+        pass
+
+    def range(self) -> tuple[Tensor, Tensor]:
+        return self.min_val, self.max_val
+
+
+def test_a_constructor_without_that_of_its_base_is_named() -> None:
+    tb.register_algorithm(Unfinished)
+    tb.register_observer(Blank)
+    for given in ({"weight": "mine"}, {"activation": {"observer": "blank"}}):
+        with pytest.raises(OptionError, match=r"does not call super\(\).__init__"):
+            prepared(**given)
+
+
+def test_an_option_of_the_observer_is_told_where_it_goes() -> None:
+    how = {"observer": "ema-quantile", "options": {"quantile": 0.9}}
+    with pytest.raises(OptionError, match="'lsq' has no option 'quantile'") as caught:
+        prepared(activation=how)
+    assert "\"observer_options\": {'quantile': 0.9}" in caught.value.fix

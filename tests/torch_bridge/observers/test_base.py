@@ -12,7 +12,7 @@ from onnxq.errors import OptionError, QParamsError  # noqa: E402
 from onnxq.quant.qparams import QParams  # noqa: E402
 from tests.torch_bridge.observers.oracle import SPECS, batches, make_spec  # noqa: E402
 from torch_bridge.fake_quant import FakeQuantize  # noqa: E402
-from torch_bridge.observers import OBSERVERS, Observer, observer  # noqa: E402
+from torch_bridge.observers import OBSERVERS, Observer, observer, register_observer  # noqa: E402
 
 each_observer = pytest.mark.parametrize("kind", OBSERVERS.values(), ids=OBSERVERS)
 each_spec = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
@@ -382,3 +382,25 @@ def test_a_method_given_as_an_observer_is_told_to_be_one() -> None:
     with pytest.raises(OptionError, match="belongs to a method") as caught:
         observer("percentile:99.9")
     assert '{"method": "percentile:99.9"}' in caught.value.fix
+
+
+def test_a_symmetric_quantizer_has_no_zero_point_of_an_observer():
+    kind = type("Mine", (Observer,), {"grid": lambda self: (self.scale(), torch.tensor(3))})
+    with pytest.raises(
+        QParamsError, match=r"zero point 3 from grid\(\), but its quantizer is"
+    ) as e:
+        observed(kind, SPECS["int8"], batches()).calculate()
+    assert "let grid() of Mine return zeros" in e.value.fix
+
+
+def test_a_range_of_zeros_of_other_data_names_the_method():
+    kind = type("Mine", (Observer,), {"range": lambda self: (self.min_val * 0, self.max_val * 0)})
+    with pytest.raises(QParamsError, match=r"got 0..0 from range\(\), though the data is not 0"):
+        observed(kind, SPECS["uint8"], batches()).calculate()
+
+
+def test_a_misspelt_method_is_no_silent_min_max():
+    kind = type("Mine", (Observer,), {"observer": "mine", "propos": lambda self, *given: given})
+    with pytest.raises(OptionError, match="Mine defines 'propos'") as caught:
+        register_observer(kind)
+    assert caught.value.fix.startswith("write 'propose'")
