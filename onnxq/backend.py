@@ -134,29 +134,40 @@ class Backend:
             self.variant(name)
         if not self.outputs:
             return
+        self._check_biases()
         models = [o.suffix for o in self.outputs if isinstance(o, OnnxFile)]
         suffixes = [o.suffix for o in self.outputs]
         if not models or suffixes[0] != models[0]:
-            raise ValueError(f"backend '{self.name}': the first output must be an OnnxFile")
+            raise OptionError(
+                f"backend '{self.name}': the first output must be an OnnxFile",
+                fix="put the model to deploy first",
+            )
         if len(set(suffixes)) != len(suffixes):
-            raise ValueError(f"backend '{self.name}': two outputs have the same suffix")
+            raise OptionError(
+                f"backend '{self.name}': two outputs have the same suffix",
+                fix="give each a suffix of its own: one would be written over the other",
+            )
         told = {
             o.beside for o in self.outputs if isinstance(o, TableFile) and not o.format.magnitudes
         }
         for output in self.outputs:
             if isinstance(output, OnnxFile) and output.clean and output.suffix not in told:
-                raise ValueError(
-                    f"backend '{self.name}': no file contains the quantization of '{output.suffix}'"
+                raise OptionError(
+                    f"backend '{self.name}': no file contains the quantization of "
+                    f"'{output.suffix}'",
+                    fix=f"add a TableFile(..., beside='{output.suffix}'), or leave clean= out",
                 )
             if isinstance(output, TableFile) and output.legacy and output.beside == models[0]:
-                raise ValueError(
+                raise OptionError(
                     f"backend '{self.name}': '{output.suffix}' is next to the model to deploy "
-                    "and cannot be left out"
+                    "and cannot be left out",
+                    fix="leave legacy= out",
                 )
             if isinstance(output, TableFile) and output.beside not in models:
-                raise ValueError(
+                raise OptionError(
                     f"backend '{self.name}': '{output.suffix}' belongs to '{output.beside}', "
-                    "which is not one of its models"
+                    "which is not one of its models",
+                    fix=f"set beside= to the suffix of one: {', '.join(map(repr, models))}",
                 )
 
     def _check_fields(self) -> None:
@@ -179,6 +190,24 @@ class Backend:
         need("sessions", known, f"give a tuple of {', '.join(map(repr, kinds))}")
         rules = _is_tuple(self.lint, lambda each: callable(getattr(each, "check", None)))
         need("lint", rules, "give a tuple of rules: (LintRule(name, summary, check),)")
+
+    def _check_biases(self) -> None:
+        """Refuse biases that the scheme has as wide codes, and that the files have as floats."""
+        bias = self.scheme.bias
+        if bias is None or bias.bits <= 16:
+            return
+        made = {step.name: step for step in self.pipeline}
+        written = [step for o in self.outputs if isinstance(o, OnnxFile) for step in o.pipeline]
+        floats = any(getattr(s, "bias", "") == "float" for s in written if s.name == "to-qdq")
+        if "quantize-bias" not in made or floats:
+            lacks = "writes them as floats" if floats else "has no pass that makes their codes"
+            raise OptionError(
+                f"backend '{self.name}': the scheme has {bias.types[0]} biases, and it {lacks}",
+                fix='write ToQdq(bias="int32") in its files'
+                if floats
+                else "put QuantizeBias() and RoundBias() at the end of its pipeline, or leave bias= "
+                "out of the scheme",
+            )
 
     def __repr__(self) -> str:
         return f"<Backend {self.name}: {self.summary}>"

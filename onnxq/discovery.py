@@ -159,6 +159,12 @@ def all_by_name(provided: Provided, broken: list[Broken], kind: str) -> dict[str
 
 def clash(kind: str, name: str, first: str, second: str) -> OptionError:
     """The error about two things of one name."""
+    if first == second:
+        return OptionError(
+            f"{kind} '{name}' is provided twice by {first}",
+            fix=f"give each {kind} of {first} a name of its own: the name is an attribute of it, "
+            "not that of its entry point",
+        )
     return OptionError(
         f"{kind} '{name}' is provided by both {first} and {second}",
         fix="uninstall one of them, or rename it",

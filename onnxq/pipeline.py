@@ -196,6 +196,11 @@ def _check_step(step: object) -> None:
             f"a {type(step).__name__} of passes is not a pass",
             fix="write a star before it, as in Pipeline(*READ, *CLEAN)",
         )
+    if isinstance(step, type) and issubclass(step, Pass):
+        raise OptionError(
+            f"{step.__name__} is the class of a pass",
+            fix=f"write {step.__name__}(...), with its options",
+        )
     check_type("Pipeline", "steps", step, (Pass,))
     assert isinstance(step, Pass)
     if not step.name:

@@ -59,7 +59,10 @@ class QSpec:
         kind = self.qtype
         lo, hi = self.range
         if not kind.lo <= lo < hi <= kind.hi:
-            raise ValueError(f"range {lo}..{hi} does not fit {kind} ({kind.lo}..{kind.hi})")
+            raise OptionError(
+                f"range {lo}..{hi} does not fit {kind} ({kind.lo}..{kind.hi})",
+                fix="choose lo and hi inside of it, the lower one first",
+            )
 
     @property
     def logarithmic(self) -> bool:
@@ -213,6 +216,14 @@ class Scheme:
     activation: QSpec
     bias: QSpec | None = None
     """None: biases stay float."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no QSpec, such as the name of a type."""
+        for name in ("weight", "activation", "bias"):
+            given = getattr(self, name)
+            if not (isinstance(given, QSpec) or (given is None and name == "bias")):
+                one = given if isinstance(given, str) else "int8"
+                raise OptionError(f"Scheme: {name}={given!r}", fix=f'give a QSpec(("{one}",))')
 
     def violations(self, params: QParams | LogParams, stated: int = 0) -> list[str]:
         """Every rule that `params` breaks; `stated` as in `QSpec.violations`."""

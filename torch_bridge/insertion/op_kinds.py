@@ -119,7 +119,7 @@ def register_op_kind(
         known: dict[Any, str] = MODULES
     elif isinstance(what, str) and callable(getattr(torch.Tensor, what, None)):
         known = METHODS
-    elif callable(what) and not isinstance(what, type):
+    elif callable(what) and not isinstance(what, type | nn.Module):
         known = FUNCTIONS
     else:
         raise OptionError(

@@ -110,7 +110,12 @@ class Pattern:
                 f"pattern '{self.name}': backends={self.backends!r}",
                 fix='give a tuple of names, ("tensorrt",)',
             )
-        if not self.chain or (len(self.chain) > 1) != (self.fused is not None):
+        if not self.chain:
+            raise OptionError(
+                f"pattern '{self.name}' has an empty chain",
+                fix="give the layer, and what may follow it: chain=(Link(...), Link(...))",
+            )
+        if (len(self.chain) > 1) != (self.fused is not None):
             raise OptionError(
                 f"pattern '{self.name}': a chain of {len(self.chain)} "
                 + ("has no fused form" if len(self.chain) == 1 else "needs a fused form"),
