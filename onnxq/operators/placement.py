@@ -146,6 +146,8 @@ class Placement:
 def _near_kinds(name: str) -> str:
     if name in _OTHER_KINDS:
         return f"{name} is of the kind '{_OTHER_KINDS[name]}'."
+    if onnx.defs.has(name):
+        return f'{name} is an ONNX operator: call add_op_kind("{name}") first.'
     return near_matches(name, KINDS | _ADDED)
 
 

@@ -12,8 +12,11 @@ from onnxq.backend import Backend, OnnxFile, TableFile, Variant, find_backend
 from onnxq.errors import OptionError
 from onnxq.formats import mqbench_ppl_cuda, tensorrt_cache, tensorrt_ranges
 from onnxq.operators.placement import INPUTS_ONLY
+from onnxq.pass_ import Pass
 from onnxq.pipeline import Pipeline
 from onnxq.quant.scheme import QSpec, Scheme
+from passes.quantize_bias import QuantizeBias
+from passes.to_qdq import ToQdq
 
 SCHEME = Scheme(
     weight=QSpec(("int8",), symmetric=True, per_channel=True), activation=QSpec(("uint8",))
@@ -28,7 +31,7 @@ def backend(*outputs: OnnxFile | TableFile, **more: Any) -> Backend:
         "chip",
         "a chip",
         more.pop("scheme", SCHEME),
-        Pipeline.parse("drop-identity,to-qdq{opset=21}"),
+        more.pop("pipeline", Pipeline.parse("drop-identity,to-qdq{opset=21}")),
         outputs,
         proof="format",
         **more,
@@ -59,7 +62,8 @@ def test_listing_is_json() -> None:
 
 def test_listing_tells_quantized_biases() -> None:
     biased = Scheme(SCHEME.weight, SCHEME.activation, bias=QSpec(("int32",), symmetric=True))
-    assert backend(MODEL, scheme=biased).to_json()["bias"] == str(biased.bias)
+    made = backend(MODEL, scheme=biased, pipeline=Pipeline(QuantizeBias()))
+    assert made.to_json()["bias"] == str(biased.bias)
 
 
 def test_the_proof_runs_in_the_reference_session_unless_told_otherwise() -> None:
@@ -87,7 +91,7 @@ def test_the_proof_runs_in_the_reference_session_unless_told_otherwise() -> None
 def test_outputs_that_do_not_fit_together(
     outputs: tuple[OnnxFile | TableFile, ...], why: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"^backend 'chip': .*{why}"):
+    with pytest.raises(OptionError, match=f"^backend 'chip': .*{why}"):
         backend(*outputs)
 
 
@@ -117,10 +121,10 @@ def test_a_file_needs_an_ending() -> None:
 def test_a_clean_model_needs_a_file_that_tells_its_quantization() -> None:
     clean = replace(CLEAN, clean=True)
     assert backend(clean, RANGES).outputs[0] == clean
-    with pytest.raises(ValueError, match=r"no file contains the quantization of '_clean\.onnx'"):
+    with pytest.raises(OptionError, match=r"no file contains the quantization of '_clean\.onnx'"):
         backend(clean)
     reach = TableFile("_reach.txt", mqbench_ppl_cuda.FORMAT, beside="_clean.onnx")
-    with pytest.raises(ValueError, match="no file contains"):
+    with pytest.raises(OptionError, match="no file contains"):
         backend(clean, reach)
     assert backend(clean, reach, RANGES).writes
 
@@ -166,7 +170,7 @@ def test_variants_are_listed() -> None:
 
 
 def test_outputs_of_a_variant_that_do_not_fit_together() -> None:
-    with pytest.raises(ValueError, match=r"^backend 'chip': .*'_ranges.json' belongs to"):
+    with pytest.raises(OptionError, match=r"^backend 'chip': .*'_ranges.json' belongs to"):
         backend(MODEL, variants={"bad": Variant("x", outputs=(MODEL, RANGES))})
 
 
@@ -196,3 +200,35 @@ def test_fields_of_other_kinds_are_refused(wrong: dict[str, Any], fix: str) -> N
     with pytest.raises(OptionError, match=f"backend 'chip': {next(iter(wrong))}=") as caught:
         replace(backend(MODEL), **wrong)
     assert fix in caught.value.fix
+
+
+INT32 = QSpec(("int32",), symmetric=True)
+
+
+@pytest.mark.parametrize(
+    ("passes", "written", "why", "fix"),
+    [
+        ((), ToQdq(bias="int32"), "has no pass that makes their codes", "put QuantizeBias()"),
+        ((), ToQdq(bias="float"), "writes them as floats", 'write ToQdq(bias="int32")'),
+        ((QuantizeBias(),), ToQdq(bias="float"), "writes them as floats", 'ToQdq(bias="int32")'),
+    ],
+)
+def test_biases_of_the_scheme_are_those_of_the_files(
+    passes: tuple[Pass, ...], written: Pass, why: str, fix: str
+) -> None:
+    scheme = replace(SCHEME, bias=INT32)
+    outputs = (OnnxFile("_a.onnx", Pipeline(written), "a model"),)
+    with pytest.raises(OptionError, match=f"int32 biases, and it {why}") as caught:
+        backend(*outputs, scheme=scheme, pipeline=Pipeline(*passes))
+    assert fix in caught.value.fix
+
+
+def test_a_scheme_takes_specs() -> None:
+    with pytest.raises(OptionError, match="Scheme: weight='int8'") as caught:
+        Scheme("int8", SCHEME.activation)  # type: ignore[arg-type]
+    assert caught.value.fix == 'give a QSpec(("int8",))'
+
+
+def test_a_range_fits_the_type() -> None:
+    with pytest.raises(OptionError, match="range -200..100 does not fit int8"):
+        QSpec(("int8",), lo=-200, hi=100)

@@ -200,6 +200,13 @@ def test_a_name_clash_with_onnxq_names_both(publish: Publish) -> None:
     assert "uninstall one of them" in caught.value.fix
 
 
+def test_a_package_that_uses_a_name_twice_is_told_so(publish: Publish) -> None:
+    publish("acme", first=Mine, second=type("Other", (Mine,), {}))
+    with pytest.raises(OptionError, match="pass 'mine' is provided twice by acme") as caught:
+        discovery.passes()
+    assert "not that of its entry point" in caught.value.fix
+
+
 def test_a_name_clash_between_others_names_both(publish: Publish) -> None:
     publish("acme", mine=Mine)
     publish("zenith", mine=type("Mine", (Mine,), {}))

@@ -21,6 +21,18 @@ feather goblet hammer jacket kettle ladder magnet needle
 WORDS = _TEXT.split()
 TEST_WORDS, CALIBRATION_WORDS = WORDS[:50], WORDS[50:]
 
+_SYLLABLES = [
+    *("ta", "mo", "lin", "ker", "vis", "pro", "den", "ghu"),
+    *("fa", "stel", "bri", "con", "ram", "ex", "our", "ity"),
+]
+
+
+def made_up_words(count: int) -> list[str]:
+    """Words of two or three syllables, the same in every run; every third is a name."""
+    random = np.random.default_rng(0)
+    made = ["".join(random.choice(_SYLLABLES, random.integers(2, 4))) for _ in range(count)]
+    return [each.capitalize() if at % 3 == 0 else each for at, each in enumerate(made)]
+
 
 @functools.cache
 def fonts() -> tuple[Path, ...]:

@@ -29,7 +29,7 @@ written file in a new process, and writes this page. {count} networks: {done} qu
 run; {refused} refused with the reason; {failed} failed.
 
 SQNR is the distance from the float network at the outputs, in dB, on the data that was calibrated
-with, for `ocr-rec` and `ocr6-rec` with other words besides: in the reference session, and in
+with, for `ocr-rec` and `ocr6-rec` with 350 other words besides: in the reference session, and in
 onnxruntime's default session with all optimisations, which may lose 1 dB, unless it still has 60.
 Latency is that of the quantized network divided by that of the float one, one thread, as `quantize`
 measures it, on one machine that was busy; where it is above 1, the summary says so. The figure is

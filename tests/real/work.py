@@ -31,7 +31,7 @@ TASKS = {
     **file_tasks.TASKS,
 }
 MOST_KEPT = 64
-"""Samples to compare sessions with: with few, one letter read differently is 1 dB."""
+"""Samples of the calibration to compare sessions with, beside those of the task."""
 SEEDS = 8
 
 
@@ -55,7 +55,7 @@ def quantize(name: str, folder: Path) -> dict[str, Any]:
     session = sessions.reference(path)
     task = task_of(name, session)
     feeds: list[Feed] = list(task.samples(session.run))
-    np.savez(folder / "feeds.npz", **packed([*feeds, *task.compared][:MOST_KEPT]))
+    np.savez(folder / "feeds.npz", **packed([*feeds[:MOST_KEPT], *task.compared]))
     found: dict[str, Any] = {"data": task.data}
     started = time.process_time()
     try:
@@ -83,7 +83,7 @@ def load(name: str, folder: Path) -> dict[str, Any]:
     before = sessions.reference(path)
     task = task_of(name, before)
     feeds = unpacked(folder / "feeds.npz")
-    trial = Trial(path, feeds, most=MOST_KEPT)
+    trial = Trial(path, feeds, most=len(feeds))
     shipped = sessions.session(folder / "network_qdq.onnx", "shipped")
     found: dict[str, Any] = {
         "sqnr": _number(trial.noise(folder / "network_qdq.onnx").sqnr),

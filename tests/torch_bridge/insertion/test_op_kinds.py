@@ -143,6 +143,7 @@ def test_a_registered_layer_is_quantized() -> None:
         (7, "Relu", "7 has no op kind"),
         ("no_such_method", "Relu", "'no_such_method' has no op kind"),
         (int, "Relu", "has no op kind"),
+        (nn.ReLU(), "Relu", "has no op kind"),
     ],
 )
 def test_wrong_kinds_are_refused(what: object, kind: str, message: str) -> None:

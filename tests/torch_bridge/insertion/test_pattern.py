@@ -138,3 +138,8 @@ def test_a_module_that_cannot_be_made_is_told(made: Any, what: str) -> None:
     with pytest.raises(OptionError, match="link 'mine'") as caught:
         link.module(node, {})
     assert what in caught.value.what
+
+
+def test_a_chain_holds_a_layer() -> None:
+    with pytest.raises(OptionError, match="pattern 'none' has an empty chain"):
+        Pattern("none", (), fused=qnn.FusedConv2d, qat=qnn.FusedQatConv2d)
