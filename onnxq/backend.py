@@ -205,8 +205,8 @@ class Backend:
                 f"backend '{self.name}': the scheme has {bias.types[0]} biases, and it {lacks}",
                 fix='write ToQdq(bias="int32") in its files'
                 if floats
-                else "put QuantizeBias() and RoundBias() at the end of its pipeline, or leave bias= "
-                "out of the scheme",
+                else "put QuantizeBias() and RoundBias() at the end of its pipeline, or leave "
+                "bias= out of the scheme",
             )
 
     def __repr__(self) -> str:

@@ -59,6 +59,7 @@ BACKEND = Backend(
         NativeFile(".ncnn.param", _NCNN, "param", "layers of the int8 network, as text"),
         NativeFile(".ncnn.bin", _NCNN, "bin", "int8 weights and scales", binary=True),
     ),
+    float16=False,
     proof="consumer",
     consumers=("ncnn 1.0.20261020",),
     placement=Placement(inputs=_INT8, weights=_INT8, moves=frozenset()),

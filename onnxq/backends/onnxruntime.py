@@ -33,6 +33,7 @@ from dataclasses import replace
 
 from onnxq.backend import Backend, OnnxFile, Variant
 from onnxq.lint.gemm_bias_scale import GEMM_BIAS_SCALE
+from onnxq.lint.half_biases import HALF_BIASES
 from onnxq.lint.onnxruntime_kernels import ONNXRUNTIME_KERNELS
 from onnxq.lint.pair_saturation import PAIR_SATURATION
 from onnxq.operators.placement import MOVES, Placement, kinds
@@ -154,5 +155,5 @@ BACKEND = Backend(
             placement=Placement(inputs=frozenset(), weights=kinds("Linear")),
         ),
     },
-    lint=(ONNXRUNTIME_KERNELS, GEMM_BIAS_SCALE, PAIR_SATURATION),
+    lint=(ONNXRUNTIME_KERNELS, GEMM_BIAS_SCALE, HALF_BIASES, PAIR_SATURATION),
 )

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import aimet_0_6_1, aimet_1_0_0, aimet_2_0_0
+from onnxq.lint.half_biases import HALF_BIASES
 from onnxq.lint.qnn_node_units import QNN_NODE_UNITS
 from onnxq.operators.placement import LAYERS, MOVES, TOTAL_INTEGER, kinds
 from onnxq.pipeline import Pipeline
@@ -65,5 +66,6 @@ BACKEND = Backend(
     ),
     proof="format",
     placement=replace(TOTAL_INTEGER, inputs=_INTEGER, outputs=_INTEGER - MOVES, merged=frozenset()),
-    lint=(QNN_NODE_UNITS,),
+    lint=(QNN_NODE_UNITS, HALF_BIASES),
+    float16=False,
 )

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from onnxq.backend import Backend, OnnxFile, TableFile
 from onnxq.formats import tensorrt_cache, tensorrt_ranges
+from onnxq.lint.half_biases import HALF_BIASES
 from onnxq.operators.placement import INPUTS_ONLY
 from onnxq.operators.traits import WEIGHTED
 from onnxq.pipeline import Pipeline
@@ -68,6 +69,7 @@ BACKEND = Backend(
         float_products="attention can then run as one float kernel; the backend 'tensorrt-nlp' has "
         "them on codes",
     ),
+    lint=(HALF_BIASES,),
     mqbench=(
         "the range after a Flatten is copied before it; here only quantized tensors have one",
         "ranges of quantizers trained on -128..127 are 128 steps, 0.8 % more than TensorRT "

@@ -230,5 +230,5 @@ def test_a_scheme_takes_specs() -> None:
 
 
 def test_a_range_fits_the_type() -> None:
-    with pytest.raises(OptionError, match="range -200..100 does not fit int8"):
+    with pytest.raises(OptionError, match=r"range -200\.\.100 does not fit int8"):
         QSpec(("int8",), lo=-200, hi=100)
