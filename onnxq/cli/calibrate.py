@@ -17,8 +17,8 @@ from onnxq.cli.options import (
     show,
     show_notes,
 )
+from onnxq.cli.output_file import check_output_file
 from onnxq.cli.progress import progress_line
-from onnxq.disk.file_set import check_folder, check_target
 from onnxq.errors import LoadError, OptionError
 from onnxq.observing.observe import constant_tensors
 from onnxq.observing.progress_files import ProgressFiles
@@ -54,8 +54,7 @@ def calibrate(
     as_json: Json = False,
 ) -> None:
     """Run a float model on data and keep statistics of its tensors."""
-    check_target(output)
-    check_folder(output.parent)
+    check_output_file(output, ".stats", model, data)
     files = ProgressFiles.beside(output)
     left = files.found()
     if left and not resume:
@@ -98,8 +97,7 @@ def merge(
     as_json: Json = False,
 ) -> None:
     """Merge the statistics of several parts of the data."""
-    check_target(output)
-    check_folder(output.parent)
+    check_output_file(output, ".stats", *parts)
     places = [path.resolve() for path in parts]
     twice = [path for at, path in enumerate(parts) if places[at] in places[:at]]
     if twice:

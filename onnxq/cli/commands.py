@@ -42,13 +42,14 @@ from onnxq.cli.options import (
     show,
     show_notes,
 )
+from onnxq.cli.output_file import check_output_file
 from onnxq.cli.pictures import with_pictures
 from onnxq.cli.progress import progress_line
 from onnxq.cli.quantize import quantize_
 from onnxq.cli.report import ReportFile, check_report_file, report
 from onnxq.cli.schema import schema
 from onnxq.dialects.quantizing_operators import check_readable
-from onnxq.disk.file_set import check_folder, check_target
+from onnxq.disk.file_set import check_folder
 from onnxq.errors import OptionError
 from onnxq.graph import Model, load, save
 from onnxq.pipeline import Dump, Pipeline
@@ -118,7 +119,7 @@ def convert_(
 ) -> None:
     """Convert a quantized model for a backend and prove the files."""
     check_folder(output)
-    check_report_file(report_file)
+    check_report_file(report_file, model, data, *(encodings or ()))
     with progress_line(as_json) as progress:
         done = convert(
             model,
@@ -171,8 +172,7 @@ def run(
     pipeline = Pipeline.parse(passes)
     if not len(pipeline):
         raise OptionError("no passes given", fix="'onnxq passes' lists them")
-    check_target(output)
-    check_folder(output.parent)
+    check_output_file(output, ".onnx")
     canonical = any(step.needs_canonical for step in pipeline)
     if canonical:
         listed = {step.name for step in pipeline}
@@ -247,7 +247,7 @@ def verify_(
     as_json: Json = False,
 ) -> None:
     """Compare two models on the same inputs, in quantization steps."""
-    check_report_file(report_file)
+    check_report_file(report_file, trusted, other, data)
     with progress_line(as_json) as progress:
         found = verify(
             trusted,

@@ -42,6 +42,9 @@ def nothing_written() -> Iterator[None]:
 
 def tell_usage(error: Any, as_json: bool) -> None:
     """Print the usage of a command and what is wrong; with `as_json` also as JSON."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # no command: the help is all there is to say
+        _tell_person(error.ctx.get_help().splitlines())
+        return
     what, fix = in_words(error)
     if as_json:
         _tell_program(what, fix)

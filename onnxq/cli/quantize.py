@@ -104,7 +104,7 @@ def quantize_(
 ) -> None:
     """Quantize a float model for a backend with typical data, prove the files, measure the cost."""
     check_folder(output)
-    check_report_file(report_file)
+    check_report_file(report_file, model, data, settings, recipe, statistics)
     rules = None if settings is None else _rules(settings)
     rated = None if metric is None else _metric(metric)
     with progress_line(as_json) as progress:

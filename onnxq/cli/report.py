@@ -16,8 +16,9 @@ from onnxq.cli.options import (
     VariantName,
     show,
 )
+from onnxq.cli.output_file import check_output_file
 from onnxq.cli.progress import progress_line
-from onnxq.disk.file_set import check_folder, check_target
+from onnxq.disk.file_set import check_folder
 from onnxq.running.records import Data
 from onnxq.views import screen
 from onnxq.workflows.report import BACKEND, ModelReport
@@ -29,11 +30,10 @@ ReportFile = Annotated[
 ]
 
 
-def check_report_file(path: Path | None) -> None:
-    """Raise if a report could not be written, before any work."""
+def check_report_file(path: Path | None, *inputs: Any) -> None:
+    """Raise if a report could not be written, or would replace what is read, before any work."""
     if path is not None:
-        check_target(path)
-        check_folder(path.parent)
+        check_output_file(path, ".html", *inputs)
 
 
 def report(
@@ -78,7 +78,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write one HTML page about a model: coverage, errors, distributions, and what to do next."""
-    check_report_file(output)
+    check_report_file(output, model, against, data)
     if model_explorer is not None:
         check_folder(model_explorer)
     with progress_line(as_json) as progress:

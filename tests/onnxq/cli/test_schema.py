@@ -39,8 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 WORDS = {
     "backends": ["tensorrt"],
     "bench": ["float.onnx", "model.onnx", "--seconds", "0.05"],
-    "calibrate": ["float.onnx", "-b", "tensorrt", "--data", "data.npz", "-o", "s.npz"],
-    "calibrate merge": ["part.npz", "-o", "all.npz"],
+    "calibrate": ["float.onnx", "-b", "tensorrt", "--data", "data.npz", "-o", "s.stats"],
+    "calibrate merge": ["part.stats", "-o", "all.stats"],
     "convert": ["model.onnx", "-b", "vitis", "--allow-requantize", "-o", "vitis"],
     "demo": ["-o", "demo"],
     "doctor": [],
@@ -69,7 +69,7 @@ def test_a_document_is_as_described_and_no_key_may_go(
     monkeypatch.setattr(demo_command, "_WIDTH", 8)
     monkeypatch.setattr(demo_command, "_SECONDS", 0.05)
     if command == "calibrate merge":
-        onnxq("calibrate", *WORDS["calibrate"][:-1], "part.npz")
+        onnxq("calibrate", *WORDS["calibrate"][:-1], "part.stats")
     code, out, err = onnxq(*command.split(), *WORDS[command], "--json")
     assert code in (0, 1), err
     document = json.loads(out)
