@@ -2,14 +2,17 @@
 
 A terminal sends Ctrl-C to all processes of a command, and the parent terminates those that are
 left. The first of the two interrupts the task, which saves; the other must not disturb that. A
-worker without a task has nothing to save, and ends at once.
+worker without a task has nothing to save, and ends at once. So does one whose parent is gone: it
+interrupts itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterator
 
 from onnxq.process import INTERRUPTED
@@ -23,6 +26,14 @@ def watch() -> None:
     """Call once in every worker process."""
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
+    threading.Thread(target=_follow_parent, daemon=True).start()
+
+
+def _follow_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _interrupt(*_: object) -> None:

@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import multiprocessing
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import AbstractContextManager
@@ -41,6 +42,8 @@ Progress = Callable[[str], None]
 
 PARTS_PER_WORKER = 2
 """A part is what is lost with a worker; each costs the start of a session."""
+_MOST_JOBS = 64
+"""Processes that are always allowed, on a machine of any size."""
 _PARTS = 8
 """Parts for an executor whose number of workers is not known."""
 
@@ -178,6 +181,11 @@ def _workers(
         )
     if jobs < 1:
         raise OptionError(f"{jobs} processes cannot work", fix="give --jobs 1 or more")
+    if jobs > max(_MOST_JOBS, 4 * available_cores()):
+        raise OptionError(
+            f"{jobs} processes are more than this machine can use",
+            fix=f"give --jobs up to the number of its cores, which is {available_cores()}",
+        )
     if cluster is not None:
         with _client(cluster) as client:
             threads = sum(client.nthreads().values())
@@ -201,11 +209,24 @@ def _processes(jobs: int) -> Iterator[Executor]:
         yield pool
     except BaseException:
         # From Python 3.14 on there is a method for it.
-        for process in list((getattr(pool, "_processes", None) or {}).values()):
-            process.terminate()
+        started = list((getattr(pool, "_processes", None) or {}).values())
+        try:
+            _end(pool, started)
+        except KeyboardInterrupt:  # some shells interrupt twice
+            _end(pool, started)
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _end(pool: ProcessPoolExecutor, started: list[Any]) -> None:
+    """End the processes of a pool; what they save is there when this returns."""
+    pool.shutdown(wait=False, cancel_futures=True)
+    time.sleep(0.1)  # its thread fails in Python 3.11 if it meets what was cancelled later
+    for process in started:
+        process.terminate()
+    for process in started:
+        process.join()
 
 
 def _client(address: str) -> AbstractContextManager[Any]:

@@ -237,6 +237,7 @@ def test_a_cluster_that_is_not_there(folder: Path, monkeypatch: pytest.MonkeyPat
     ("options", "named"),
     [
         ({"jobs": 0}, "0 processes"),
+        ({"jobs": 100_000}, "100000 processes are more than this machine can use"),
         ({"jobs": 2, "cluster": "tcp://a:1"}, "several ways"),
         ({"samples": 0}, "no 0 samples"),
         ({"shard": "9/8"}, "not a part"),
