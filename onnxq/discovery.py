@@ -52,11 +52,9 @@ def find_pass(name: str) -> type[Pass]:
 def find(name: str, known: Mapping[str, Any], kind: str, command: str) -> Any:
     """What is known by that name."""
     if name not in known:
-        raise OptionError(
-            f"unknown {kind} '{name}'",
-            fix=f"{near_matches(_SHORT_NAMES.get(name.lower(), name), known)} "
-            f"('{command}' lists all)",
-        )
+        meant = _SHORT_NAMES.get(name.lower())
+        near = f"did you mean '{meant}'?" if meant in known else near_matches(name, known)
+        raise OptionError(f"unknown {kind} '{name}'", fix=f"{near} ('{command}' lists all)")
     return loaded(name, known[name], kind)
 
 

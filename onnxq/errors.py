@@ -79,7 +79,9 @@ def near_matches(word: str, known: Iterable[str]) -> str:
         return "there are none"
     near = closest(word, words)
     if near:
-        return "did you mean " + " or ".join(f"'{w}'" for w in near) + "?"
+        quoted = [f"'{w}'" for w in near]
+        others = ", ".join(quoted[:-1])
+        return f"did you mean {others}{' or ' if others else ''}{quoted[-1]}?"
     ends = accumulate(len(w) + 2 for w in words)
     count = max(1, sum(end <= _MOST_LETTERS for end in ends))
     more = f" and {len(words) - count} more" if len(words) > count else ""

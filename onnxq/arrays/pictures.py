@@ -159,6 +159,11 @@ def _pixels(file: Path, wanted: Pictures) -> Array:
     except LoadError as error:
         raise LoadError(f"'{file}': {error.what}", fix=error.fix) from error
     except (*_UNREADABLE, image.DecompressionBombError) as error:
+        if file.suffix in (".npz", ".npy"):
+            raise LoadError(
+                f"'{file}' holds arrays, not a picture",
+                fix="leave out the options for pictures, such as --image-size",
+            ) from error
         raise LoadError(
             f"'{file}' cannot be read as a picture: {error}",
             fix="remove the file, or save it again as PNG or JPEG",

@@ -8,10 +8,13 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
+
+from onnxq.near_words import closest
 
 Kind: TypeAlias = Any
 """A type, also one of collections.abc, or None for the type of None."""
@@ -38,12 +41,25 @@ def takes(**kinds: Kind | tuple[Kind, ...]) -> Callable[[Callable[P, T]], Callab
 
         @functools.wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-            for name, value in signature.bind(*args, **kwargs).arguments.items():
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError as error:  # which names no function
+                raise TypeError(f"{function.__name__}(): {error}{_near(error)}") from None
+            for name, value in bound.arguments.items():
                 if name in wanted:
                     many = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
                     for one in value if many else (value,):
                         check(function.__name__, name, one, wanted[name])
             return function(*args, **kwargs)
+
+        def _near(error: TypeError) -> str:
+            """What a misspelt keyword may mean."""
+            near = [
+                each
+                for word in re.findall(r"unexpected keyword argument '(\w+)'", str(error))
+                for each in closest(word, list(signature.parameters), 1)
+            ]
+            return f"; did you mean '{near[0]}'?" if near else ""
 
         return checked
 

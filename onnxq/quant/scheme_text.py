@@ -72,7 +72,7 @@ def parse_rules(text: str) -> QSpec:
             )
     try:
         return QSpec(tuple(types.split("/")), **fields)
-    except ValueError as error:
+    except OptionError as error:
         raise OptionError(
-            f"the rules '{text}' contradict themselves: {error}", fix="give a range that fits"
+            f"the rules '{text}' contradict themselves: {error.what}", fix=error.fix
         ) from error

@@ -51,7 +51,7 @@ def _pictures(data: Pictures, inputs: Sequence[TensorSpec]) -> Iterator[Record]:
         raise LoadError(
             f"pictures become {list((1, *data.shape))} ({data.layout}), but input '{name}' is "
             f"{spec}",
-            fix=f"give {fitting}"
+            fix=f"give {fitting}{'' if 'gray' in fitting else ' --channels rgb'}"
             if (fitting := _picture_options(inputs))
             else "choose --image-size, --layout and --channels as the input has them",
         )

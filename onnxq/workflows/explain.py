@@ -230,7 +230,12 @@ def _why_not(tensor: gs.Tensor, places: QuantizerPlaces, backend: Backend) -> st
             f"{describe(joining[0])} runs on codes only where all it reads is in codes and a layer "
             "that wants codes reads its result; that is not so here"
         )
-    kinds = ", ".join(sorted({n.op for n in tensor.outputs})) or "nobody"
+    kinds = ", ".join(sorted({n.op for n in tensor.outputs}))
+    if maker is not None and kind_of(maker) in placement.inputs:
+        wants = f"its consumers ({kinds}) want none" if kinds else "no operator reads it"
+        return f"{describe(maker)} can write floats there, and {wants}"
+    if not kinds:
+        return "its producer has no integer kernel, and no operator reads it"
     return f"neither its producer nor its consumers ({kinds}) have an integer kernel there"
 
 

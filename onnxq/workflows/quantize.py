@@ -34,7 +34,7 @@ from onnxq.errors import LoadError, OptionError
 from onnxq.graph import Model, load
 from onnxq.observing.range_methods import Method
 from onnxq.observing.statistics import Statistics
-from onnxq.parsing.argument_types import FLAG, INTEGER, PATH, takes
+from onnxq.parsing.argument_types import FLAG, INTEGER, NUMBER, PATH, takes
 from onnxq.quant.qparams import Role
 from onnxq.quant.settings import Settings
 from onnxq.running.freed_memory import give_back
@@ -110,7 +110,9 @@ class Quantization(Conversion):
     recipe=(Recipe, *PATH, None),
     method=(str, None),
     keep_float=INTEGER,
+    target_sqnr=(*NUMBER, None),
     metric=(Callable, None),
+    max_drop=(*NUMBER, None),
     smooth=FLAG,
     bias_correction=FLAG,
     rounding=(str, None),
@@ -166,6 +168,8 @@ def quantize(
             "no backend is given",
             fix="give one (--backend; in Python backend); 'onnxq backends' lists them",
         )
+    if samples is not None and samples < 1:
+        raise OptionError(f"there are no {samples} samples", fix="give a number above 0")
     goal = Goal(keep_float, target_sqnr, metric, max_drop)
     target = chosen_backend(backend, variant)
     check_writer(target)

@@ -21,6 +21,7 @@ import numpy as np
 from onnxq.arrays.pieces import is_large
 from onnxq.canonical.quantized_weights import on_grid, quantized_weights
 from onnxq.edit import constant, replace
+from onnxq.errors import OptionError, near_matches
 from onnxq.graph import Model
 from onnxq.graph.dequantized import DequantizedValues, Values, codes_of
 from onnxq.quant.qparams import Array
@@ -78,7 +79,10 @@ class Noise:
 
     def decibels(self, name: str) -> float:
         """The signal-to-noise ratio of one output."""
-        return decibels(self.shares[name])
+        shares = self.shares
+        if name not in shares:
+            raise OptionError(f"there is no output '{name}'", fix=near_matches(name, shares))
+        return decibels(shares[name])
 
     def changed_share(self, name: str) -> float:
         """The share of an output's labels that differ."""

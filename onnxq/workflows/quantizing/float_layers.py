@@ -231,8 +231,12 @@ class _Search:
         except OnnxqError:
             raise  # of the run
         except Exception as error:
+            names = ", ".join(f"'{each.name}'" for each in made.outputs)
             raise OptionError(
-                f"the metric failed{_place(error)}: {type(error).__name__}: {error}", fix=_METRIC
+                f"the metric failed{_place(error)}: {type(error).__name__}: {error}",
+                fix=f"{_METRIC}. Outputs of this model: {names}"
+                if isinstance(error, KeyError)
+                else _METRIC,
             ) from error
         if math.isnan(value):
             raise OptionError("the metric is not a number (NaN)", fix=_METRIC)

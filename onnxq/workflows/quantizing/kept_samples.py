@@ -80,8 +80,9 @@ def statistics_for(
         )
     missing = sorted(set(asked) - set(found.tensors))
     if missing:
+        many = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise LoadError(
-            f"the statistics lack {len(missing)} tensors, '{missing[0]}' among them",
+            f"the statistics lack the tensor '{missing[0]}'{many}",
             fix=f"run 'onnxq calibrate' with --backend {backend.name}",
         )
     if data is not None:

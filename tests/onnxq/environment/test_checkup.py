@@ -99,7 +99,7 @@ def test_two_plug_ins_of_training_of_one_name(monkeypatch: pytest.MonkeyPatch) -
     group = discovery.OBSERVERS_GROUP
     entries = (importlib.metadata.EntryPoint(n, f"{__name__}:Twin", group) for n in ("a", "b"))
     installed(monkeypatch, *entries)
-    assert all("'twin' is provided by both" in each.problem for each in doctor().plug_ins)
+    assert all("'twin' is provided twice by" in each.problem for each in doctor().plug_ins)
     assert len(doctor().plug_ins) == 2
 
 

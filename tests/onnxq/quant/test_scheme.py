@@ -137,7 +137,7 @@ def test_training_uses_the_preferred_type_and_its_whole_range_unless_told() -> N
 
 @pytest.mark.parametrize("ends", [{"lo": -129}, {"hi": 128}, {"lo": 5, "hi": 5}])
 def test_a_range_beyond_the_type_is_refused(ends: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="does not fit int8"):
+    with pytest.raises(OptionError, match="does not fit int8"):
         QSpec(("int8",), **ends)
 
 

@@ -151,4 +151,4 @@ def test_pictures_of_another_size_are_told_the_right_one(tmp_path: Path) -> None
     picture(tmp_path / "a.png")
     with pytest.raises(LoadError) as error:
         list(records(Pictures(tmp_path, (8, 8)), [spec(shape=(1, 3, 32, 48))]))
-    assert error.value.fix == "give --image-size 32x48 --layout nchw"
+    assert error.value.fix == "give --image-size 32x48 --layout nchw --channels rgb"

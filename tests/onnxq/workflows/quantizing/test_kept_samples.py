@@ -43,5 +43,5 @@ def test_statistics_must_cover_what_the_backend_wants() -> None:
     assert found.samples == 4
     assert len(kept.feeds) == 2
     empty = Statistics.of(fingerprint(model), {})
-    with pytest.raises(LoadError, match=r"lack \d+ tensors"):
+    with pytest.raises(LoadError, match=r"lack the tensor '.*' and \d+ more"):
         statistics_for(Placing(model, backend), None, empty, None, quiet, kept)
