@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from onnxq.backend import Backend
+from onnxq.disk.file_set import check_folder
 from onnxq.errors import OptionError, VerifyError
 from onnxq.parsing.argument_types import PATH, takes
 from onnxq.proof.judging import fault
@@ -76,6 +77,7 @@ def deploy(
             f"{type(model).__name__} does not say which backend it was prepared for",
             fix="prepare it with torch_bridge.prepare(model, backend=...), or give backend=...",
         )
+    check_folder(Path(folder))
     progress("exporting")
     file = Path(folder) / f"{stem}.onnx"
     options = Options(exporter, input_names, output_names, dynamic_axes or {}, opset)

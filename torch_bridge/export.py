@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 from onnxq import graph
-from onnxq.errors import OptionError, UnsupportedModelError, near_matches
+from onnxq.errors import OnnxqError, OptionError, UnsupportedModelError, near_matches
 from onnxq.graph import MAX_OPSET, Model
 from onnxq.parsing.argument_types import PATH, takes
 from onnxq.quant.qparams import Array
@@ -108,7 +108,7 @@ def export_recorded(
     model, args, kwargs, note = in_single_precision(model, args, kwargs)
     with evaluating(model), torch.no_grad(), tempfile.TemporaryDirectory(prefix="onnxq-") as folder:
         call = FlatCall(with_owners(model), args, kwargs).eval()
-        run = record(call, results=results)
+        run = _recorded(call, model, results)
         inputs = _names("input", options.input_names, call.names)
         outputs = _names("output", options.output_names, tuple(run.outputs))
         dynamic = _dynamic_axes(options.dynamic_axes, inputs, outputs)
@@ -144,6 +144,18 @@ def export_recorded(
         unrolled_steps.check_dynamic(path, feeds, dynamic, unrolled)
     notes = (note, unrolled_steps.note(unrolled) if unrolled else "")
     return Exported(made, run, feeds, tuple(filter(None, notes)))
+
+
+def _recorded(call: FlatCall, model: nn.Module, results: bool) -> RecordedRun:
+    try:
+        return record(call, results=results)
+    except OnnxqError:
+        raise
+    except Exception as error:
+        raise OptionError(
+            f"{type(model).__name__} fails on the inputs: {type(error).__name__}: {error}",
+            fix="pass inputs that the model runs with, as those of prepare",
+        ) from error
 
 
 def unwrapped(q: nn.Module) -> nn.Module:

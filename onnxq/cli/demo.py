@@ -23,6 +23,7 @@ from onnxq.backend import Backend, backends
 from onnxq.cli.options import Json as AsJson
 from onnxq.cli.options import OutputFolder, show
 from onnxq.cli.progress import progress_line
+from onnxq.disk.file_set import check_folder
 from onnxq.errors import OnnxqError, OptionError
 from onnxq.graph import load, save
 from onnxq.side_files.native_format import NativeFile
@@ -53,6 +54,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Convert a small network for every backend, and show proof, size and latency."""
+    check_folder(output)
     with progress_line(as_json) as progress:
         found = (_trained if train else _converted)(output, progress)
     show(as_json, lambda: found, lambda: (_accuracies if train else _table)(found, output))

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from onnxq.workflows.quantizing.float_layers import TradeOff
 
 
+_NAMED = 3
+"""Float layers of which a row of the table tells the names."""
+
+
 def quantization(found: Quantization, explain: bool) -> RenderableType:
     """The report of a quantization: its files and proofs, then its cost."""
     parts = [tables.conversion(found, explain)]
@@ -48,12 +52,13 @@ def _trade_off(tried: list[TradeOff]) -> RenderableType:
     """The tried numbers of float layers; columns that would be empty are left out."""
     rated = any(each.metric is not None for each in tried)
     reached = any(each.reached for each in tried)
-    columns = ["layers", "SQNR"] + ["metric"] * rated + ["goal"] * reached
+    columns = ["layers", "SQNR"] + ["metric"] * rated + ["goal"] * reached + ["which"]
     rows = new_table("Float layers", *columns, right=("layers",))
     for each in tried:
         metric = [f"{each.metric:g}" if each.metric is not None else ""] * rated
         goal = ["reached" if each.reached else ""] * reached
-        rows.add_row(str(len(each.layers)), _db(each.sqnr), *metric, *goal)
+        which = shown(", ".join(each.layers[:_NAMED]) + (", …" if len(each.layers) > _NAMED else ""))
+        rows.add_row(str(len(each.layers)), _db(each.sqnr), *metric, *goal, which)
     return rows
 
 

@@ -21,7 +21,13 @@ from torch import nn  # noqa: E402
 from onnxq import graph  # noqa: E402
 from onnxq.backend import find_backend  # noqa: E402
 from onnxq.canonical.fake_quantize import FAKE_QUANTIZE  # noqa: E402
-from onnxq.errors import BackendError, OptionError, UnsupportedModelError, VerifyError  # noqa: E402
+from onnxq.errors import (  # noqa: E402
+    BackendError,
+    OptionError,
+    SaveError,
+    UnsupportedModelError,
+    VerifyError,
+)
 from onnxq.running import sessions  # noqa: E402
 from onnxq.running.sessions import reference  # noqa: E402
 from onnxq.workflows.convert import convert  # noqa: E402
@@ -253,3 +259,17 @@ def test_logarithmic_codes_are_converted_for_targets_that_have_them(tmp_path: Pa
 def test_an_unprepared_model(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModelError, match="has no quantizers"):
         deploy(Conv1dNet(), torch.randn(2, 4, 32), tmp_path, backend="onnxruntime")
+
+
+def test_inputs_that_the_model_does_not_take(tmp_path: Path) -> None:
+    model, _, _ = ready(next(iter(ARCHITECTURES)))
+    with pytest.raises(OptionError, match=r"fails on the inputs: \w+Error") as caught:
+        deploy(model, (torch.zeros(1, 2, 3),), tmp_path / "out", backend="tensorrt")
+    assert "as those of prepare" in caught.value.fix
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    model, args, kwargs = ready(next(iter(ARCHITECTURES)))
+    (tmp_path / "taken").write_text("mine", encoding="utf-8")
+    with pytest.raises(SaveError, match="taken is a file"):
+        deploy(model, args, tmp_path / "taken", kwargs=kwargs, backend="tensorrt")
