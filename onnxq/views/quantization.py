@@ -57,7 +57,8 @@ def _trade_off(tried: list[TradeOff]) -> RenderableType:
     for each in tried:
         metric = [f"{each.metric:g}" if each.metric is not None else ""] * rated
         goal = ["reached" if each.reached else ""] * reached
-        which = shown(", ".join(each.layers[:_NAMED]) + (", …" if len(each.layers) > _NAMED else ""))
+        more = ["…"] * (len(each.layers) > _NAMED)
+        which = shown(", ".join([*each.layers[:_NAMED], *more]))
         rows.add_row(str(len(each.layers)), _db(each.sqnr), *metric, *goal, which)
     return rows
 
