@@ -55,9 +55,9 @@ def _largest_code(node: gs.Node, known: dict[int, gs.Node | None]) -> float | No
     if any(each is None for each in quantizers):
         return None
     x, w = (params_of(each).scale.astype(np.float64).reshape(-1) for each in quantizers)
+    if x.size != 1 or w.size not in (1, bias.size):
+        return None  # it runs in float
     scales = x * w
-    if scales.size not in (1, bias.size):
-        return None
     return float(np.abs(bias.astype(np.float64).reshape(-1) / scales).max())
 
 
