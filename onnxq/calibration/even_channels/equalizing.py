@@ -38,7 +38,7 @@ from onnxq.quant.scheme import Scheme
 
 WORTH = 1.1
 """How many times less noise there must be: it costs nothing."""
-HEADROOM = 1.25
+HEADROOM = 1.1
 LEAST = 1 / 8
 """The smallest factor F: a channel that was silent in the data may wake up."""
 _POSITIVE = frozenset({"Relu", "LeakyRelu", "MaxPool", "AveragePool"})

@@ -2,7 +2,10 @@ r"""Layers that stay float because integers gain nothing there, and cost accurac
 
 - Small layers, such as those on the pooled vector at the end of a network, are over before their
   quantizers are. Their inputs are few numbers that nothing averages: in a network that rates sound,
-  the last 64 of them cost more accuracy than all convolutions.
+  the last 64 of them cost more accuracy than all convolutions. Where codes would have to become
+  floats for such a layer, and floats codes again, that must not take longer than it: with its four
+  small depthwise convolutions in float, a MobileNet for 32 x 32 pixels took 1.25 of the time of the
+  float network, and 0.97 without.
 - The first layers read data with a range of its own: in a spectrum with silence at -12 and speech
   between -3 and 3, speech has four tenths of the codes. Those on one channel take few products and
   write many results, which is the same work in float.
@@ -19,7 +22,7 @@ from itertools import accumulate
 import onnx_graphsurgeon as gs
 
 from onnxq.calibration.placing import Placing
-from onnxq.calibration.trials.layer_cost import products_of, waits_for_memory
+from onnxq.calibration.trials.layer_cost import FloatTime, products_of, waits_for_memory
 from onnxq.calibration.trials.sensitivity import selector_of
 from onnxq.graph import Model
 from onnxq.running.samples import Feed
@@ -42,16 +45,18 @@ def cheap_layers(placing: Placing, feed: Feed) -> list[str]:
     if not placing.backend.placement.float_if_cheap:
         return []
     layers = {id(node): node for node, _ in placing.weights}
-    found = products_of(placing.model, list(layers.values()), feed)
+    time = FloatTime(placing, feed)
+    found = time.counted
     whole = sum(found.values())
     first = _first_layers(placing.model, layers)
+    small = min(SMALL, SMALL_SHARE * whole)
     cheap = [
         key
         for key, products in found.items()
         if key not in placing.chosen
         and (
             (key in first and products <= FIRST_SHARE * whole)
-            or products <= min(SMALL, SMALL_SHARE * whole)
+            or max(products, time.more(set(), {key})) <= small
         )
     ]
     cheapest = sorted(cheap, key=found.__getitem__)

@@ -14,7 +14,8 @@ from onnxq.calibration.placing import Placing
 from onnxq.edit import new_node, producer, variable
 from onnxq.graph import Model
 from onnxq.graph.constants import is_constant
-from onnxq.operators.op_kind import weight_of
+from onnxq.operators.op_kind import kind_of, weight_of
+from onnxq.operators.placement import Placement
 from onnxq.running.samples import Feed
 from onnxq.running.sessions import session
 
@@ -91,12 +92,14 @@ class FloatTime:
 
     def __init__(self, placing: Placing, feed: Feed) -> None:
         layers = [node for node, _ in placing.weights]
-        found = products_of(placing.model, layers, feed)
-        self.products = {id(node): _gained(node) * found.get(id(node), 0) for node in layers}
+        self.counted = products_of(placing.model, layers, feed)
+        """The products of each layer."""
+        self.products = {id(node): _gained(node) * self.counted.get(id(node), 0) for node in layers}
         self._meetings: dict[int, list[_Meeting]] = {}
         for place in placing.places:
             ops = frozenset(map(id, place.asked_by))
-            makers = {id(producer(s)) for t in place.tensors for s in placing.walk.sources(t)}
+            sources = (s for t in place.tensors for s in placing.walk.sources(t))
+            makers = {id(_maker(source, placing.backend.placement)) for source in sources}
             leaves = any(placing.model.is_output(t) for t in place.tensors)
             elements = sum(map(_elements, place.tensors))
             meeting = _Meeting(ops, leaves or not ops & makers, elements)
@@ -137,6 +140,17 @@ def waits_for_memory(layer: gs.Node) -> bool:
 def _gained(layer: gs.Node) -> float:
     """The share of the time of a layer that integers save."""
     return 0.0 if waits_for_memory(layer) else 0.75
+
+
+def _maker(tensor: gs.Tensor, placement: Placement) -> gs.Node | None:
+    """What computes a tensor; activation functions run inside the operator before them."""
+    node = producer(tensor)
+    while node is not None and kind_of(node) in placement.absorbed:
+        before = producer(node.inputs[0])
+        if before is None or len(node.inputs[0].outputs) > 1:
+            break
+        node = before
+    return node
 
 
 def _elements(tensor: gs.Tensor) -> int:
