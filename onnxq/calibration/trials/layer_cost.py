@@ -96,12 +96,13 @@ class FloatTime:
         """The products of each layer."""
         self.products = {id(node): _gained(node) * self.counted.get(id(node), 0) for node in layers}
         self._meetings: dict[int, list[_Meeting]] = {}
+        sizes = _elements(placing.model, [t for p in placing.places for t in p.tensors], feed)
         for place in placing.places:
             ops = frozenset(map(id, place.asked_by))
             sources = (s for t in place.tensors for s in placing.walk.sources(t))
             makers = {id(_maker(source, placing.backend.placement)) for source in sources}
             leaves = any(placing.model.is_output(t) for t in place.tensors)
-            elements = sum(map(_elements, place.tensors))
+            elements = sum(sizes[id(tensor)] for tensor in place.tensors)
             meeting = _Meeting(ops, leaves or not ops & makers, elements)
             for op in ops:
                 self._meetings.setdefault(op, []).append(meeting)
@@ -153,8 +154,20 @@ def _maker(tensor: gs.Tensor, placement: Placement) -> gs.Node | None:
     return node
 
 
-def _elements(tensor: gs.Tensor) -> int:
-    return math.prod(size for size in tensor.shape or (0,) if isinstance(size, int))
+def _elements(model: Model, tensors: Sequence[gs.Tensor], feed: Feed) -> dict[int, int]:
+    """How many elements tensors have, by id: as the model states, or else those of a sample."""
+    known = {id(t): _product(t.shape) for t in tensors}
+    if all(t.shape is not None and _is_stated(t.shape) for t in tensors):
+        return known
+    made = {id(t) for node in model.nodes() if node.owner is model.graph for t in node.outputs}
+    made.update(map(id, model.graph.inputs))
+    seen = [t for t in tensors if id(t) in made]  # those in bodies of other nodes are not seen
+    sizes = _seen_sizes(model, [str(t.name) for t in seen], feed)
+    return known | {id(t): math.prod(size) for t, size in zip(seen, sizes, strict=True)}
+
+
+def _product(shape: Sequence[Any] | None) -> int:
+    return math.prod(size for size in shape or (0,) if isinstance(size, int))
 
 
 __all__ = ["PER_ELEMENT", "FloatTime", "products_of", "waits_for_memory"]

@@ -19,15 +19,22 @@ FEED = {"x": np.ones((1, 8, 10, 10), np.float32)}
 SHAPES = {"w1": (32, 8, 1, 1), "w2": (32, 1, 3, 3), "w3": (8, 32, 1, 1)}
 
 
-def network() -> tuple[FloatTime, list[int]]:
-    model, _ = float_form(parse_filled(NET, **SHAPES))
+RECTIFIED = """g (float[1,8,10,10] x) => (float[1,8,10,10] y) {
+    a = Conv(x, w1)  d = Relu(a)  b = Conv<pads = [1, 1, 1, 1], group = 32>(d, w2)  e = Relu(b)
+    y = Conv(e, w3)
+}"""
+
+
+def network(text: str = NET) -> tuple[FloatTime, list[int]]:
+    model, _ = float_form(parse_filled(text, **SHAPES))
     placing = Placing(model, find_backend("onnxruntime"))
     nodes = [node for node, _ in placing.weights]
     return FloatTime(placing, FEED), [id(node) for node in nodes]
 
 
-def test_conversions_count_where_codes_and_floats_meet() -> None:
-    time, (first, second, third) = network()
+@pytest.mark.parametrize("text", [NET, RECTIFIED], ids=["plain", "activations run inside"])
+def test_conversions_count_where_codes_and_floats_meet(text: str) -> None:
+    time, (first, second, third) = network(text)
     products = 0.75 * 25600
     # The input need not be quantized, but the wide tensor behind it must.
     assert time.more(set(), {first}) == products + PER_ELEMENT * (3200 - 800)
