@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -112,12 +113,21 @@ def merge(
             except LoadError as error:
                 raise LoadError(f"'{path}': {error.what}", fix=error.fix) from error
     assert whole is not None
-    _finish(whole, output, as_json)
+    _finish(whole, output, as_json, _missing(whole))
 
 
-def _finish(found: Statistics, output: Path, as_json: bool) -> None:
+def _missing(whole: Statistics) -> list[str]:
+    """Say of merged statistics that they are not of all data."""
+    shown = [f"{index + 1}/{of}" for _, index, of in sorted(whole.taken.classes) if of > 1]
+    if not shown:
+        return []
+    parts = f"part{'s' * (len(shown) > 1)} {', '.join(shown)}"
+    return [f"these are statistics of {parts} of the data: merge the others, too"]
+
+
+def _finish(found: Statistics, output: Path, as_json: bool, more: Sequence[str] = ()) -> None:
     found.save(output)
-    notes = _notes(found)
+    notes = [*more, *_notes(found)]
     show(as_json, lambda: _document(found, output, notes), lambda: statistics(found))
     if not as_json:
         show_notes(notes)

@@ -230,7 +230,7 @@ class _Search:
             value = float(self._goal.metric(made.run))
         except OnnxqError:
             raise  # of the run
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             names = ", ".join(f"'{each.name}'" for each in made.outputs)
             raise OptionError(
                 f"the metric failed{_place(error)}: {type(error).__name__}: {error}",

@@ -58,7 +58,11 @@ def test_shards_are_merged_to_the_bytes_of_one_run(
     for number in (1, 2, 3):
         assert calibrate(folder, tmp_path / f"{number}.stats", "--shard", f"{number}/3") == 0
     parts = [tmp_path / f"{number}.stats" for number in (2, 3, 1)]
+    assert call("calibrate", "merge", *parts[:2], "-o", tmp_path / "merged.stats") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "statistics of parts 2/3, 3/3 of the data: merge the others, too" in shown
     assert call("calibrate", "merge", *parts, "-o", tmp_path / "merged.stats") == 0
+    assert "merge the others" not in capsys.readouterr().out
     assert (tmp_path / "merged.stats").read_bytes() == (tmp_path / "all.stats").read_bytes()
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
         ["1.stats", "2.stats", "3.stats", "all.stats", "merged.stats"]
