@@ -58,7 +58,9 @@ class Calibrated:
         if not (scheme.activation.logarithmic or scheme.weight.logarithmic):
             self.smoothed = smooth(self.model, self._channels, self.backend, smoothing)
         if may_equalize(scheme):
-            self.smoothed += equalize(self.model, self._channels, statistics.tensors, smoothing)
+            self.smoothed += equalize(
+                self.model, self._channels, statistics.tensors, smoothing, statistics.samples
+            )
         for each in self.smoothed:
             self._channels[each.smoothed] = self._channels[each.tensor].divided(each.factors)
         self._margins = {each.smoothed: each.margin for each in self.smoothed}
