@@ -9,6 +9,7 @@ that are left share nodes.
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
@@ -37,10 +38,14 @@ class Division:
 
 
 def available_cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """The cores that this process may use, or as many of them as OMP_NUM_THREADS asks for.
+
+    Two threads on one core with two sets of registers take more CPU time than one.
+    """
+    known = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return min(cores, int(asked)) if re.fullmatch(r"0*[1-9][0-9]{0,5}", asked) else cores
 
 
 def in_order(

@@ -73,3 +73,16 @@ def test_a_sample_that_cannot_be_read_comes_after_those_before_it() -> None:
         assert [next(results) for _ in range(4)] == [(n, str(n)) for n in range(4)]
         with pytest.raises(OSError, match="gone"):
             next(results)
+
+
+@pytest.mark.parametrize(
+    ("asked", "cores"),
+    [("1", 1), ("1,2", 1), (" 1 ", 1), ("1000", None), ("0", None), ("many", None), ("", None)],
+)
+def test_a_limit_of_threads_is_kept(
+    asked: str, cores: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    every = available_cores()
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    assert available_cores() == (cores or every)
