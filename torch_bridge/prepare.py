@@ -20,7 +20,6 @@ from torch_bridge.capture import ladder
 from torch_bridge.capture.blocks import capture_blocks
 from torch_bridge.capture.example_call import ExampleCall
 from torch_bridge.capture.float_comparison import check_graph, check_modules
-from torch_bridge.capture.given_weights import checked_weights
 from torch_bridge.capture.ladder import Asked
 from torch_bridge.capture.preserved_attributes import preserve
 from torch_bridge.capture.report import Report
@@ -40,6 +39,7 @@ from torch_bridge.insertion.selectors import Selector, parts_of, product_parts, 
 from torch_bridge.insertion.training_recipe import TrainingRecipe
 from torch_bridge.nn import freeze_bn_stats, replace_foreign_frozen
 from torch_bridge.nn.attention import ActivationProduct, Attention, expand_attention
+from torch_bridge.nn.given_weights import checked_weights
 from torch_bridge.nn.hooks import changed_hooks, keep_hooks, refuse_weights_of_hooks
 from torch_bridge.nn.recurrent import Recurrent, expand_recurrent, packed_layers
 from torch_bridge.nn.recurrent_cell import RecurrentCell

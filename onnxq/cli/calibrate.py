@@ -18,7 +18,7 @@ from onnxq.cli.options import (
     show,
     show_notes,
 )
-from onnxq.cli.output_file import check_output_file
+from onnxq.cli.paths import check_output_file
 from onnxq.cli.progress import progress_line
 from onnxq.errors import LoadError, OptionError
 from onnxq.observing.observe import constant_tensors

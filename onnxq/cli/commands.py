@@ -42,7 +42,7 @@ from onnxq.cli.options import (
     show,
     show_notes,
 )
-from onnxq.cli.output_file import check_output_file
+from onnxq.cli.paths import check_output_file
 from onnxq.cli.pictures import with_pictures
 from onnxq.cli.progress import progress_line
 from onnxq.cli.quantize import quantize_

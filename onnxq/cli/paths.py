@@ -1,7 +1,8 @@
 """Paths on the command line: empty ones are rejected, and interrupted saves are completed.
 
 A command that was killed may have left a mix of new and old files in a folder that this command is
-about to read or write. Such folders are repaired first, and reported.
+about to read or write. Such folders are repaired first, and reported. A file that is written is
+checked before any work; it is never one that the command reads.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Any
 
 import typer
 
+from onnxq.disk.file_set import check_folder, check_target
 from onnxq.disk.recovery import recover
+from onnxq.errors import OptionError
 from onnxq.views import screen
 
 _told: list[str] = []
@@ -40,3 +43,29 @@ def with_notes(document: Any) -> Any:
     if _told and isinstance(document, dict) and isinstance(document.get("notes"), list):
         return document | {"notes": [*_told, *document["notes"]]}
     return document
+
+
+_ENDINGS = (".onnx", ".npz", ".npy", ".html", ".stats", ".json", ".csv", ".png", ".jpg", ".py")
+"""Names that end so say what is in the file: another kind of file would surprise its reader."""
+
+
+def check_output_file(path: Path, ending: str, *inputs: Any) -> None:
+    """Raise if the file cannot be written, if a command reads it, or if its name is misleading."""
+    check_target(path)
+    check_folder(path.parent)
+    for given in inputs:
+        if isinstance(given, str | Path) and path.exists() and _is_same(path, Path(given)):
+            raise OptionError(
+                f"'{path}' is an input of this command, and would be replaced",
+                fix=f"give another name for what is written, such as {path.stem}-new{ending}",
+            )
+    found = path.suffix.lower()
+    if found in _ENDINGS and found != ending:
+        raise OptionError(
+            f"'{path}' ends with {found}, but what is written is no such file",
+            fix=f"give a name that ends with {ending}, such as {path.stem}{ending}",
+        )
+
+
+def _is_same(path: Path, given: Path) -> bool:
+    return given.exists() and path.samefile(given)

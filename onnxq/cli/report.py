@@ -16,7 +16,7 @@ from onnxq.cli.options import (
     VariantName,
     show,
 )
-from onnxq.cli.output_file import check_output_file
+from onnxq.cli.paths import check_output_file
 from onnxq.cli.progress import progress_line
 from onnxq.disk.file_set import check_folder
 from onnxq.running.records import Data

@@ -24,6 +24,7 @@ from torch_bridge.arithmetic.functional import fake_quantize
 from torch_bridge.arithmetic.onnx_node import is_export
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.fake_quant import saved_state
+from torch_bridge.fake_quant.usable_grid import grid_fault
 from torch_bridge.observers.base import Observer
 
 SMALLEST_SCALE = torch.finfo(torch.float32).eps
@@ -88,7 +89,7 @@ class FakeQuantize(nn.Module):
         self.gain: Tensor | None = None
         self.recipe = ""  # that of its model, if this is the first quantizer
         self.may_be_zero = False  # its owner knows whether zeros alone tell a fault
-        self._is_own = not type(self).__module__.startswith("torch_bridge.")  # code of a user
+        self.is_own = not type(self).__module__.startswith("torch_bridge.")  # code of a user
         self.register_load_state_dict_pre_hook(saved_state.fit)  # type: ignore[no-untyped-call]
         self.set_up()
 
@@ -189,7 +190,7 @@ class FakeQuantize(nn.Module):
         if not is_export():
             self.follow(x)
             self.refresh()
-            if self._is_own and not torch.compiler.is_compiling():
+            if self.is_own and not torch.compiler.is_compiling():
                 self._require_grid()
             if gain is None:
                 return self._like(x, self.quantize(x), "quantize")
@@ -316,7 +317,8 @@ class FakeQuantize(nn.Module):
         if is_export():  # sizes are symbols, and a run before has shown it
             return found
         if not isinstance(found, Tensor) or found.shape != x.shape:
-            given = f"shape {list(found.shape)}" if isinstance(found, Tensor) else _named(found)
+            named = "None" if found is None else f"a {type(found).__name__}"
+            given = f"shape {list(found.shape)}" if isinstance(found, Tensor) else named
             raise self._error(
                 f"({self.algorithm}) got {given} from {method}(x) for x of shape {list(x.shape)}",
                 f"{method}(x) of {type(self).__name__} must return a tensor of the shape of x",
@@ -362,37 +364,9 @@ class FakeQuantize(nn.Module):
 
     def _require_grid(self) -> None:
         """Refuse a grid that no file can hold, as a learned one may become."""
-        spec, kind = self.spec, type(self).__name__
-        scale, zero_point = self.scale.detach(), self.zero_point.detach()
-        if self._is_own and self.observer.ready and scale.numel() > 1:
-            observed = self.observer.min_val.shape
-            if scale.shape != observed:
-                raise self._error(
-                    f"({self.algorithm}) has scales of shape {list(scale.shape)}, where the range "
-                    f"that was observed has {list(observed)}",
-                    f"keep the shape of the scale in set_range and refresh of {kind}",
-                )
-        if not bool((torch.isfinite(scale) & (scale > 0)).all()):
-            wrong = scale[~(torch.isfinite(scale) & (scale > 0))].flatten()[0].item()
-            raise self._error(
-                f"({self.algorithm}) has the scale {wrong:g}, which is not positive and finite",
-                f"keep it so in refresh() of {kind}, such as by .clamp(min=1e-8), or look for NaN "
-                "in what it learns from",
-            )
-        codes = zero_point.double()
-        is_code = (codes == codes.round()) & (codes >= spec.lo) & (codes <= spec.hi)
-        fits = is_code & (codes == 0) if spec.symmetric else is_code
-        if not bool(fits.all()):
-            allowed = (
-                "0, since the quantizer is symmetric"
-                if spec.symmetric
-                else f"a whole number from {spec.lo} to {spec.hi}"
-            )
-            raise self._error(
-                f"({self.algorithm}) has the zero point {codes[~fits].flatten()[0].item():g}, "
-                f"which must be {allowed}",
-                f"let refresh() of {kind} keep it so",
-            )
+        fault = grid_fault(self)
+        if fault is not None:
+            raise self._error(*fault)
 
     def _require_powers_of_two(self) -> None:
         """Refuse scales that an algorithm moved, though the target shifts by them."""
@@ -424,7 +398,3 @@ class FakeQuantize(nn.Module):
             setattr(self, name, bool(value))
         if self.initialised:
             self._set("calibrated_scale", self.scale)
-
-
-def _named(value: object) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"

@@ -13,12 +13,23 @@ from typing import TypeVar
 from onnxq.discovery import OBSERVERS_GROUP
 from torch_bridge.arithmetic.spec import QuantizerSpec
 from torch_bridge.observers.base import Observer
-from torch_bridge.observers.own_observer import check_observer
-from torch_bridge.registry import Registry, in_package
+from torch_bridge.registry import Registry, in_package, refuse_misspelt
 
 __all__ = ["OBSERVERS", "Observer", "QuantizerSpec", "observer", "register_observer"]
 
 Kind = TypeVar("Kind", bound=type[Observer])
+
+_OVERRIDDEN = ("propose", "merge", "range", "scale", "grid")
+"""The methods that make an observer; without any of them it is min-max."""
+
+
+def _check(kind: type[Observer]) -> None:
+    """Raise if a class is min-max by a mistake."""
+    names = ["only_a_start"]
+    if all(getattr(kind, name) is getattr(Observer, name) for name in _OVERRIDDEN):
+        names += _OVERRIDDEN
+    refuse_misspelt(kind, Observer, names)
+
 
 OBSERVERS: Registry[Observer] = Registry(
     "observer",
@@ -26,7 +37,7 @@ OBSERVERS: Registry[Observer] = Registry(
     "observer",
     OBSERVERS_GROUP,
     in_package(__name__, __path__, Observer, "observer"),
-    check_observer,
+    _check,
 )
 """The observers by the names that schemes and options use."""
 
