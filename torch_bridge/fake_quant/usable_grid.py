@@ -11,10 +11,15 @@ if TYPE_CHECKING:
 
 
 def grid_fault(quantizer: FakeQuantize) -> tuple[str, str] | None:
-    """What is wrong with the scale or zero point of a quantizer, and the next step."""
+    """What is wrong with the grid that an algorithm of a user has, and the next step.
+
+    Those of torch_bridge keep their grids; what data breaks in them is told by the table.
+    """
+    if not quantizer.is_own:
+        return None
     spec, kind, name = quantizer.spec, type(quantizer).__name__, quantizer.algorithm
     scale, zero_point = quantizer.scale.detach(), quantizer.zero_point.detach()
-    if quantizer.is_own and quantizer.observer.ready and scale.numel() > 1:
+    if quantizer.observer.ready and scale.numel() > 1:
         observed = quantizer.observer.min_val.shape
         if scale.shape != observed:
             return (

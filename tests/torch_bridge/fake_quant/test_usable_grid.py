@@ -25,6 +25,7 @@ from torch_bridge.observers import Observer  # noqa: E402
 )
 def test_a_fault_is_told(spec: str, scale: float, zero_point: int, words: str) -> None:
     quantizer = Fixed(SPECS[spec], Observer(SPECS[spec]), "x")
+    quantizer.is_own = True
     quantizer.scale = torch.tensor(scale)
     quantizer.zero_point = torch.tensor(zero_point)
     fault = grid_fault(quantizer)
